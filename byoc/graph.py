@@ -1,0 +1,76 @@
+"""The compiler's own small typed graph: values, nodes and graphs as frozen data.
+
+Every pass takes a :class:`Graph` and returns a new one. Values carry shape, element type, quantisation and, where
+known, their constant contents; nodes name their operands and the ONNX nodes they came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Quantization:
+    """Affine quantisation ``real = (q - zero_point) * scale``, per tensor or per channel.
+
+    ``scale`` is float32 and ``zero_point`` int32, both of shape ``()`` (per tensor) or ``(channels,)`` (per channel
+    along ``axis``). The zero point is that of the ONNX element type: 0..255 for uint8, -128..127 for int8.
+    """
+
+    scale: NDArray[np.float32]
+    zero_point: NDArray[np.int32]
+    axis: int | None = None
+
+    @property
+    def per_tensor(self) -> bool:
+        """True when one scale and one zero point serve the whole tensor."""
+        return self.scale.size == 1
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One tensor of a graph. ``dtype`` is the NumPy name of the ONNX element type, ``shape`` is static."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    quantization: Quantization | None = None
+    constant: NDArray[Any] | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation of a graph.
+
+    A quantised operation (``op_type`` without prefix, integer operands) stands for its whole DequantizeLinear–op–
+    QuantizeLinear unit or its QLinear operator; ``onnx_nodes`` lists the names of every ONNX node it covers. A node
+    that the importer did not recognise as an integer unit keeps its ONNX operator type and float operands.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    onnx_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A whole network: ``nodes`` in topological order, ``values`` by name, flat ordered ``inputs`` and ``outputs``."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    values: Mapping[str, Value]
+    nodes: tuple[Node, ...]
