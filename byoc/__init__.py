@@ -1,0 +1,1 @@
+"""The compiler and the host runtime - ONNX model to Package to Program."""

@@ -1,0 +1,1 @@
+"""Graph and command-stream passes, one a file."""

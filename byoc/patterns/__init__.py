@@ -1,0 +1,1 @@
+"""Operator families the accelerator can run, one a file."""

@@ -1,0 +1,1 @@
+"""Command processor, units, tokens, bus, accounts."""

@@ -1,0 +1,1 @@
+"""Fast executions of instruction semantics."""

@@ -1,0 +1,1 @@
+"""Workflows - the dla command, reports, reproductions."""

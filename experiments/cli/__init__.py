@@ -1,0 +1,1 @@
+"""The dla command, a command a file."""

@@ -1,0 +1,1 @@
+"""Run report - schema, tables, plots."""

@@ -1,0 +1,1 @@
+"""The contract between compiler and device: instructions, registers, encoding, numerics, semantics, cycles."""

@@ -1,0 +1,1 @@
+"""Checks that emitter, device and sanitizer share."""
