@@ -1,0 +1,80 @@
+"""Rounding and saturation: the only copy in the project. Plain NumPy, one rule a function, every rule with its source.
+
+Two families live here, chosen by ``Arch.numerics``:
+
+- ``onnxruntime``: every function equals ONNX Runtime's integer operator to the bit (`requantise`, `add`,
+  `average_taps`, `global_average`, `unary`). The tests compare with ONNX Runtime itself, zero tolerance.
+- ``fixed``: integers only, TensorFlow Lite's 31-bit multiplier and shift with double rounding (names ending in
+  ``_fixed``). Tested on hand-worked cases.
+
+Conventions of every function:
+
+- Tensors are stored as int8. A uint8 ONNX tensor is stored moved by 128, its zero point with it: ``x - zero`` stays
+  what it was, so convolution, matrix product, requantising, unary functions and global average need nothing more.
+- Addition and average pooling round the value and the zero point together, in float32, so the move is not exact on
+  ties. They take ``offset`` (0 for int8, 128 for uint8), put it back, and compute with the
+  **original** zero points (0..255 for uint8). ``low`` and ``high`` always bound the **stored** int8 result.
+- ``float32`` in a formula means: rounded to float32 there, to nearest, ties to even. ``rint`` rounds ties to even.
+
+Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found by measurement:
+
+- `QLinearConv`, `QLinearMatMul`, `QGemm` multiply by ``float32(float32(xs * ws) / ys)``; the zero point is added after
+  rounding, as an integer.
+- `QLinearAdd` is two fused multiply-adds on a constant that already holds the zero points, which are so rounded with
+  the value.
+- `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together. Its
+  divisor with ``count_include_pad`` is described at `average_taps`.
+- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``.
+- `QLinearLeakyRelu` is a table of 256 entries of ``rint(float32(g(float32((x - zx) * xs)) / ys)) + zy``; `Relu` and
+  `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give the same formula.
+"""
+
+from isa.numerics.addition import add, add_constants, add_table
+from isa.numerics.addition_fixed import AddFixedConstants, add_fixed, add_fixed_constants
+from isa.numerics.fixed import (
+    multiply_by_quantised_multiplier,
+    quantise_multiplier,
+    requantise_fixed,
+    requantise_multipliers,
+    rounding_divide_by_power_of_two,
+    saturating_rounding_doubling_high_multiply,
+)
+from isa.numerics.floats import bits_float32, float32_bits, fused_multiply_add
+from isa.numerics.integers import accumulator_bound, add_int32, check_int32, saturate, saturate_int8, shift_int32
+from isa.numerics.pooling import average_fixed, average_taps, global_average, global_average_scale
+from isa.numerics.requantising import requantise, requantise_float32, requantise_scale
+from isa.numerics.unary import unary, unary_fixed, unary_table
+
+__all__ = [
+    "AddFixedConstants",
+    "accumulator_bound",
+    "add",
+    "add_constants",
+    "add_fixed",
+    "add_fixed_constants",
+    "add_int32",
+    "add_table",
+    "average_fixed",
+    "average_taps",
+    "bits_float32",
+    "check_int32",
+    "float32_bits",
+    "fused_multiply_add",
+    "global_average",
+    "global_average_scale",
+    "multiply_by_quantised_multiplier",
+    "quantise_multiplier",
+    "requantise",
+    "requantise_fixed",
+    "requantise_float32",
+    "requantise_multipliers",
+    "requantise_scale",
+    "rounding_divide_by_power_of_two",
+    "saturate",
+    "saturate_int8",
+    "saturating_rounding_doubling_high_multiply",
+    "shift_int32",
+    "unary",
+    "unary_fixed",
+    "unary_table",
+]

@@ -1,0 +1,94 @@
+"""Average pooling: ONNX Runtime's float32 rule for windows, its integer rule for global average, and a fixed one."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.numerics.fixed import multiply_by_quantised_multiplier
+from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
+from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
+from isa.numerics.requantising import requantise
+
+FRACTION_BITS = 20  # a mean of centred int8 values is below 2**8, so it stays below 2**28
+UNITY = (1 << 30, 1)  # quantise_multiplier(1.0)
+
+
+def average_taps(
+    taps: Iterable[tuple[IntegerArray, NDArray[np.bool_]]],
+    count: IntegerArray | int,
+    input_scale: float,
+    input_zero: int,
+    output_scale: float,
+    output_zero: int,
+    offset: int = 0,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Int8Array:
+    """Average of windows by ONNX Runtime's QLinearAveragePool; returns int8 of the shape of one tap.
+
+    ``taps``: one (values, valid) pair for each kernel position in row-major order: stored int8 values of every output
+    position, say (C, OH, OW), and a bool array that broadcasts against it, false where the tap reads padding.
+    ``count``: the divisor of every output position (broadcast): valid taps, or with count_include_pad the taps that
+    ONNX counts. ``offset`` is 128 where the ONNX tensors are uint8, and the zero points are the ORIGINAL ones.
+
+    Formula, every step float32, the sum a running one: ``s += (x + offset - zx) * sx`` over the valid taps,
+    ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the padding adds nothing, which is the same as
+    reading the zero point. Summing integers instead errs on ties. Raises InputError for a bad scale.
+    """
+    scale = np.float32(checked_scale(input_scale, "input scale"))
+    total: Float32Array = np.zeros((), np.float32)
+    for values, valid in taps:
+        dequantised = (values.astype(np.int64) + offset - input_zero).astype(np.float32) * scale
+        total = total + np.where(valid, dequantised, np.float32(0))
+    divisor: Float32Array = np.asarray(count, dtype=np.float32)
+    mean: Float32Array = np.divide(total, divisor, dtype=np.float32)
+    shifted: Float32Array = mean / checked_scale(output_scale, "output scale") + np.float32(output_zero)
+    return saturate_int8(rint_to_int64(shifted) - offset, low, high)
+
+
+def global_average_scale(input_scale: float, output_scale: float, count: int) -> np.float32:
+    """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`; count = H * W."""
+    divisor = checked_scale(output_scale, "output scale") * np.float32(count)
+    return np.float32(checked_scale(input_scale, "input scale") / divisor)
+
+
+def global_average(
+    total: IntegerArray, scale: np.float32, output_zero: int, low: int = INT8_LOW, high: int = INT8_HIGH
+) -> Int8Array:
+    """Global average by ONNX Runtime's QLinearGlobalAveragePool: int8 ``clip(rint(float32(total) * scale) + zy)``.
+
+    ``total``: the integer sum of (x - zx) over the plane, (C,) or any shape; ``scale`` from `global_average_scale`. The
+    zero point is added after rounding, so the move from uint8 to int8 is exact and no offset is needed.
+    """
+    return requantise(total, scale, output_zero, low, high)
+
+
+def average_fixed(
+    total: IntegerArray,
+    count: IntegerArray | int,
+    multiplier: int,
+    shift: int,
+    input_zero: int,
+    output_zero: int,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Int8Array:
+    """Average of windows with integers only; ``total``: sum of the stored int8 values (padding counted reads the zero).
+
+    With equal input and output quantisation (multiplier and shift of 1.0, equal zero points) it is TensorFlow Lite's
+    AveragePool: ``total / count`` rounded half away from zero. TensorFlow Lite has no other; ours for that case:
+    the centred mean with 20 fraction bits, ``(total - count * zx) * 2**20 / count`` rounded half away from zero,
+    through multiplier and ``shift - 20``, plus the output zero point. Clipped to low..high.
+    """
+    counts = np.asarray(count, dtype=np.int64)
+    if (multiplier, shift) == UNITY and input_zero == output_zero:
+        return saturate_int8(_divide_half_away(total.astype(np.int64), counts), low, high)
+    centred = (total.astype(np.int64) - counts * input_zero) << FRACTION_BITS
+    scaled = multiply_by_quantised_multiplier(_divide_half_away(centred, counts), multiplier, shift - FRACTION_BITS)
+    return saturate_int8(scaled + output_zero, low, high)
+
+
+def _divide_half_away(numerator: NDArray[np.int64], divisor: NDArray[np.int64]) -> NDArray[np.int64]:
+    quotient = (np.abs(numerator) + divisor // 2) // divisor
+    return np.where(numerator < 0, -quotient, quotient)
