@@ -1,0 +1,88 @@
+"""Byte ranges that a command reads and writes, as strided boxes, and the exact test whether two of them overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Space = Literal["sram", "dram"]
+
+
+@dataclass(frozen=True)
+class Access:
+    """``nbytes`` contiguous bytes from ``address``, repeated over ``dims`` = ((count, stride in bytes), ...), outermost first."""
+
+    space: Space
+    address: int
+    nbytes: int
+    dims: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def end(self) -> int:
+        """One past the last byte touched (the box's hull is ``[address, end)``)."""
+        return self.address + self.nbytes + sum((count - 1) * stride for count, stride in self.dims)
+
+    @property
+    def total(self) -> int:
+        """Bytes touched, counted once a row."""
+        total = self.nbytes
+        for count, _ in self.dims:
+            total *= count
+        return total
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Half-open byte intervals of the rows, in address-generation order."""
+        starts = row_starts(self)
+        for start in starts.tolist():
+            yield start, start + self.nbytes
+
+
+def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:
+    """An :class:`Access` in normal form: dimensions of count 1 dropped, dense inner dimensions merged into the row."""
+    kept: list[tuple[int, int]] = []
+    for count, stride in reversed(dims):
+        if count == 1:
+            continue
+        if not kept and stride == nbytes:
+            nbytes *= count
+        elif kept and stride == kept[-1][0] * kept[-1][1]:
+            kept[-1] = (kept[-1][0] * count, kept[-1][1])
+        else:
+            kept.append((count, stride))
+    return Access(space, address, nbytes, tuple(reversed(kept)))
+
+
+def row_starts(access: Access) -> NDArray[np.int64]:
+    """Addresses of all rows, in address-generation order (outermost dimension slowest)."""
+    starts = np.array([access.address], dtype=np.int64)
+    for count, stride in access.dims:
+        starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).reshape(-1)
+    return starts
+
+
+def overlap(first: Access, second: Access) -> tuple[int, int] | None:
+    """The lowest half-open byte interval that both touch, or None. Exact for strided boxes."""
+    if first.space != second.space or first.end <= second.address or second.end <= first.address:
+        return None
+    if not first.nbytes or not second.nbytes:
+        return None
+    if not first.dims and not second.dims:
+        return max(first.address, second.address), min(first.end, second.end)
+    starts = np.unique(row_starts(first))
+    others = np.unique(row_starts(second))
+    # For each row of `second` the candidates are the last row of `first` starting at or before it and the next one.
+    position = np.searchsorted(starts, others, side="right")
+    best: tuple[int, int] | None = None
+    for shift in (-1, 0):
+        index = np.clip(position + shift, 0, len(starts) - 1)
+        low = np.maximum(starts[index], others)
+        high = np.minimum(starts[index] + first.nbytes, others + second.nbytes)
+        hits = np.flatnonzero(low < high)
+        if hits.size:
+            found = int(low[hits[0]]), int(high[hits[0]])
+            best = found if best is None else min(best, found)
+    return best

@@ -1,0 +1,180 @@
+"""Assembly text: a readable form of a Program that round-trips exactly, command words, images and provenance included.
+
+One statement a line; ``#`` starts a comment. Directives start with a dot and carry JSON; ``SET register, value`` and
+operations ``MNEMONIC field=value pop.LD push.ST`` are the words, in order.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from isa.encoding import decode_operation, decode_set, encode_operation, encode_set
+from isa.errors import InputError
+from isa.instruction import NEXT, PREVIOUS, Command, Unit
+from isa.program import Program, Segment
+from isa.program_file import header_of, program_from_header
+from isa.registers import BY_NAME, RESET
+from isa.variants import SET_OPCODE, Variant, variant
+
+_DATA_BYTES_A_LINE = 96
+
+
+def disassemble(program: Program) -> str:
+    """The assembly text of a program, ending in a newline."""
+    header = header_of(program)
+    lines = [f".program {json.dumps(header['name'])}", f".arch {_dump(header['arch'])}"]
+    lines.append(f".memory {header['dram_bytes']} commands {header['command_address']}")
+    lines += [f".tensor {_dump(tensor)}" for tensor in header["tensors"]]
+    for segment in program.segments:
+        lines += _segment_lines(segment)
+    starts = {entry[0]: entry for entry in header["provenance"]}
+    for index, text in enumerate(disassemble_words(program.words.tolist(), program.variant)):
+        if index in starts:
+            lines.append(f".source {_dump(starts[index][1:])}")
+        lines.append(text)
+    return "\n".join(lines) + "\n"
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _segment_lines(segment: Segment) -> list[str]:
+    raw = segment.data.tobytes()
+    pieces = [raw[i : i + _DATA_BYTES_A_LINE] for i in range(0, len(raw), _DATA_BYTES_A_LINE)]
+    return [f".image {segment.address:#x}"] + [f".data {base64.b64encode(piece).decode()}" for piece in pieces]
+
+
+def disassemble_words(words: list[int], isa: Variant) -> list[str]:
+    """One line of text a word."""
+    lines = []
+    for index, word in enumerate(words):
+        if word >> 56 == SET_OPCODE:
+            name, value = decode_set(word, index)
+            lines.append(f"    SET {name}, {BY_NAME[name].format(value)}")
+        else:
+            lines.append(command_text(decode_operation(word, index, isa, RESET)))
+    return lines
+
+
+def command_text(command: Command) -> str:
+    """The assembly line of an operation: mnemonic, non-zero fields, token flags by the neighbour's name."""
+    mnemonic = command.instruction.mnemonic_for(command.fields)
+    implied = command.instruction.aliases.get(mnemonic, {})
+    parts = [mnemonic]
+    for name, value in command.fields.items():
+        if name == "unit":
+            parts.append(f"unit={Unit(value).name}")
+        elif value and name not in implied:
+            parts.append(f"{name}={value}")
+    for flag, sides in (
+        ("pop", (command.pop_previous, command.pop_next)),
+        ("push", (command.push_previous, command.push_next)),
+    ):
+        for present, neighbours in zip(sides, (PREVIOUS, NEXT), strict=True):
+            if present:
+                parts.append(f"{flag}.{neighbours[command.unit].name}")
+    return " ".join(parts)
+
+
+def assemble(text: str, source: str = "assembly") -> Program:
+    """The program that ``text`` describes; raises InputError with the line number for anything it cannot read."""
+    return _Assembler(source).run(text)
+
+
+class _Assembler:
+    """Collects the header values, words and images of one text."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.header: dict[str, Any] = {"name": "", "arch": {}, "dram_bytes": 0, "command_address": 0}
+        self.header |= {"tensors": [], "provenance": []}
+        self.words: list[int] = []
+        self.images: list[tuple[int, list[bytes]]] = []
+
+    def run(self, text: str) -> Program:
+        for number, line in enumerate(text.splitlines(), start=1):
+            statement = _strip_comment(line)
+            if not statement:
+                continue
+            try:
+                self.statement(statement)
+            except InputError as error:
+                raise InputError(f"{self.source} line {number}: {error}") from error
+            except (ValueError, TypeError, KeyError, IndexError) as error:
+                raise InputError(f"{self.source} line {number}: cannot read '{statement[:60]}'") from error
+        segments = tuple(Segment(address, np.frombuffer(b"".join(data), np.uint8)) for address, data in self.images)
+        if not self.header["dram_bytes"]:
+            self.header["dram_bytes"] = self.header["command_address"] + 8 * len(self.words)
+        try:
+            return program_from_header(self.header, np.array(self.words, dtype=np.uint64), segments)
+        except InputError as error:
+            raise InputError(f"{self.source}: {error}") from error
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{self.source}: a directive is malformed: {str(error).splitlines()[0]}") from error
+
+    def statement(self, text: str) -> None:
+        head, _, rest = text.partition(" ")
+        if head.startswith("."):
+            self.directive(head, rest.strip())
+        elif head == "SET":
+            name, _, value = rest.partition(",")
+            self.words.append(encode_set(name.strip(), int(value.strip(), 0)))
+        else:
+            self.words.append(_operation_word(head, rest.split(), self.isa()))
+
+    def isa(self) -> Variant:
+        return variant(self.header["arch"].get("isa", "v2"))
+
+    def directive(self, head: str, rest: str) -> None:
+        if head in (".program", ".arch"):
+            self.header["name" if head == ".program" else "arch"] = json.loads(rest)
+        elif head == ".memory":
+            size, _, address = rest.split()
+            self.header |= {"dram_bytes": int(size, 0), "command_address": int(address, 0)}
+        elif head == ".tensor":
+            self.header["tensors"].append(json.loads(rest))
+        elif head == ".image":
+            self.images.append((int(rest, 0), []))
+        elif head == ".data":
+            self.images[-1][1].append(base64.b64decode(rest, validate=True))
+        elif head == ".source":
+            self.header["provenance"].append([len(self.words), *json.loads(rest)])
+        else:
+            raise InputError(f"unknown directive '{head}'")
+
+
+def _strip_comment(line: str) -> str:
+    """The statement of a line. ``#`` inside a JSON directive is data: only operations and SETs carry comments."""
+    stripped = line.strip()
+    if stripped.startswith("."):
+        return stripped
+    return stripped.partition("#")[0].strip()
+
+
+def _operation_word(mnemonic: str, parts: list[str], isa: Variant) -> int:
+    if mnemonic not in isa.by_mnemonic:
+        raise InputError(f"{mnemonic} is not an instruction of ISA {isa.name}")
+    instruction, implied = isa.by_mnemonic[mnemonic]
+    values = dict(implied)
+    for part in parts:
+        if "=" in part:
+            name, _, value = part.partition("=")
+            values[name] = Unit[value].value if name == "unit" and value in Unit.__members__ else int(value, 0)
+    unit = instruction.unit or Unit(values.get("unit", Unit.EX.value))
+    for part in parts:
+        if "=" not in part:
+            values[_token_flag(part, unit)] = 1
+    return encode_operation(instruction, values)
+
+
+def _token_flag(part: str, unit: Unit) -> str:
+    flag, _, neighbour = part.partition(".")
+    for side, neighbours in (("previous", PREVIOUS), ("next", NEXT)):
+        if unit in neighbours and neighbours[unit].name == neighbour and flag in ("pop", "push"):
+            return f"{flag}_{side}"
+    raise InputError(f"'{part}' is not a token flag of unit {unit.name}")

@@ -1,0 +1,113 @@
+"""Command words: encoding of SET and operation words, and decoding of a stream into commands with register snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.errors import InputError
+from isa.fields import Field, decode_fields, encode_fields, prove_layout
+from isa.instruction import Command, Instruction, Unit
+from isa.registers import BY_INDEX, BY_NAME, RESET
+from isa.variants import SET_OPCODE, Variant
+
+SET_LAYOUT = prove_layout(
+    "SET",
+    (
+        Field("opcode", 56, 8, constant=SET_OPCODE),
+        Field("register", 48, 8, description="index of the register"),
+        Field("reserved_32", 32, 16, constant=0),
+        Field("value", 0, 32, description="new value, two's complement or raw float32 bits"),
+    ),
+)
+
+
+def encode_set(name: str, value: int) -> int:
+    """The word ``SET name, value``; raises InputError for an unknown register or a value that does not fit."""
+    if name not in BY_NAME:
+        raise InputError(f"SET: unknown register '{name}'")
+    register = BY_NAME[name]
+    return (SET_OPCODE << 56) | (register.index << 48) | register.to_raw(value)
+
+
+def encode_operation(instruction: Instruction, values: Mapping[str, int]) -> int:
+    """The word of an operation from token flags and fields (absent ones are 0)."""
+    return encode_fields(instruction.mnemonic, _layout(instruction), dict(values))
+
+
+@lru_cache(maxsize=256)
+def _layout(instruction: Instruction) -> tuple[Field, ...]:
+    return instruction.layout
+
+
+def decode_set(word: int, index: int) -> tuple[str, int]:
+    """(register name, value) of a SET word; raises InputError naming the word's position."""
+    fields = decode_fields(f"word {index}: SET", SET_LAYOUT, word)
+    if fields["register"] not in BY_INDEX:
+        raise InputError(f"word {index}: SET of the unknown register {fields['register']:#04x}")
+    register = BY_INDEX[fields["register"]]
+    try:
+        return register.name, register.from_raw(fields["value"])
+    except InputError as error:
+        raise InputError(f"word {index}: {error}") from error
+
+
+@lru_cache(maxsize=4096)
+def _decode_word(
+    word: int, variant: Variant
+) -> tuple[Instruction, Unit, tuple[bool, bool, bool, bool], Mapping[str, int]]:
+    opcode = word >> 56
+    instruction = variant.by_opcode.get(opcode)
+    if instruction is None:
+        raise InputError(f"opcode {opcode:#04x} is not in ISA {variant.name}")
+    fields = decode_fields(instruction.mnemonic, _layout(instruction), word)
+    pops = bool(fields.pop("pop_previous")), bool(fields.pop("pop_next"))
+    tokens = (*pops, bool(fields.pop("push_previous")), bool(fields.pop("push_next")))
+    unit = instruction.unit
+    if unit is None:
+        number = fields.get("unit", Unit.EX.value)
+        if number > max(item.value for item in Unit):
+            raise InputError(f"{instruction.mnemonic}: field unit is {number}; 0 is LD, 1 is EX, 2 is ST")
+        unit = Unit(number)
+    if (unit is Unit.LD and (tokens[0] or tokens[2])) or (unit is Unit.ST and (tokens[1] or tokens[3])):
+        raise InputError(f"{instruction.mnemonic}: unit {unit.name} has no such neighbour to exchange tokens with")
+    return instruction, unit, tokens, fields
+
+
+def decode_operation(word: int, index: int, variant: Variant, registers: Mapping[str, int]) -> Command:
+    """The command of an operation word with its snapshot of ``registers``."""
+    try:
+        instruction, unit, tokens, fields = _decode_word(word, variant)
+    except InputError as error:
+        raise InputError(f"word {index}: {error}") from error
+    snapshot = {name: registers[name] for name in instruction.registers}
+    return Command(index, instruction, unit, *tokens, fields, snapshot)
+
+
+def decode(words: NDArray[np.uint64] | Sequence[int], variant: Variant) -> tuple[Command, ...]:
+    """All operations of a command stream, in order, each with its register snapshot.
+
+    Raises InputError naming the word when an opcode is not in the variant, a reserved bit is set, a value does not fit,
+    the stream does not end with ``OP_END``, or words follow it.
+    """
+    registers = dict(RESET)
+    commands: list[Command] = []
+    stream = [int(word) for word in words]
+    for index, word in enumerate(stream):
+        if word >> 56 == SET_OPCODE:
+            name, value = decode_set(word, index)
+            registers[name] = value
+        else:
+            commands.append(decode_operation(word, index, variant, registers))
+    _check_end(commands, len(stream))
+    return tuple(commands)
+
+
+def _check_end(commands: list[Command], words: int) -> None:
+    ends = [command.index for command in commands if command.instruction.mnemonic == "OP_END"]
+    if ends != [words - 1]:
+        where = f"word {ends[0]} is OP_END but {words} words were given" if ends else "there is no OP_END"
+        raise InputError(f"the command stream must end with exactly one OP_END: {where}")

@@ -1,0 +1,176 @@
+"""What an instruction is: one declaration from which encoder, decoder, assembler, documentation and checks are derived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.access import Access
+from isa.arch import Arch
+from isa.fields import Field, prove_layout
+from isa.registers import BY_NAME, Register
+
+
+class Unit(Enum):
+    """The three decoupled units. The value is the unit's number in ``OP_SYNC`` and the order in which ties are broken."""
+
+    LD = 0
+    EX = 1
+    ST = 2
+
+
+PREVIOUS = {Unit.EX: Unit.LD, Unit.ST: Unit.EX}
+NEXT = {Unit.LD: Unit.EX, Unit.EX: Unit.ST}
+
+OPCODE = Field("opcode", 56, 8, description="which instruction")
+TOKENS = (
+    Field("pop_previous", 55, 1, description="wait for a token from the unit before this one (LD before EX before ST)"),
+    Field("pop_next", 54, 1, description="wait for a token from the unit after this one"),
+    Field("push_previous", 53, 1, description="on completion give a token to the unit before this one"),
+    Field("push_next", 52, 1, description="on completion give a token to the unit after this one"),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What semantics act on: byte arrays of the two memories, and the Arch that chooses the numerics."""
+
+    arch: Arch
+    sram: NDArray[np.uint8]
+    dram: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Command:
+    """A decoded operation word with the snapshot of its registers. ``index`` is its position in the command words."""
+
+    index: int
+    instruction: Instruction
+    unit: Unit
+    pop_previous: bool
+    pop_next: bool
+    push_previous: bool
+    push_next: bool
+    fields: Mapping[str, int]
+    registers: Mapping[str, int]
+
+    def __getitem__(self, name: str) -> int:
+        """Value of a register in the snapshot, by its full name."""
+        return self.registers[name]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The byte ranges a command reads and writes, and the largest alignment-relevant addresses are those of its accesses."""
+
+    reads: tuple[Access, ...] = ()
+    writes: tuple[Access, ...] = ()
+
+
+def _nothing(command: Command, arch: Arch) -> Operands:
+    return Operands()
+
+
+def _no_effect(command: Command, machine: Machine) -> None:
+    return None
+
+
+def _no_cycles(command: Command, arch: Arch) -> int:
+    return 0
+
+
+def _no_macs(command: Command) -> int:
+    return 0
+
+
+@dataclass(frozen=True, eq=False)
+class Instruction:
+    """One instruction.
+
+    ``fields`` are the bits of the word beside opcode and token flags; ``registers`` what it reads from the register
+    file; ``operands`` the byte ranges it reads and writes; ``semantics`` its executable specification; ``cycles`` the
+    compute cycles of design section 5, without fill and drain, for instructions of unit EX; ``macs`` the
+    multiply-accumulates, padded taps included; ``kind`` the account it belongs to. ``aliases`` are further mnemonics
+    that stand for settings of the fields. ``unit`` None means that the field ``unit`` of the word names it.
+    """
+
+    mnemonic: str
+    opcode: int
+    unit: Unit | None
+    kind: str
+    description: str
+    registers: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    operands: Callable[[Command, Arch], Operands] = _nothing
+    semantics: Callable[[Command, Machine], None] = _no_effect
+    cycles: Callable[[Command, Arch], int] = _no_cycles
+    macs: Callable[[Command], int] = _no_macs
+    aliases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    inputs: str = ""
+    outputs: str = ""
+
+    def __post_init__(self) -> None:
+        """Prove the layout and that all registers exist, once, at import."""
+        for name in self.registers:
+            if name not in BY_NAME:
+                raise ValueError(f"{self.mnemonic} reads the unknown register {name}")
+        self.layout  # noqa: B018 - computing it proves it
+
+    @property
+    def layout(self) -> tuple[Field, ...]:
+        """All fields of the word, from the top bit down, reserved zeros included."""
+        declared = (Field("opcode", 56, 8, constant=self.opcode), *TOKENS, *self.fields)
+        used = {bit for item in declared for bit in range(item.low, item.low + item.width)}
+        reserved = tuple(_reserved(sorted(set(range(64)) - used)))
+        return prove_layout(self.mnemonic, (*declared, *reserved))
+
+    def register_declarations(self) -> tuple[Register, ...]:
+        """The declarations of the registers that it reads."""
+        return tuple(BY_NAME[name] for name in self.registers)
+
+    def mnemonic_for(self, fields: Mapping[str, int]) -> str:
+        """The most specific mnemonic whose settings all hold in ``fields``."""
+        for alias, settings in self.aliases.items():
+            if all(fields.get(name) == value for name, value in settings.items()):
+                return alias
+        return self.mnemonic
+
+
+def _reserved(bits: list[int]) -> list[Field]:
+    """Constant-zero fields covering ``bits``, one a contiguous run."""
+    runs: list[list[int]] = []
+    for bit in bits:
+        if runs and runs[-1][-1] + 1 == bit:
+            runs[-1].append(bit)
+        else:
+            runs.append([bit])
+    return [Field(f"reserved_{run[0]}", run[0], len(run), constant=0) for run in runs]
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """Smallest integer not below the quotient, for non-negative ``numerator``."""
+    return -(-numerator // denominator)
+
+
+def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: Any, plane: int = 0) -> NDArray[Any]:
+    """A tensor view on memory bytes: dense, except that ``plane`` (bytes, 0 = dense) separates the outermost index.
+
+    Raises IndexError when the tensor reaches past the end of the memory.
+    """
+    element = np.dtype(dtype).itemsize
+    row = int(np.prod(shape[1:], dtype=np.int64)) * element
+    plane = plane or row
+    end = address + (shape[0] - 1) * plane + row if shape[0] else address
+    if end > memory.size:
+        raise IndexError(f"bytes {address:#x} to {end:#x} reach past the end of the memory ({memory.size:#x})")
+    if plane == row:
+        dense: NDArray[Any] = memory[address:end].view(dtype).reshape(shape)
+        return dense
+    inner = np.zeros(shape[1:], dtype=dtype).strides
+    window: NDArray[Any] = np.ndarray(shape, dtype, memory, address, (plane, *inner))
+    return window

@@ -1,0 +1,17 @@
+"""Control: ``OP_SYNC`` moves tokens only, on the unit its word names; ``OP_END`` waits until all units are drained."""
+
+from __future__ import annotations
+
+from isa.fields import Field
+from isa.instruction import Instruction
+
+OP_SYNC = Instruction(
+    mnemonic="OP_SYNC", opcode=0x02, unit=None, kind="ISSUE",
+    description="Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.",
+    fields=(Field("unit", 50, 2, description="0 LD, 1 EX, 2 ST"),),
+)  # fmt: skip
+OP_END = Instruction(
+    mnemonic="OP_END", opcode=0x03, unit=None, kind="ISSUE",
+    description="Ends the program: completes when all units are drained and raises the interrupt.",
+)  # fmt: skip
+INSTRUCTIONS = (OP_SYNC, OP_END)

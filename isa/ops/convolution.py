@@ -1,0 +1,199 @@
+"""``OP_CONV`` (with its setting ``OP_CONV_RELU``) and ``OP_DEPTH_CONV``: 2-D convolutions on int8 with int32 accumulators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.access import Access, strided
+from isa.arch import Arch
+from isa.fields import Field
+from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.ops.channels import load_records, requantise_channels
+
+REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
+RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
+
+_WINDOW = (
+    "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
+    "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
+)  # fmt: skip
+_PLANES = (
+    "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
+    "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
+)  # fmt: skip
+REGISTERS = (
+    "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
+    *_PLANES, *_WINDOW,
+    "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
+)  # fmt: skip
+
+
+def input_access(command: Command) -> Access:
+    """The input planes: IC planes of IH·IW bytes."""
+    plane = command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"]
+    return strided(
+        "sram", command["EX_INPUT_ADDRESS"], plane, (command["EX_INPUT_CHANNELS"], command["EX_INPUT_PLANE"] or plane)
+    )
+
+
+def output_access(command: Command, element: int) -> Access:
+    """The output planes: OC planes of OH·OW elements of ``element`` bytes."""
+    plane = command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"] * element
+    return strided(
+        "sram",
+        command["EX_OUTPUT_ADDRESS"],
+        plane,
+        (command["EX_OUTPUT_CHANNELS"], command["EX_OUTPUT_PLANE"] or plane),
+    )
+
+
+def element_bytes(command: Command) -> int:
+    """Bytes of one output element: 1 when the command requantises, 4 when it writes accumulators."""
+    return 1 if command.fields["requantise"] else 4
+
+
+def _operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
+    records = command["EX_OUTPUT_CHANNELS"] * arch.channel_record_bytes
+    reads = (
+        input_access(command),
+        strided("sram", command["EX_OPERAND_ADDRESS"], weight_bytes),
+        strided("sram", command["EX_CHANNEL_ADDRESS"], records),
+    )
+    return Operands(reads=reads, writes=(output_access(command, element_bytes(command)),))
+
+
+def _taps(command: Command) -> int:
+    return command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
+
+
+def _conv_operands(command: Command, arch: Arch) -> Operands:
+    return _operands(command, arch, command["EX_OUTPUT_CHANNELS"] * command["EX_INPUT_CHANNELS"] * _taps(command))
+
+
+def _depth_operands(command: Command, arch: Arch) -> Operands:
+    return _operands(command, arch, command["EX_OUTPUT_CHANNELS"] * _taps(command))
+
+
+def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.int64]:
+    """The input as int64 (IC, rows, columns), extended by ``fill`` so that every tap of every window is inside."""
+    height, width = command["EX_INPUT_HEIGHT"], command["EX_INPUT_WIDTH"]
+    shape = (command["EX_INPUT_CHANNELS"], height, width)
+    data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"])
+    top, left = command["EX_PAD_TOP"], command["EX_PAD_LEFT"]
+    rows, columns = window_extent(command)
+    padded = np.full((shape[0], max(rows, top + height), max(columns, left + width)), fill, dtype=np.int64)
+    padded[:, top : top + height, left : left + width] = data
+    return padded
+
+
+def window_extent(command: Command) -> tuple[int, int]:
+    """Rows and columns, padding included, that the windows of all outputs reach over."""
+    rows = (command["EX_OUTPUT_HEIGHT"] - 1) * command["EX_STRIDE_HEIGHT"]
+    rows += (command["EX_KERNEL_HEIGHT"] - 1) * command["EX_DILATION_HEIGHT"] + 1
+    columns = (command["EX_OUTPUT_WIDTH"] - 1) * command["EX_STRIDE_WIDTH"]
+    columns += (command["EX_KERNEL_WIDTH"] - 1) * command["EX_DILATION_WIDTH"] + 1
+    return rows, columns
+
+
+def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArray[Any]:
+    """What tap (row, column) of the kernel reads for every output: (IC, OH, OW)."""
+    top, left = row * command["EX_DILATION_HEIGHT"], column * command["EX_DILATION_WIDTH"]
+    step_y, step_x = command["EX_STRIDE_HEIGHT"], command["EX_STRIDE_WIDTH"]
+    rows = slice(top, top + (command["EX_OUTPUT_HEIGHT"] - 1) * step_y + 1, step_y)
+    columns = slice(left, left + (command["EX_OUTPUT_WIDTH"] - 1) * step_x + 1, step_x)
+    return padded[:, rows, columns]
+
+
+def _finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
+    """Adds the bias and writes accumulators or int8 results."""
+    records = load_records(machine, command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"])
+    accumulator = accumulator + records.bias.astype(np.int64)[:, None, None]
+    if np.abs(accumulator).max(initial=0) >= 1 << 31:
+        raise OverflowError(f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32")
+    if command.fields["requantise"]:
+        low = lower_limit(command)
+        result: NDArray[Any] = requantise_channels(accumulator, records, 0, command, machine, low)
+    else:
+        result = accumulator.astype(np.int32)
+    output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, result.dtype, command["EX_OUTPUT_PLANE"])
+    output[...] = result
+
+
+def lower_limit(command: Command) -> int:
+    """Lower clamp limit: EX_CLAMP_LOW, raised to the output zero point where the ``relu`` field is set."""
+    if command.fields["relu"]:
+        return max(command["EX_CLAMP_LOW"], command["EX_OUTPUT_ZERO_POINT"])
+    return command["EX_CLAMP_LOW"]
+
+
+def _conv(command: Command, machine: Machine) -> None:
+    padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
+    oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
+    kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
+    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], (oc, ic, kh, kw), np.int8).astype(np.int64)
+    accumulator = np.zeros((oc, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    for row in range(kh):
+        for column in range(kw):
+            accumulator += np.tensordot(weights[:, :, row, column], tap(command, padded, row, column), axes=1)
+    _finish(command, machine, accumulator)
+
+
+def _depth(command: Command, machine: Machine) -> None:
+    padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
+    oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
+    kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
+    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], (oc, kh, kw), np.int8).astype(np.int64)
+    source = np.arange(oc) // (oc // ic)
+    accumulator = np.zeros((oc, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    for row in range(kh):
+        for column in range(kw):
+            accumulator += weights[:, row, column, None, None] * tap(command, padded, row, column)[source]
+    _finish(command, machine, accumulator)
+
+
+def _outputs(command: Command) -> int:
+    return command["EX_OUTPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+
+
+def fused_cycles(mac_cycles: int, outputs: int, command: Command, arch: Arch) -> int:
+    """Fused post-processing overlaps the multiply-accumulates and costs the larger of the two."""
+    return max(mac_cycles, ceil_div(outputs, arch.lanes)) if command.fields["requantise"] else mac_cycles
+
+
+def _conv_cycles(command: Command, arch: Arch) -> int:
+    pe = arch.pe
+    blocks = ceil_div(command["EX_INPUT_CHANNELS"], pe.ic) * ceil_div(command["EX_OUTPUT_CHANNELS"], pe.oc)
+    columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
+    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * _taps(command)
+    return fused_cycles(macs, _outputs(command), command, arch)
+
+
+def _depth_cycles(command: Command, arch: Arch) -> int:
+    pe = arch.pe
+    blocks = ceil_div(command["EX_OUTPUT_CHANNELS"], pe.ic * pe.oc)
+    columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
+    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * _taps(command)
+    return fused_cycles(macs, _outputs(command), command, arch)
+
+
+OP_CONV = Instruction(
+    mnemonic="OP_CONV", opcode=0x20, unit=Unit.EX, kind="CONV",
+    description="2-D convolution with bias, stride, dilation and padding; int32 accumulators or requantised int8.",
+    registers=REGISTERS, fields=(REQUANTISE, RELU),
+    operands=_conv_operands, semantics=_conv, cycles=_conv_cycles,
+    macs=lambda command: _outputs(command) * command["EX_INPUT_CHANNELS"] * _taps(command),
+    aliases={"OP_CONV_RELU": {"requantise": 1, "relu": 1}},
+    inputs="int8", outputs="int32, or int8 with requantise",
+)  # fmt: skip
+OP_DEPTH_CONV = Instruction(
+    mnemonic="OP_DEPTH_CONV", opcode=0x21, unit=Unit.EX, kind="DEPTH",
+    description="Depthwise 2-D convolution; output channel o reads input channel o // (OC / IC).",
+    registers=REGISTERS, fields=(REQUANTISE, RELU),
+    operands=_depth_operands, semantics=_depth, cycles=_depth_cycles,
+    macs=lambda command: _outputs(command) * _taps(command),
+    inputs="int8", outputs="int32, or int8 with requantise",
+)  # fmt: skip
+INSTRUCTIONS = (OP_CONV, OP_DEPTH_CONV)

@@ -1,0 +1,60 @@
+"""DMA: ``OP_DMA_READ`` (system memory to scratchpad) and ``OP_DMA_WRITE`` (back), rows in up to three strided dimensions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isa.access import Access, row_starts, strided
+from isa.arch import Arch
+from isa.instruction import Command, Instruction, Machine, Operands, Unit
+
+_NAMES = (
+    "DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES",
+    "COUNT_1", "DRAM_STRIDE_1", "SRAM_STRIDE_1",
+    "COUNT_2", "DRAM_STRIDE_2", "SRAM_STRIDE_2",
+    "COUNT_3", "DRAM_STRIDE_3", "SRAM_STRIDE_3",
+)  # fmt: skip
+
+
+def side(command: Command, space: str) -> Access:
+    """The rows of one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the outermost."""
+    unit, prefix = command.unit.name, space.upper()
+    dims = [(command[f"{unit}_COUNT_{d}"], command[f"{unit}_{prefix}_STRIDE_{d}"]) for d in (3, 2, 1)]
+    return strided(
+        "sram" if space == "sram" else "dram", command[f"{unit}_{prefix}_ADDRESS"], command[f"{unit}_BYTES"], *dims
+    )
+
+
+def _read_operands(command: Command, arch: Arch) -> Operands:
+    return Operands(reads=(side(command, "dram"),), writes=(side(command, "sram"),))
+
+
+def _write_operands(command: Command, arch: Arch) -> Operands:
+    return Operands(reads=(side(command, "sram"),), writes=(side(command, "dram"),))
+
+
+def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
+
+
+def _read(command: Command, machine: Machine) -> None:
+    machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[_byte_indices(side(command, "dram"))]
+
+
+def _write(command: Command, machine: Machine) -> None:
+    machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[_byte_indices(side(command, "sram"))]
+
+
+OP_DMA_READ = Instruction(
+    mnemonic="OP_DMA_READ", opcode=0x10, unit=Unit.LD, kind="DMA",
+    description="Copies rows of bytes from system memory to the scratchpad, dimension 1 fastest.",
+    registers=tuple(f"LD_{name}" for name in _NAMES),
+    operands=_read_operands, semantics=_read, inputs="bytes", outputs="bytes",
+)  # fmt: skip
+OP_DMA_WRITE = Instruction(
+    mnemonic="OP_DMA_WRITE", opcode=0x11, unit=Unit.ST, kind="DMA",
+    description="Copies rows of bytes from the scratchpad to system memory, dimension 1 fastest.",
+    registers=tuple(f"ST_{name}" for name in _NAMES),
+    operands=_write_operands, semantics=_write, inputs="bytes", outputs="bytes",
+)  # fmt: skip
+INSTRUCTIONS = (OP_DMA_READ, OP_DMA_WRITE)

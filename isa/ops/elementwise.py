@@ -1,0 +1,132 @@
+"""Element-wise int8 instructions: ReLU, leaky ReLU, absolute value, minimum, maximum and rescaling addition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa import numerics
+from isa.access import strided
+from isa.arch import Arch
+from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.registers import float_value
+
+Function = Literal["relu", "leaky_relu", "absolute"]
+
+_ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH")
+_CLAMP = ("EX_CLAMP_LOW", "EX_CLAMP_HIGH")
+_SCALING = ("EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y", "EX_SHIFT_A", "EX_SHIFT_B")
+
+
+def _operand(command: Command, machine: Machine, register: str) -> NDArray[np.int8]:
+    return view(machine.sram, command[register], (command["EX_LENGTH"],), np.int8)
+
+
+def _one(command: Command, arch: Arch) -> Operands:
+    length = command["EX_LENGTH"]
+    return Operands(
+        (strided("sram", command["EX_INPUT_ADDRESS"], length),),
+        (strided("sram", command["EX_OUTPUT_ADDRESS"], length),),
+    )
+
+
+def _two(command: Command, arch: Arch) -> Operands:
+    one = _one(command, arch)
+    return Operands((*one.reads, strided("sram", command["EX_OPERAND_ADDRESS"], command["EX_LENGTH"])), one.writes)
+
+
+def _cycles(command: Command, arch: Arch) -> int:
+    return ceil_div(command["EX_LENGTH"], arch.lanes)
+
+
+def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch: Arch) -> NDArray[np.int8]:
+    """``function`` of stored int8 values with the scales, zero points and limits of the command."""
+    input_zero, output_zero = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if arch.numerics == "fixed":
+        positive = command["EX_SCALE_A"], command["EX_SHIFT_A"]
+        negative = command["EX_SCALE_B"], command["EX_SHIFT_B"]
+        return numerics.unary_fixed(x, function, positive, negative, input_zero, output_zero, low, high)
+    scale_x, alpha, scale_y = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
+    return numerics.unary(x, function, scale_x, input_zero, scale_y, output_zero, alpha, low, high)
+
+
+def _unary(function: Function) -> Callable[[Command, Machine], None]:
+    def semantics(command: Command, machine: Machine) -> None:
+        x = _operand(command, machine, "EX_INPUT_ADDRESS")
+        _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = unary_result(x, function, command, machine.arch)
+
+    return semantics
+
+
+def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """The rescaling addition of stored int8 values with the constants of the command."""
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if arch.numerics == "fixed":
+        constants = numerics.AddFixedConstants(
+            command["EX_SCALE_A"], command["EX_SHIFT_A"],
+            command["EX_SCALE_B"], command["EX_SHIFT_B"],
+            command["EX_SCALE_Y"], command["EX_SHIFT_Y"],
+        )  # fmt: skip
+        zeros = (command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"])
+        return numerics.add_fixed(a, b, constants, *zeros, low, high)
+    ratio_a, ratio_b, constant = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
+    return numerics.add(a, b, ratio_a, ratio_b, constant, command["EX_OFFSET"], low, high)
+
+
+def _add(command: Command, machine: Machine) -> None:
+    a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
+    _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = add_result(a, b, command, machine.arch)
+
+
+def _compare(function: Callable[..., NDArray[np.int8]]) -> Callable[[Command, Machine], None]:
+    def semantics(command: Command, machine: Machine) -> None:
+        a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
+        _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = function(a, b)
+
+    return semantics
+
+
+_UNARY_REGISTERS = (*_ADDRESSES, "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", *_CLAMP, *_SCALING)
+
+
+def _declare_unary(mnemonic: str, opcode: int, kind: str, function: Function, text: str) -> Instruction:
+    return Instruction(
+        mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind=kind, description=text,
+        registers=_UNARY_REGISTERS, operands=_one, semantics=_unary(function), cycles=_cycles,
+        inputs="int8", outputs="int8",
+    )  # fmt: skip
+
+
+def _declare_compare(mnemonic: str, opcode: int, function: Callable[..., NDArray[np.int8]], text: str) -> Instruction:
+    return Instruction(
+        mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind="ELTWISE", description=text,
+        registers=(*_ADDRESSES, "EX_OPERAND_ADDRESS"), operands=_two, semantics=_compare(function), cycles=_cycles,
+        inputs="int8, int8", outputs="int8",
+    )  # fmt: skip
+
+
+OP_ACT_RELU = _declare_unary("OP_ACT_RELU", 0x38, "ACT", "relu", "max(x, 0) between two quantisations.")
+OP_ACT_LRELU = _declare_unary(
+    "OP_ACT_LRELU",
+    0x39,
+    "ACT",
+    "leaky_relu",
+    "x, or EX_SCALE_B times x where x is negative, between two quantisations.",
+)
+OP_E_ABS = _declare_unary("OP_E_ABS", 0x40, "ELTWISE", "absolute", "|x| between two quantisations.")
+OP_C_MIN = _declare_compare("OP_C_MIN", 0x41, np.minimum, "Element-wise minimum of two tensors of one quantisation.")
+OP_C_MAX = _declare_compare("OP_C_MAX", 0x42, np.maximum, "Element-wise maximum of two tensors of one quantisation.")
+OP_E_ADD = Instruction(
+    mnemonic="OP_E_ADD", opcode=0x43, unit=Unit.EX, kind="ELTWISE",
+    description="Adds two tensors, each rescaled: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant.",
+    registers=(
+        *_ADDRESSES, "EX_OPERAND_ADDRESS", *_CLAMP, *_SCALING, "EX_SHIFT_Y", "EX_OFFSET",
+        "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
+    ),
+    operands=_two, semantics=_add, cycles=_cycles, inputs="int8, int8", outputs="int8",
+)  # fmt: skip
+INSTRUCTIONS = (OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX, OP_E_ADD)

@@ -1,0 +1,123 @@
+"""``OP_POOL``: max, average and global average pooling of int8 planes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa import numerics
+from isa.arch import Arch
+from isa.fields import Field
+from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.ops.convolution import input_access, output_access, padded_input, tap
+from isa.registers import float_value
+
+MAX, AVERAGE, GLOBAL_AVERAGE = 0, 1, 2
+
+
+def _operands(command: Command, arch: Arch) -> Operands:
+    return Operands((input_access(command),), (output_access(command, 1),))
+
+
+def _positions(command: Command) -> Iterator[tuple[int, int]]:
+    for row in range(command["EX_KERNEL_HEIGHT"]):
+        for column in range(command["EX_KERNEL_WIDTH"]):
+            yield row, column
+
+
+def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Taps of each output (OH, OW) that lie where ``inside`` (IC = 1, rows, columns) is true."""
+    count = np.zeros((command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    for row, column in _positions(command):
+        count += tap(command, inside, row, column)[0]
+    return count
+
+
+def inside_masks(command: Command, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(what is data, what ONNX counts as padded input) over the padded rows and columns, each (1, rows, columns)."""
+    top, left = command["EX_PAD_TOP"], command["EX_PAD_LEFT"]
+    bottom, right = top + command["EX_INPUT_HEIGHT"], left + command["EX_INPUT_WIDTH"]
+    data = np.zeros((1, *shape[1:]), dtype=np.bool_)
+    data[:, top:bottom, left:right] = True
+    counted = np.zeros_like(data)
+    counted[:, : bottom + command["EX_PAD_BOTTOM"], : right + command["EX_PAD_RIGHT"]] = True
+    return data, counted
+
+
+def _max(command: Command, machine: Machine) -> NDArray[np.int8]:
+    padded = padded_input(command, machine, -128)
+    taps = [tap(command, padded, row, column) for row, column in _positions(command)]
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    return numerics.saturate_int8(np.max(np.stack(taps), axis=0), low, high)
+
+
+def _average(command: Command, machine: Machine) -> NDArray[np.int8]:
+    zero_point, offset = command["EX_INPUT_ZERO_POINT"], command["EX_OFFSET"]
+    padded = padded_input(command, machine, zero_point - offset)
+    data, counted = inside_masks(command, padded.shape)
+    count = tap_count(command, counted if command.fields["count_include_pad"] else data)
+    low, high, output_zero = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    if machine.arch.numerics == "fixed":
+        total = sum((tap(command, padded, row, column) for row, column in _positions(command)), np.zeros((), np.int64))
+        total = total - (tap_count(command, np.ones_like(data)) - count) * zero_point
+        scale = command["EX_SCALE_A"], command["EX_SHIFT_A"]
+        return numerics.average_fixed(total, count, *scale, zero_point, output_zero, low, high)
+    taps = ((tap(command, padded, row, col), tap(command, data, row, col)) for row, col in _positions(command))
+    scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
+    return numerics.average_taps(taps, count, scales[0], zero_point, scales[1], output_zero, offset, low, high)
+
+
+def _global_average(command: Command, machine: Machine) -> NDArray[np.int8]:
+    zero_point = command["EX_INPUT_ZERO_POINT"]
+    shape = (command["EX_INPUT_CHANNELS"], command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"])
+    data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"]).astype(np.int64)
+    low, high, output_zero = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    if machine.arch.numerics == "fixed":
+        scale = command["EX_SCALE_A"], command["EX_SHIFT_A"]
+        result = numerics.average_fixed(data.sum(axis=1), shape[1], *scale, zero_point, output_zero, low, high)
+    else:
+        factor = np.float32(float_value(command["EX_SCALE_A"]))
+        result = numerics.global_average((data - zero_point).sum(axis=1), factor, output_zero, low, high)
+    return result.reshape(-1, 1, 1)
+
+
+_MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
+
+
+def _pool(command: Command, machine: Machine) -> None:
+    result = _MODES[command.fields["mode"]](command, machine)
+    output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8, command["EX_OUTPUT_PLANE"])
+    output[...] = result
+
+
+def _cycles(command: Command, arch: Arch) -> int:
+    blocks = ceil_div(command["EX_OUTPUT_CHANNELS"], arch.pe.ic * arch.pe.oc)
+    columns = ceil_div(command["EX_OUTPUT_WIDTH"], arch.pe.ow)
+    taps = command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
+    return blocks * command["EX_OUTPUT_HEIGHT"] * columns * taps
+
+
+OP_POOL = Instruction(
+    mnemonic="OP_POOL", opcode=0x30, unit=Unit.EX, kind="POOL",
+    description=(
+        "Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which "
+        "kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum."
+    ),
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS",
+        "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
+        "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
+        "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
+        "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT", "EX_PAD_BOTTOM", "EX_PAD_RIGHT",
+        "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH", "EX_OFFSET",
+        "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
+    ),
+    fields=(
+        Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average"),
+        Field("count_include_pad", 49, 1, description="1 divides by the taps in the padded input, 0 by those in the data"),
+    ),
+    operands=_operands, semantics=_pool, cycles=_cycles, inputs="int8", outputs="int8",
+)  # fmt: skip
+INSTRUCTIONS = (OP_POOL,)

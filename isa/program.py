@@ -1,0 +1,104 @@
+"""Program: everything the device needs to run one region - command words, memory images, tensors and provenance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.arch import Arch
+from isa.encoding import decode
+from isa.instruction import Command
+from isa.variants import Variant, variant
+
+TensorType = Literal["int8", "int32"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of the program: a dense tensor in system memory at byte ``address``."""
+
+    name: str
+    role: Literal["input", "output"]
+    dtype: TensorType
+    shape: tuple[int, ...]
+    address: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Constant bytes of system memory (weights, channel records) at byte ``address``; ``data`` is uint8."""
+
+    address: int
+    data: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Words ``[first, last)`` come from tile ``tile`` of ``layer``; ``kind`` is the account of the run report."""
+
+    first: int
+    last: int
+    layer: str
+    kind: str
+    operation: str
+    tile: int
+    onnx_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """One region's command stream for one Arch.
+
+    ``words`` is uint64 and lies at byte ``command_address`` of system memory; ``dram_bytes`` is the size of the system
+    memory that the program addresses; ``provenance`` is ordered and does not overlap.
+    """
+
+    name: str
+    arch: Arch
+    words: NDArray[np.uint64]
+    tensors: tuple[Tensor, ...]
+    segments: tuple[Segment, ...]
+    provenance: tuple[Provenance, ...]
+    dram_bytes: int
+    command_address: int = 0
+
+    @property
+    def variant(self) -> Variant:
+        """The ISA variant that the Arch names."""
+        return variant(self.arch.isa)
+
+    @cached_property
+    def commands(self) -> tuple[Command, ...]:
+        """The decoded operations with their register snapshots. Raises InputError for words that are not legal."""
+        return decode(self.words, self.variant)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Tensors to write before a run, in order."""
+        return tuple(tensor for tensor in self.tensors if tensor.role == "input")
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Tensors to read after a run, in order."""
+        return tuple(tensor for tensor in self.tensors if tensor.role == "output")
+
+    @cached_property
+    def sources(self) -> tuple[Provenance | None, ...]:
+        """The provenance of each command of :attr:`commands`, None where no range covers it."""
+        ranges = iter(self.provenance)
+        current = next(ranges, None)
+        found: list[Provenance | None] = []
+        for command in self.commands:
+            while current is not None and command.index >= current.last:
+                current = next(ranges, None)
+            found.append(current if current is not None and command.index >= current.first else None)
+        return tuple(found)

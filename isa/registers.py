@@ -1,0 +1,146 @@
+"""The configuration register file: every register declared once with index, width, reset value and meaning.
+
+``SET`` writes a register; values persist until written again. Addresses and sizes are bytes unless stated otherwise.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Literal
+
+from isa.errors import InputError
+
+Form = Literal["unsigned", "signed", "float32"]
+
+
+@dataclass(frozen=True)
+class Register:
+    """One register. ``form`` says how the low ``width`` bits of a SET value are read; float32 is kept as raw bits."""
+
+    name: str
+    index: int
+    width: int
+    reset: int
+    form: Form
+    description: str
+
+    @property
+    def minimum(self) -> int:
+        """Smallest value that fits."""
+        return -(1 << (self.width - 1)) if self.form == "signed" else 0
+
+    @property
+    def maximum(self) -> int:
+        """Largest value that fits."""
+        return (1 << (self.width - int(self.form == "signed"))) - 1
+
+    def to_raw(self, value: int) -> int:
+        """The 32 value bits of a SET word; raises InputError naming register, width and value."""
+        if not self.minimum <= value <= self.maximum:
+            raise InputError(
+                f"SET: {self.name} = {value} does not fit its {self.form} register of {self.width} bits "
+                f"({self.minimum} to {self.maximum})"
+            )
+        return value & 0xFFFF_FFFF
+
+    def from_raw(self, raw: int) -> int:
+        """The register's value from the 32 value bits of a SET word; raises InputError when it does not fit."""
+        value = raw - (1 << 32) if self.form == "signed" and raw >> 31 else raw
+        self.to_raw(value)
+        return value
+
+    def format(self, value: int) -> str:
+        """Assembly text of a value; float32 is written as its shortest exact decimal with the raw bits beside it."""
+        if self.form == "float32" or self.name.endswith("ADDRESS"):
+            return f"{value:#010x}"
+        return str(value)
+
+
+def float_value(raw: int) -> float:
+    """The real number whose float32 bits are ``raw``."""
+    return float(struct.unpack("<f", struct.pack("<I", raw & 0xFFFF_FFFF))[0])
+
+
+def _dma(unit: str, base: int) -> list[Register]:
+    names: list[tuple[str, int, int, Form, str]] = [
+        ("DRAM_ADDRESS", 32, 0, "unsigned", "first byte in system memory"),
+        ("SRAM_ADDRESS", 32, 0, "unsigned", "first byte in the scratchpad"),
+        ("BYTES", 32, 0, "unsigned", "contiguous bytes of a row"),
+    ]
+    for dimension in (1, 2, 3):
+        names += [
+            (f"COUNT_{dimension}", 20, 1, "unsigned", f"rows along strided dimension {dimension}"),
+            (
+                f"DRAM_STRIDE_{dimension}",
+                32,
+                0,
+                "unsigned",
+                f"bytes between rows of dimension {dimension}, system memory",
+            ),
+            (f"SRAM_STRIDE_{dimension}", 32, 0, "unsigned", f"bytes between rows of dimension {dimension}, scratchpad"),
+        ]
+    return [
+        Register(f"{unit}_{name}", base + offset, width, reset, form, text)
+        for offset, (name, width, reset, form, text) in enumerate(names)
+    ]
+
+
+def _compute(base: int) -> list[Register]:
+    names: list[tuple[str, int, int, Form, str]] = [
+        ("INPUT_ADDRESS", 32, 0, "unsigned", "first operand"),
+        ("OPERAND_ADDRESS", 32, 0, "unsigned", "weights, or second operand"),
+        ("CHANNEL_ADDRESS", 32, 0, "unsigned", "channel records (bias and scale), one an output channel"),
+        ("OUTPUT_ADDRESS", 32, 0, "unsigned", "result"),
+        ("INPUT_CHANNELS", 20, 1, "unsigned", "IC; K of a matrix product"),
+        ("INPUT_HEIGHT", 16, 1, "unsigned", "IH, rows present in the scratchpad"),
+        ("INPUT_WIDTH", 16, 1, "unsigned", "IW"),
+        ("INPUT_PLANE", 32, 0, "unsigned", "bytes from one input channel to the next; 0 means dense"),
+        ("OUTPUT_CHANNELS", 20, 1, "unsigned", "OC; columns of a matrix product"),
+        ("OUTPUT_HEIGHT", 16, 1, "unsigned", "OH"),
+        ("OUTPUT_WIDTH", 16, 1, "unsigned", "OW"),
+        ("OUTPUT_PLANE", 32, 0, "unsigned", "bytes from one output channel to the next; 0 means dense"),
+        ("KERNEL_HEIGHT", 8, 1, "unsigned", "KH"),
+        ("KERNEL_WIDTH", 8, 1, "unsigned", "KW"),
+        ("STRIDE_HEIGHT", 8, 1, "unsigned", "rows between windows"),
+        ("STRIDE_WIDTH", 8, 1, "unsigned", "columns between windows"),
+        ("DILATION_HEIGHT", 8, 1, "unsigned", "rows between taps"),
+        ("DILATION_WIDTH", 8, 1, "unsigned", "columns between taps"),
+        ("PAD_TOP", 8, 0, "unsigned", "padding rows above the first input row"),
+        ("PAD_LEFT", 8, 0, "unsigned", "padding columns left of the first input column"),
+        ("ROWS", 20, 1, "unsigned", "M of a matrix product; outer count of a requantisation"),
+        ("LENGTH", 32, 0, "unsigned", "elements of an element-wise operation; elements a channel of a requantisation"),
+        ("INPUT_ZERO_POINT", 16, 0, "signed", "what convolution padding reads; zero point of operand A elsewhere"),
+        ("OPERAND_ZERO_POINT", 16, 0, "signed", "zero point of operand B"),
+        ("OUTPUT_ZERO_POINT", 16, 0, "signed", "added after scaling"),
+        ("CLAMP_LOW", 8, -128, "signed", "smallest result"),
+        ("CLAMP_HIGH", 8, 127, "signed", "largest result"),
+        (
+            "OFFSET",
+            8,
+            0,
+            "unsigned",
+            "0, or 128 for tensors that are uint8 in the model: added to operands, taken off the result",
+        ),
+        ("SCALE_A", 32, 0, "float32", "scale or ratio of operand A; a multiplier under numerics = fixed"),
+        ("SCALE_B", 32, 0, "float32", "scale or ratio of operand B, or the slope of LeakyRelu"),
+        ("SCALE_Y", 32, 0, "float32", "scale of the result, or the constant term of an addition"),
+        ("SHIFT_A", 8, 0, "signed", "shift of operand A (numerics = fixed), or the amount of OP_E32_SHIFT"),
+        ("SHIFT_B", 8, 0, "signed", "shift of operand B (numerics = fixed)"),
+        ("SHIFT_Y", 8, 0, "signed", "shift of the result (numerics = fixed)"),
+        ("PAD_BOTTOM", 8, 0, "unsigned", "padding rows that pooling may count below the last input row"),
+        ("PAD_RIGHT", 8, 0, "unsigned", "padding columns that pooling may count right of the last input column"),
+    ]
+    return [
+        Register(f"EX_{name}", base + offset, width, reset, form, text)
+        for offset, (name, width, reset, form, text) in enumerate(names)
+    ]
+
+
+REGISTERS: tuple[Register, ...] = (*_dma("LD", 0x00), *_dma("ST", 0x10), *_compute(0x20))
+BY_NAME = {register.name: register for register in REGISTERS}
+BY_INDEX = {register.index: register for register in REGISTERS}
+RESET = {register.name: register.reset for register in REGISTERS}
+
+if len(BY_INDEX) != len(REGISTERS) or len(BY_NAME) != len(REGISTERS) or max(BY_INDEX) > 0xFF:
+    raise ValueError("register names and indices must be unique and fit eight bits")
