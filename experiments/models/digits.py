@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ def digits_graph(parameters: Mapping[str, NDArray[np.float32]]) -> ModelProto:
 def _digits_nodes() -> list[NodeProto]:
     from onnx import helper
 
-    def node(op_type: str, name: str, inputs: list[str], output: str, **attributes: object) -> NodeProto:
+    def node(op_type: str, name: str, inputs: list[str], output: str, **attributes: Any) -> NodeProto:
         return helper.make_node(op_type, inputs, [output], name=name, **attributes)
 
     def weighted(name: str) -> list[str]:

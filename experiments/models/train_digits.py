@@ -1,8 +1,8 @@
 """Trains ``digits-cnn`` in plain NumPy and writes the network and its data beside this file.
 
 Run ``python -m experiments.models.train_digits`` (needs the ``train`` extra: scikit-learn, for its handwritten digits
-only). Everything is drawn from one seed. The result, ``digits-cnn.onnx`` and ``digits-data.npz``, is committed, so nothing
-here is needed to run the network.
+only). Everything is drawn from one seed. The result, ``digits-cnn.onnx`` and ``digits-data.npz``, is committed, so
+nothing here is needed to run the network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CALIBRATION = 64
 
 @dataclass(frozen=True)
 class Digits:
-    """scikit-learn's 1797 digits, shuffled and split; images are uint8 (N, 8, 8) with values 0..16, labels int64 (N,)."""
+    """scikit-learn's 1797 digits, shuffled and split: images uint8 (N, 8, 8) with values 0..16, labels int64 (N,)."""
 
     train_images: NDArray[np.uint8]
     train_labels: NDArray[np.int64]

@@ -1,0 +1,165 @@
+"""Small helpers that the passes on ONNX models share: copies, constants, uses, replacement, dead code.
+
+Every pass on an ``onnx.ModelProto`` takes a model and returns a new one; the argument is never changed. Names used
+inside the bodies of ``If``, ``Loop`` and ``Scan`` count as uses and are renamed with the rest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+
+LARGE_BYTES = 1 << 16
+
+
+def copy_model(model: ModelProto) -> ModelProto:
+    """A deep copy."""
+    result = ModelProto()
+    result.CopyFrom(model)
+    return result
+
+
+def constants(graph: GraphProto) -> dict[str, TensorProto]:
+    """Initialisers by name."""
+    return {tensor.name: tensor for tensor in graph.initializer}
+
+
+def array_of(tensor: TensorProto) -> NDArray[Any]:
+    """The contents of an initialiser as a NumPy array."""
+    return np.asarray(numpy_helper.to_array(tensor))
+
+
+def add_constant(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
+    """Add an initialiser under ``name``, made unique with a number if taken; returns the name used."""
+    taken = {tensor.name for tensor in graph.initializer} | {output for node in graph.node for output in node.output}
+    unique, count = name, 1
+    while unique in taken:
+        unique, count = f"{name}_{count}", count + 1
+    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), unique))
+    return unique
+
+
+def attributes(node: NodeProto) -> dict[str, Any]:
+    """Attribute values by name."""
+    return {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+
+
+def bodies(node: NodeProto) -> Iterator[GraphProto]:
+    """The subgraphs of a control-flow node."""
+    for item in node.attribute:
+        if item.type == onnx.AttributeProto.GRAPH:
+            yield item.g
+        yield from item.graphs
+
+
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Every node of the graph and of all its bodies."""
+    for node in graph.node:
+        yield node
+        for body in bodies(node):
+            yield from all_nodes(body)
+
+
+def use_counts(graph: GraphProto) -> Counter[str]:
+    """How often each name is read by a node (bodies included) or is an output of the graph or of a body."""
+    counts = Counter(output.name for output in graph.output)
+    for node in graph.node:
+        counts.update(name for name in node.input if name)
+        for body in bodies(node):
+            counts.update(use_counts(body))
+    return counts
+
+
+def rename_uses(graph: GraphProto, renames: Mapping[str, str]) -> None:
+    """Make every node read ``renames[name]`` instead of ``name``, in place; chains of renames are followed."""
+
+    def final(name: str) -> str:
+        while name in renames:
+            name = renames[name]
+        return name
+
+    for node in all_nodes(graph):
+        for index, name in enumerate(node.input):
+            if name in renames:
+                node.input[index] = final(name)
+
+
+def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
+    """Remove the nodes for which ``keep`` is false, in place."""
+    kept = [node for node in graph.node if keep(node)]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def remove_dead_code(graph: GraphProto) -> None:
+    """Remove, in place, nodes whose results nobody reads, and initialisers without a use."""
+    used = set(use_counts(graph))
+    while any(used.isdisjoint(node.output) for node in graph.node):
+        kept = [node for node in graph.node if not used.isdisjoint(node.output)]
+        del graph.node[:]
+        graph.node.extend(kept)
+        used = set(use_counts(graph))
+    live = [tensor for tensor in graph.initializer if tensor.name in used]
+    if len(live) != len(graph.initializer):
+        del graph.initializer[:]
+        graph.initializer.extend(live)
+
+
+def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
+    """Static shapes by name, of inputs, outputs, inferred values and initialisers."""
+    result = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for value in (*graph.value_info, *graph.input, *graph.output):
+        kind = value.type.tensor_type
+        if kind.HasField("shape") and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            result[value.name] = tuple(dim.dim_value for dim in kind.shape.dim)
+    return result
+
+
+def _copy_fields(source: Any, target: Any, leave_out: str) -> None:
+    """Copy every set field of a protobuf message but ``leave_out``."""
+    for field, value in source.ListFields():
+        if field.name == leave_out:
+            continue
+        if isinstance(value, (str, bytes, int, float)):
+            setattr(target, field.name, value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            getattr(target, field.name).extend(value)
+
+
+def _without_initializers(model: ModelProto) -> ModelProto:
+    result = ModelProto()
+    _copy_fields(model, result, "graph")
+    _copy_fields(model.graph, result.graph, "initializer")
+    return result
+
+
+def without_large_constants(model: ModelProto, change: Callable[[ModelProto], ModelProto]) -> ModelProto:
+    """``change(model)`` with initialisers above 64 KiB left out of the way, as inputs of the same type.
+
+    onnx's C++ functions take a serialised model; this keeps weights (hundreds of megabytes) from being copied there.
+    """
+    skeleton = _without_initializers(model)
+    large = []
+    inputs = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= LARGE_BYTES or tensor.name in inputs:
+            skeleton.graph.initializer.append(tensor)
+        else:
+            large.append(tensor)
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tuple(tensor.dims))
+            skeleton.graph.input.append(value)
+    result = change(skeleton)
+    names = {tensor.name for tensor in large}
+    kept = [value for value in result.graph.input if value.name not in names]
+    del result.graph.input[:]
+    result.graph.input.extend(kept)
+    result.graph.initializer.extend(large)
+    return result

@@ -1,0 +1,38 @@
+"""The passes on ONNX models in their order: what every model goes through before quantisation and import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnx import ModelProto
+
+from byoc.passes.onnx_affine import fold_affine
+from byoc.passes.onnx_constants import drop_initializer_inputs, fold_constants
+from byoc.passes.onnx_edit import copy_model, remove_dead_code
+from byoc.passes.onnx_gemm import canonicalise_gemm
+from byoc.passes.onnx_identities import remove_identities
+from byoc.passes.onnx_names import name_nodes
+from byoc.passes.onnx_opset import convert_opset
+from byoc.passes.onnx_shapes import fix_shapes, infer_shapes
+
+
+def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
+    """A copy at a current opset with static shapes, folded constants and, where float, folded BatchNormalization.
+
+    Serves float and quantised models: what stands between quantised values is left as it is. ``shapes`` gives
+    dynamic inputs their dimensions. The argument is not changed.
+
+    Raises:
+        InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the model.
+    """
+    plain = fix_shapes(convert_opset(drop_initializer_inputs(model)), shapes)
+    constant = fold_constants(infer_shapes(plain))
+    folded = canonicalise_gemm(fold_affine(remove_identities(constant)))
+    return name_nodes(infer_shapes(_tidy(folded)))
+
+
+def _tidy(model: ModelProto) -> ModelProto:
+    result = copy_model(model)
+    remove_dead_code(result.graph)
+    del result.graph.value_info[:]
+    return result

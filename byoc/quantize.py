@@ -1,0 +1,112 @@
+"""Float ONNX model → int8 QDQ model, by ONNX Runtime's static quantiser."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from onnx import ModelProto, NodeProto
+
+from byoc.calibrate import Feeds, Ranges, default_feeds, observe_ranges, share_ranges
+from byoc.onnx_file import load_model
+from byoc.passes.onnx_edit import constants, copy_model
+
+__all__ = ["is_quantised", "load_model", "quantise"]
+
+# What the accelerator can run, and what merely passes values on between such operators.
+QUANTISED_OPERATORS = (
+    *("Conv", "Gemm", "MatMul", "Add", "Relu", "Clip", "LeakyRelu", "Abs", "Min", "Max"),
+    *("MaxPool", "AveragePool", "GlobalAveragePool"),
+    *("Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
+)
+_PASSIVE_OPERATORS = frozenset({"Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
+_INTEGER_OPERATORS = frozenset(
+    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
+)
+
+
+def is_quantised(model: ModelProto) -> bool:
+    """Whether the model already has integer operators: QDQ, QLinear*, *Integer, QGemm."""
+    return any(
+        node.op_type in _INTEGER_OPERATORS or node.op_type.startswith("QLinear") or node.op_type == "QGemm"
+        for node in model.graph.node
+    )
+
+
+def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> ModelProto:
+    """The int8 QDQ form of a prepared float model (``byoc.passes.onnx_prepare.prepare``).
+
+    Activations: int8, per tensor, asymmetric, from the smallest and largest value seen on ``calibration`` (one mapping
+    from input name to array a step); operands and results of Concat, Min and Max share one quantisation where
+    that costs no activation. Weights: int8, symmetric, per output channel. Biases: int32. Without ``calibration`` the
+    inputs are four draws of standard-normal numbers from ``seed``. Relu and Clip behind another quantised operator
+    vanish into its output's range. Operators that the accelerator cannot run stay float. Deterministic; writes no
+    file; the argument is not changed.
+    """
+    feeds = default_feeds(model, seed) if calibration is None else calibration
+    ranges = share_ranges(model, observe_ranges(model, feeds))
+    with _quiet():
+        return _quantised(model, ranges)
+
+
+def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
+    from onnxruntime.quantization import CalibrationMethod, QuantType
+    from onnxruntime.quantization.calibrate import TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    source = copy_model(model)
+    # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
+    mark = source.metadata_props.add()
+    mark.key, mark.value = "onnx.infer", "onnxruntime.quant"
+    quantizer = QDQQuantizer(
+        source,
+        True,  # per channel
+        False,  # full 8-bit range
+        QuantType.QInt8,
+        QuantType.QInt8,
+        TensorsData(CalibrationMethod.MinMax, dict(ranges)),
+        [],
+        _float_nodes(model),
+        list(QUANTISED_OPERATORS),
+        {"ForceQuantizeNoInputCheck": True, "WeightSymmetric": True},
+    )
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    result: ModelProto = quantizer.model.model
+    kept = [entry for entry in result.metadata_props if entry.key != "onnx.infer"]
+    del result.metadata_props[:]
+    result.metadata_props.extend(kept)
+    return result
+
+
+def _float_nodes(model: ModelProto) -> list[str]:
+    """Names of nodes that stay float: products of two computed values, and reshapes among float operators only."""
+    constant = set(constants(model.graph))
+    producers = {output: node for node in model.graph.node for output in node.output}
+    return [node.name for node in model.graph.node if _stays_float(node, constant, producers)]
+
+
+def _stays_float(node: NodeProto, constant: set[str], producers: dict[str, NodeProto]) -> bool:
+    if node.op_type in ("Conv", "Gemm", "MatMul"):
+        return any(name not in constant for name in node.input[1:] if name)
+    if node.op_type in _PASSIVE_OPERATORS:
+        made_by = [producers.get(name) for name in node.input if name not in constant]
+        return all(maker is not None and maker.op_type not in QUANTISED_OPERATORS for maker in made_by)
+    return False
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps the quantiser's messages from the root logger, and ``logging.warning`` from configuring it."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    level: Any = logging.root.manager.disable
+    root.addHandler(handler)
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(level)
+        root.removeHandler(handler)
