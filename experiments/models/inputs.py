@@ -1,0 +1,127 @@
+"""Network inputs: the photograph that matplotlib ships, crops of it, random numbers, and files given by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".pgm", ".tif", ".tiff", ".webp"})
+
+# Mean and standard deviation of ImageNet's pixels, red, green, blue, on the scale 0..1.
+_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
+_DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
+
+_MAXIMUM_PIXELS = 1 << 26
+
+
+@cache
+def _photograph() -> Image:
+    from matplotlib.cbook import get_sample_data
+    from PIL import Image
+
+    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as image:
+        return image.convert("RGB")
+
+
+def photograph(size: int = 224) -> NDArray[np.float32]:
+    """The portrait of Grace Hopper, its largest central square, float32 (1, 3, size, size), normalised for ImageNet."""
+    return _normalised(_photograph(), (1, 3, size, size))
+
+
+def photograph_crops(count: int, seed: int, size: int = 224) -> Iterator[NDArray[np.float32]]:
+    """``count`` seeded square crops of the photograph, 60 % to 100 % of its width, every other one mirrored."""
+    from PIL import Image
+
+    image = _photograph()
+    random = np.random.default_rng(seed)
+    for index in range(count):
+        side = int(min(image.size) * random.uniform(0.6, 1.0))
+        left, top = (int(random.integers(0, extent - side + 1)) for extent in image.size)
+        crop = image.crop((left, top, left + side, top + side))
+        mirrored = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if index % 2 else crop
+        yield _normalised(mirrored, (1, 3, size, size))
+
+
+def _normalised(image: Image, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """The central square of an image, resized, as NCHW: 3 channels normalised for ImageNet, 1 channel on 0..1."""
+    from PIL import Image as Images
+
+    channels, height, width = shape[1:]
+    side = min(image.size)
+    left, top = ((extent - side) // 2 for extent in image.size)
+    square = image.convert("RGB" if channels == 3 else "L").crop((left, top, left + side, top + side))
+    resized = square.resize((width, height), Images.Resampling.BILINEAR)
+    pixels = np.asarray(resized, np.float32).reshape(height, width, channels) / np.float32(255)
+    if channels == 3:
+        pixels = (pixels - _MEAN) / _DEVIATION
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[np.newaxis], np.float32)
+
+
+def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32") -> NDArray[Any]:
+    """One network input of this shape and element type from a ``.npy`` file, a ``.npz`` with one array, or an image.
+
+    Arrays must have exactly this shape and type. An image is cut to its central square, resized, and for three channels
+    normalised with ImageNet's mean and deviation, for one channel scaled to 0..1.
+
+    Raises:
+        InputError: no such file, unknown kind of file, unreadable contents, wrong shape or element type.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"input {file}: no such file")
+    suffix = file.suffix.lower()
+    if suffix in (".npy", ".npz"):
+        return _checked(file, _load_array(file), shape, dtype)
+    if suffix in IMAGE_SUFFIXES:
+        return _load_image(file, shape, dtype)
+    raise InputError(
+        f"input {file}: unknown kind of file {suffix!r}; give a .npy, a .npz or an image such as .png or .jpg"
+    )
+
+
+def _load_array(file: Path) -> NDArray[Any]:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded
+        with loaded as archive:
+            if len(archive.files) == 1:
+                return np.asarray(archive[archive.files[0]])
+            names = ", ".join(archive.files) or "none"
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
+        raise InputError(f"input {file}: not a readable {file.suffix} file of plain numbers") from error
+    raise InputError(f"input {file}: expected one array, found {names}")
+
+
+def _checked(file: Path, array: NDArray[Any], shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    if array.shape != tuple(shape):
+        raise InputError(f"input {file}: expected shape {tuple(shape)}, got {array.shape}")
+    if array.dtype != np.dtype(dtype):
+        raise InputError(f"input {file}: expected element type {dtype}, got {array.dtype}")
+    return np.ascontiguousarray(array)
+
+
+def _load_image(file: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    from PIL import Image
+
+    if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3) or dtype != "float32":
+        raise InputError(f"input {file}: an image cannot become {dtype} of shape {tuple(shape)}; give a .npy file")
+    try:
+        with Image.open(file) as image:
+            if image.width * image.height > _MAXIMUM_PIXELS:
+                raise InputError(f"input {file}: {image.width}x{image.height} pixels are too many; make it smaller")
+            return _normalised(image, shape)
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders raise many kinds for damaged files
+        raise InputError(f"input {file}: not a readable image") from error
