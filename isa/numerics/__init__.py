@@ -22,11 +22,17 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
   rounding, as an integer.
 - `QLinearAdd` is two fused multiply-adds on a constant that already holds the zero points, which are so rounded with
   the value.
-- `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together. Its
-  divisor with ``count_include_pad`` is described at `average_taps`.
-- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``.
+- `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together. With
+  ``count_include_pad`` it always divides by KH * KW, with ``ceil_mode`` too, where ONNX (from opset 19 on) counts only
+  the taps inside the padded input: a window that sticks out at the end differs. It refuses the attribute
+  ``dilations``, even [1, 1]: such a model (DequantizeLinear, AveragePool, QuantizeLinear) fails to load at EXTENDED.
+- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``. `ReduceMean` over
+  the plane is not fused: it stays in float.
 - `QLinearLeakyRelu` is a table of 256 entries of ``rint(float32(g(float32((x - zx) * xs)) / ys)) + zy``; `Relu` and
-  `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give the same formula.
+  `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give the same formula. `Clip` alone
+  is the same with the identity for g (``leaky_relu`` with alpha 1), ``low`` and ``high`` being the quantised limits,
+  clip(rint(float32(limit / ys)) + zy); DequantizeLinear directly before QuantizeLinear is that without limits.
+- `Gemm` becomes `QGemm` only with alpha = beta = 1; otherwise it stays in float.
 """
 
 from isa.numerics.addition import add, add_constants, add_table

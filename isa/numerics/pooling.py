@@ -29,8 +29,9 @@ def average_taps(
 
     ``taps``: one (values, valid) pair for each kernel position in row-major order: stored int8 values of every output
     position, say (C, OH, OW), and a bool array that broadcasts against it, false where the tap reads padding.
-    ``count``: the divisor of every output position (broadcast): valid taps, or with count_include_pad the taps that
-    ONNX counts. ``offset`` is 128 where the ONNX tensors are uint8, and the zero points are the ORIGINAL ones.
+    ``count``: the divisor of every output position (broadcast): its valid taps, or with count_include_pad KH * KW
+    everywhere (ONNX Runtime has it so even for a window that sticks out of the padding in ceil_mode).
+    ``offset`` is 128 where the ONNX tensors are uint8, and the zero points are the ORIGINAL ones.
 
     Formula, every step float32, the sum a running one: ``s += (x + offset - zx) * sx`` over the valid taps,
     ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the padding adds nothing, which is the same as
