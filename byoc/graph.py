@@ -31,6 +31,15 @@ class Quantization:
         """True when one scale and one zero point serve the whole tensor."""
         return self.scale.size == 1
 
+    def same_as(self, other: Quantization) -> bool:
+        """True when both give every integer the same real number."""
+        return (
+            self.scale.shape == other.scale.shape
+            and bool((self.scale == other.scale).all())
+            and bool((self.zero_point == other.zero_point).all())
+            and (self.per_tensor or self.axis == other.axis)
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Value:
@@ -54,7 +63,10 @@ class Node:
 
     A quantised operation (``op_type`` without prefix, integer operands) stands for its whole DequantizeLinear–op–
     QuantizeLinear unit or its QLinear operator; ``onnx_nodes`` lists the names of every ONNX node it covers. A node
-    that the importer did not recognise as an integer unit keeps its ONNX operator type and float operands.
+    that the importer did not recognise as an integer unit keeps its ONNX operator type and float operands; its
+    ``inputs`` are then only the tensors known at run time (its constants stay in the ONNX model), its ``attributes``
+    are empty, and ``remark`` says why it was not recognised, where there is more to say than its type. ``macs`` counts
+    multiply-accumulates, padded taps included. ``integer`` is True for quantised operations.
     """
 
     name: str
@@ -63,6 +75,9 @@ class Node:
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     onnx_nodes: tuple[str, ...] = ()
+    remark: str = ""
+    macs: int = 0
+    integer: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""What the accelerator is asked to do: the records that patterns produce and that lowering, tiling and emission consume.
+"""What the accelerator is asked to do: the records that patterns produce and that lowering and emission consume.
 
 All numbers live in the accelerator's int8 domain: uint8 ONNX tensors have been moved by 128 (values and zero points),
 except where a record says that it computes with the original zero point and an ``offset``. Tensors are dense, CHW or
@@ -76,7 +76,10 @@ class ConvOperation(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMulOperation(Operation):
-    """Matrix product (M, K) × (K, N) with int8 constant ``weights`` (K, N) and int32 ``bias`` (N,), zero point folded in."""
+    """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
+
+    The input's zero point is folded into the bias. ``requantise`` None means an int32 output.
+    """
 
     weights: NDArray[np.int8]
     bias: NDArray[np.int32]
@@ -87,8 +90,9 @@ class MatMulOperation(Operation):
 class PoolOperation(Operation):
     """Max or average pooling (C, H, W) → (C, OH, OW); ``global_average`` reduces each plane to one element.
 
-    Average modes compute with ONNX Runtime's rules on original values: ``x + offset`` with zero points ``input_zero_point``
-    and ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for tensors that are uint8 in the model, else 0.
+    Average modes compute with ONNX Runtime's rules on original values: ``x + offset`` with zero points
+    ``input_zero_point`` and ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for tensors that are
+    uint8 in the model, else 0.
     """
 
     mode: Literal["max", "average", "global_average"]

@@ -1,0 +1,134 @@
+"""Static shapes and element types of every tensor of a model, including those of ONNX Runtime's own operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from onnx import helper, shape_inference
+
+from isa.errors import InputError
+
+TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
+
+# ONNX Runtime's operators, whose shapes follow a standard operator on some of their inputs: type, inputs.
+_PROXIES: dict[str, tuple[str, tuple[int, ...]]] = {
+    "QLinearAdd": ("Add", (0, 3)),
+    "QLinearMul": ("Mul", (0, 3)),
+    "QLinearAveragePool": ("AveragePool", (0,)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
+    "QLinearLeakyRelu": ("LeakyRelu", (0,)),
+    "QLinearSigmoid": ("Sigmoid", (0,)),
+    "QLinearSoftmax": ("Identity", (0,)),
+    "QGemm": ("Gemm", (0, 3)),
+}
+_SMALL = 4096  # elements: larger constants cannot be shapes, so inference does not need their contents
+_DROPPED_ATTRIBUTES = {"channels_last", "opset"}
+
+
+def tensor_types(model: onnx.ModelProto) -> TensorTypes:
+    """Shape and NumPy element type of every tensor of static shape; ONNX Runtime is asked for what onnx leaves open."""
+    types = _collect(shape_inference.infer_shapes(_with_proxies(model), data_prop=True))
+    missing = [name for node in model.graph.node for name in node.output if name and name not in types]
+    if missing:
+        types |= _from_onnxruntime(model, missing)
+    _reject_dynamic_inputs(model, types)
+    return types
+
+
+def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
+    constants = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name not in types and value.name not in constants:
+            dims = [d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in _dims(value)]
+            example = ",".join(dim if dim.isdigit() else "1" for dim in dims)
+            raise InputError(
+                f"input '{value.name}' has a dynamic shape ({', '.join(dims)}); "
+                f"give it a static one with --shape {value.name}={example}"
+            )
+
+
+def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without large constants, with ONNX Runtime's operators replaced by standard ones of the same shape."""
+    graph = model.graph
+    small = [tensor for tensor in graph.initializer if np.prod(tensor.dims) <= _SMALL]
+    large = [tensor for tensor in graph.initializer if np.prod(tensor.dims) > _SMALL]
+    declared = {value.name for value in graph.input}
+    inputs = list(graph.input) + [
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+        for tensor in large
+        if tensor.name not in declared
+    ]
+    copy = helper.make_model(
+        helper.make_graph(
+            graph.node, graph.name or "network", inputs, graph.output, small, value_info=graph.value_info
+        ),
+        opset_imports=model.opset_import,
+        ir_version=max(model.ir_version, 4),
+    )
+    for node in copy.graph.node:
+        if node.domain == "com.microsoft" and node.op_type == "QLinearConcat":
+            _become(node, "Concat", list(node.input)[2::3])
+        elif node.domain == "com.microsoft" and node.op_type in _PROXIES and not _channels_last(node):
+            op_type, indices = _PROXIES[node.op_type]
+            _become(node, op_type, [node.input[i] for i in indices])
+        elif node.domain == "com.microsoft" and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            node.domain = ""
+    return copy
+
+
+def _channels_last(node: onnx.NodeProto) -> bool:
+    return any(a.name == "channels_last" and a.i for a in node.attribute)
+
+
+def _become(node: onnx.NodeProto, op_type: str, inputs: list[str]) -> None:
+    kept = [a for a in node.attribute if a.name not in _DROPPED_ATTRIBUTES]
+    node.op_type, node.domain = op_type, ""
+    del node.input[:]
+    node.input.extend(inputs)
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def _dims(value: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
+    return list(value.type.tensor_type.shape.dim)
+
+
+def _collect(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], str]]:
+    types: dict[str, tuple[tuple[int, ...], str]] = {}
+    for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape") or not tensor.elem_type:
+            continue
+        if all(d.HasField("dim_value") and d.dim_value >= 0 for d in tensor.shape.dim):
+            shape = tuple(d.dim_value for d in tensor.shape.dim)
+            types[value.name] = (shape, helper.tensor_dtype_to_np_dtype(tensor.elem_type).name)
+    return types
+
+
+_ONNXRUNTIME_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
+
+
+def _from_onnxruntime(model: onnx.ModelProto, missing: list[str]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shapes that ONNX Runtime infers for ``missing`` tensors made outputs; {} if it refuses the model."""
+    import onnxruntime
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {value.name for value in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in missing if name not in known)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # ONNX Runtime raises its own exception types, which it does not export
+        return {}
+    found = {}
+    for output in session.get_outputs():
+        if all(isinstance(dim, int) for dim in output.shape):
+            text = output.type
+            dtype = _ONNXRUNTIME_TYPES.get(text, text.removeprefix("tensor(").removesuffix(")"))
+            found[output.name] = (tuple(output.shape), dtype)
+    return found
