@@ -23,8 +23,8 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
 - `QLinearAdd` is two fused multiply-adds on a constant that already holds the zero points, which are so rounded with
   the value.
 - `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together. With
-  ``count_include_pad`` it always divides by KH * KW, with ``ceil_mode`` too, where ONNX (from opset 19 on) counts only
-  the taps inside the padded input: a window that sticks out at the end differs. It refuses the attribute
+  ``count_include_pad`` it always divides by KH * KW, with ``ceil_mode`` too, where ONNX and the float operator count
+  only the taps inside the padded input: a window that sticks out at the end differs. It refuses the attribute
   ``dilations``, even [1, 1]: such a model (DequantizeLinear, AveragePool, QuantizeLinear) fails to load at EXTENDED.
 - `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``. `ReduceMean` over
   the plane is not fused: it stays in float.
