@@ -36,9 +36,15 @@ def convert_opset(model: ModelProto) -> ModelProto:
     return result
 
 
+def _convert(model: ModelProto) -> ModelProto:
+    # Below IR version 4 the converter only finds initialisers that are inputs too.
+    model.ir_version = max(model.ir_version, TARGET_IR_VERSION)
+    return version_converter.convert_version(model, TARGET_OPSET)
+
+
 def _converted(model: ModelProto, opset: int) -> ModelProto:
     try:
-        return without_large_constants(model, lambda m: version_converter.convert_version(m, TARGET_OPSET))
+        return without_large_constants(model, _convert)
     except Exception as error:  # the C++ converter raises RuntimeError and its own classes, without a common base
         if opset >= PLAIN_OPSET:
             return copy_model(model)
