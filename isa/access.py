@@ -14,7 +14,10 @@ Space = Literal["sram", "dram"]
 
 @dataclass(frozen=True)
 class Access:
-    """``nbytes`` contiguous bytes from ``address``, repeated over ``dims`` = ((count, stride in bytes), ...), outermost first."""
+    """``nbytes`` contiguous bytes from ``address``, repeated over ``dims``.
+
+    ``dims`` is ((count, stride in bytes), ...), outermost first.
+    """
 
     space: Space
     address: int

@@ -1,6 +1,7 @@
 """Arch: everything about a machine that changes the program compiled for it.
 
-What changes only cycles (latencies, bandwidths, queue depths) is ``dla_sim.timing.Timing``; the compiler never reads that.
+What changes only cycles (latencies, bandwidths, queue depths) is ``dla_sim.timing.Timing``, which the compiler never
+reads.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
 
 
 class PeArray(BaseModel):
-    """The array of processing elements, one int8 multiply-accumulate each a cycle, unrolled over three axes.
+    """The array of processing elements, one int8 multiply-accumulate a cycle each, over three axes.
 
-    ``ic`` input channels, ``oc`` output channels and ``ow`` output columns are processed in parallel (design, section 5).
+    """The array of processing elements, one int8 multiply-accumulate a cycle each, over three axes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,4 +1,4 @@
-"""Command words: encoding of SET and operation words, and decoding of a stream into commands with register snapshots."""
+"""Command words: encoding of SET and operation words, decoding of a stream into commands with register snapshots."""
 
 from __future__ import annotations
 

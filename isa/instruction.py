@@ -1,4 +1,4 @@
-"""What an instruction is: one declaration from which encoder, decoder, assembler, documentation and checks are derived."""
+"""What an instruction is: one declaration from which encoder, decoder, assembler, documentation and checks derive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from isa.registers import BY_NAME, Register
 
 
 class Unit(Enum):
-    """The three decoupled units. The value is the unit's number in ``OP_SYNC`` and the order in which ties are broken."""
+    """The three decoupled units. The value is the number in ``OP_SYNC`` and the order in which ties are broken."""
 
     LD = 0
     EX = 1
@@ -66,7 +66,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Operands:
-    """The byte ranges a command reads and writes, and the largest alignment-relevant addresses are those of its accesses."""
+    """The byte ranges that a command reads and writes."""
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()

@@ -47,7 +47,7 @@ def to_bytes(program: Program) -> bytes:
 
 
 def from_bytes(content: bytes, source: str) -> Program:
-    """The program in ``content``; ``source`` names it in messages. Raises InputError for anything but a whole program."""
+    """The program in ``content``; ``source`` names it in messages. Raises InputError unless it is a whole program."""
     if len(content) < _PREFIX.size or not content.startswith(MAGIC):
         raise InputError(
             f"{source}: not a DLA program (it does not start with the magic bytes); make one with 'dla emit'"
@@ -107,7 +107,7 @@ def program_from_header(header: dict[str, Any], words: Any, segments: tuple[Segm
 
 
 def check_memory(program: Program) -> None:
-    """Raises InputError when a tensor, a memory image or the command stream lies outside the program's system memory."""
+    """Raises InputError when a tensor, an image or the command stream lies outside the program's system memory."""
     if not 0 <= program.dram_bytes <= MAXIMUM_BYTES:
         raise InputError(f"the program wants {program.dram_bytes} bytes of system memory; the limit is {MAXIMUM_BYTES}")
     places = [(f"tensor '{t.name}'", t.address, t.nbytes) for t in program.tensors]

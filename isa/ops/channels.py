@@ -1,4 +1,4 @@
-"""Channel records (bias and scale of each output channel) and the requantisation that conv, matmul and requant share."""
+"""Channel records (bias and scale of an output channel) and the requantisation that uses them."""
 
 from __future__ import annotations
 

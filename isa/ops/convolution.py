@@ -1,4 +1,4 @@
-"""``OP_CONV`` (with its setting ``OP_CONV_RELU``) and ``OP_DEPTH_CONV``: 2-D convolutions on int8 with int32 accumulators."""
+"""``OP_CONV`` (with its setting ``OP_CONV_RELU``) and ``OP_DEPTH_CONV``: 2-D convolutions of int8 in int32."""
 
 from __future__ import annotations
 

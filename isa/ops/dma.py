@@ -1,4 +1,4 @@
-"""DMA: ``OP_DMA_READ`` (system memory to scratchpad) and ``OP_DMA_WRITE`` (back), rows in up to three strided dimensions."""
+"""DMA: ``OP_DMA_READ`` (system memory to scratchpad), ``OP_DMA_WRITE`` (back); rows in three strided dimensions."""
 
 from __future__ import annotations
 

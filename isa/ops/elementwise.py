@@ -122,7 +122,7 @@ OP_C_MIN = _declare_compare("OP_C_MIN", 0x41, np.minimum, "Element-wise minimum 
 OP_C_MAX = _declare_compare("OP_C_MAX", 0x42, np.maximum, "Element-wise maximum of two tensors of one quantisation.")
 OP_E_ADD = Instruction(
     mnemonic="OP_E_ADD", opcode=0x43, unit=Unit.EX, kind="ELTWISE",
-    description="Adds two tensors, each rescaled: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant.",
+    description="Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant.",
     registers=(
         *_ADDRESSES, "EX_OPERAND_ADDRESS", *_CLAMP, *_SCALING, "EX_SHIFT_Y", "EX_OFFSET",
         "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",

@@ -102,8 +102,8 @@ def _cycles(command: Command, arch: Arch) -> int:
 OP_POOL = Instruction(
     mnemonic="OP_POOL", opcode=0x30, unit=Unit.EX, kind="POOL",
     description=(
-        "Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which "
-        "kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum."
+        "Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for "
+        "which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum."
     ),
     registers=(
         "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS",
@@ -116,7 +116,7 @@ OP_POOL = Instruction(
     ),
     fields=(
         Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average"),
-        Field("count_include_pad", 49, 1, description="1 divides by the taps in the padded input, 0 by those in the data"),
+        Field("count_include_pad", 49, 1, description="1 divides by the taps in padded input, 0 by those in data"),
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs="int8", outputs="int8",
 )  # fmt: skip
