@@ -116,12 +116,12 @@ def test_files_are_whole_or_refused(tmp_path: Path) -> None:
     assert to_bytes(load(path)) == to_bytes(program)
     content = path.read_bytes()
     for cut in (0, 5, 20, len(content) - 1):
-        with pytest.raises(InputError, match="not a DLA program|truncated or corrupted"):
+        with pytest.raises(InputError, match=r"not a DLA program|truncated or corrupted"):
             from_bytes(content[:cut], "p")
     for position in range(8, len(content), 37):
         broken = bytearray(content)
         broken[position] ^= 0x10
         with pytest.raises(InputError, match=r"p: the program is truncated or corrupted \(its CRC-32 does not match\)"):
             from_bytes(bytes(broken), "p")
-    with pytest.raises(InputError, match=r"nowhere: no such file"):
+    with pytest.raises(InputError, match="nowhere: no such file"):
         load(Path("nowhere"))
