@@ -19,7 +19,7 @@ CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
 class PeArray(BaseModel):
     """The array of processing elements, one int8 multiply-accumulate a cycle each, over three axes.
 
-    Input channels ``ic``, output channels ``oc`` and output columns ``ow`` are processed in parallel (design, section 5).
+    Input channels ``ic``, output channels ``oc`` and output columns ``ow`` are processed in parallel.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -128,8 +128,6 @@ def _compute(base: int) -> list[Register]:
         ("SHIFT_A", 8, 0, "signed", "shift of operand A (numerics = fixed), or the amount of OP_E32_SHIFT"),
         ("SHIFT_B", 8, 0, "signed", "shift of operand B (numerics = fixed)"),
         ("SHIFT_Y", 8, 0, "signed", "shift of the result (numerics = fixed)"),
-        ("PAD_BOTTOM", 8, 0, "unsigned", "padding rows that pooling may count below the last input row"),
-        ("PAD_RIGHT", 8, 0, "unsigned", "padding columns that pooling may count right of the last input column"),
     ]
     return [
         Register(f"EX_{name}", base + offset, width, reset, form, text)

@@ -35,15 +35,12 @@ def tap_count(command: Command, inside: NDArray[np.bool_]) -> NDArray[np.int64]:
     return count
 
 
-def inside_masks(command: Command, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(what is data, what ONNX counts as padded input) over the padded rows and columns, each (1, rows, columns)."""
+def data_mask(command: Command, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """True where the padded rows and columns (1, rows, columns) hold input, false in the padding."""
     top, left = command["EX_PAD_TOP"], command["EX_PAD_LEFT"]
-    bottom, right = top + command["EX_INPUT_HEIGHT"], left + command["EX_INPUT_WIDTH"]
     data = np.zeros((1, *shape[1:]), dtype=np.bool_)
-    data[:, top:bottom, left:right] = True
-    counted = np.zeros_like(data)
-    counted[:, : bottom + command["EX_PAD_BOTTOM"], : right + command["EX_PAD_RIGHT"]] = True
-    return data, counted
+    data[:, top : top + command["EX_INPUT_HEIGHT"], left : left + command["EX_INPUT_WIDTH"]] = True
+    return data
 
 
 def _max(command: Command, machine: Machine) -> NDArray[np.int8]:
@@ -56,8 +53,9 @@ def _max(command: Command, machine: Machine) -> NDArray[np.int8]:
 def _average(command: Command, machine: Machine) -> NDArray[np.int8]:
     zero_point, offset = command["EX_INPUT_ZERO_POINT"], command["EX_OFFSET"]
     padded = padded_input(command, machine, zero_point - offset)
-    data, counted = inside_masks(command, padded.shape)
-    count = tap_count(command, counted if command.fields["count_include_pad"] else data)
+    data = data_mask(command, padded.shape)
+    taps_counted = np.ones_like(data) if command.fields["count_include_pad"] else data
+    count = tap_count(command, taps_counted)
     low, high, output_zero = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
     if machine.arch.numerics == "fixed":
         total = sum((tap(command, padded, row, column) for row, column in _positions(command)), np.zeros((), np.int64))
@@ -110,13 +108,13 @@ OP_POOL = Instruction(
         "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
         "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
         "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
-        "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT", "EX_PAD_BOTTOM", "EX_PAD_RIGHT",
+        "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
         "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH", "EX_OFFSET",
         "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
     ),
     fields=(
         Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average"),
-        Field("count_include_pad", 49, 1, description="1 divides by the taps in padded input, 0 by those in data"),
+        Field("count_include_pad", 49, 1, description="1 divides by KH·KW, 0 by the taps that read data"),
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs="int8", outputs="int8",
 )  # fmt: skip
