@@ -1,0 +1,299 @@
+"""Reference semantics of every compute instruction: values by hand, ONNX Runtime's integer operators to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from isa import numerics
+from isa.arch import Arch, PeArray
+from isa.instruction import Machine
+from isa.ops.channels import pack_records
+from tests.isa.bench import make_command, run
+
+BITS = numerics.float32_bits
+
+
+def onnx_result(op: str, inputs: dict[str, NDArray[Any]], domain: str = "", **attributes: Any) -> NDArray[Any]:
+    """What ONNX Runtime's operator ``op`` gives; all inputs but the first are constants."""
+    names = list(inputs)
+    first = inputs[names[0]]
+    node = helper.make_node(op, names, ["y"], domain=domain, **attributes)
+    constants = [numpy_helper.from_array(inputs[name], name) for name in names[1:]]
+    source = helper.make_tensor_value_info(names[0], helper.np_dtype_to_tensor_dtype(first.dtype), first.shape)
+    output = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(first.dtype), None)
+    graph = helper.make_graph([node], "g", [source], [output], constants)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    result: NDArray[Any] = session.run(None, {names[0]: first})[0]
+    return result
+
+
+def records(bias: NDArray[np.int32], scale: NDArray[np.float32], arch: Arch | None = None) -> NDArray[np.uint8]:
+    return np.frombuffer(pack_records(bias, scale, arch or Arch()), np.uint8)
+
+
+def scalar(value: float) -> NDArray[np.float32]:
+    return np.array(value, np.float32)
+
+
+def zero(value: int) -> NDArray[np.int8]:
+    return np.array(value, np.int8)
+
+
+CONVOLUTIONS = [
+    # groups, ic, oc, (ih, iw), kernel, strides, dilations, pads (top, left, bottom, right)
+    (1, 3, 8, (9, 7), (3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),
+    (1, 5, 4, (6, 6), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+    (1, 2, 3, (11, 8), (3, 2), (1, 3), (2, 1), (2, 0, 1, 1)),
+    (6, 6, 6, (8, 5), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    (4, 4, 8, (7, 9), (3, 3), (2, 1), (1, 2), (0, 2, 2, 1)),
+    (1, 1, 1, (1, 1), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+    (1, 1, 1, (2, 2), (3, 3), (1, 1), (1, 1), (2, 2, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("seed", range(3))
+def test_convolution_equals_onnx_runtime(case: tuple[Any, ...], seed: int) -> None:
+    groups, ic, oc, (ih, iw), (kh, kw), strides, dilations, pads = case
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-128, 128, (1, ic, ih, iw), dtype=np.int8)
+    w = rng.integers(-127, 128, (oc, ic // groups, kh, kw), dtype=np.int8)
+    bias = rng.integers(-4000, 4000, oc, dtype=np.int32)
+    xs, ys = scalar(rng.uniform(0.01, 0.1)), scalar(rng.uniform(0.3, 2))
+    ws = rng.uniform(0.001, 0.02, oc).astype(np.float32)
+    zx, zy = int(rng.integers(-128, 128)), int(rng.integers(-20, 20))
+    expected = onnx_result(
+        "QLinearConv",
+        {"x": x, "xs": xs, "xz": zero(zx), "w": w, "ws": ws, "wz": np.zeros(oc, np.int8)}
+        | {"ys": ys, "yz": zero(zy), "b": bias},
+        group=groups, strides=strides, dilations=dilations, pads=pads,
+    )[0]  # fmt: skip
+    folded = (bias - zx * w.reshape(oc, -1).sum(axis=1, dtype=np.int64)).astype(np.int32)
+    scale = numerics.requantise_scale(xs, ws, ys)
+    registers = {
+        "EX_INPUT_CHANNELS": ic, "EX_INPUT_HEIGHT": ih, "EX_INPUT_WIDTH": iw,
+        "EX_OUTPUT_CHANNELS": oc, "EX_OUTPUT_HEIGHT": expected.shape[1], "EX_OUTPUT_WIDTH": expected.shape[2],
+        "EX_KERNEL_HEIGHT": kh, "EX_KERNEL_WIDTH": kw, "EX_STRIDE_HEIGHT": strides[0], "EX_STRIDE_WIDTH": strides[1],
+        "EX_DILATION_HEIGHT": dilations[0], "EX_DILATION_WIDTH": dilations[1],
+        "EX_PAD_TOP": pads[0], "EX_PAD_LEFT": pads[1], "EX_INPUT_ZERO_POINT": zx, "EX_OUTPUT_ZERO_POINT": zy,
+    }  # fmt: skip
+    mnemonic = "OP_DEPTH_CONV" if groups > 1 else "OP_CONV"
+    operands: list[NDArray[Any]] = [x, w, records(folded, scale)]
+    found = run(mnemonic, registers, operands, (expected.shape, np.int8), {"requantise": 1})
+    np.testing.assert_array_equal(found, expected)
+    relu = run(mnemonic, registers, operands, (expected.shape, np.int8), {"requantise": 1, "relu": 1})
+    np.testing.assert_array_equal(relu, np.maximum(expected, zy))
+    wide = run(mnemonic, registers, operands, (expected.shape, np.int32))
+    requantised = run(
+        "OP_REQUANT",
+        {"EX_OUTPUT_CHANNELS": oc, "EX_LENGTH": expected[0].size, "EX_OUTPUT_ZERO_POINT": zy},
+        [wide, None, records(folded, scale)],
+        (expected.shape, np.int8),
+    )
+    np.testing.assert_array_equal(requantised, expected)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 7, 5), (4, 300, 3), (3, 1, 1)])
+def test_matrix_product_equals_onnx_runtime(m: int, k: int, n: int) -> None:
+    rng = np.random.default_rng(m * 100 + k)
+    a = rng.integers(-128, 128, (m, k), dtype=np.int8)
+    b = rng.integers(-127, 128, (k, n), dtype=np.int8)
+    bs = rng.uniform(0.001, 0.02, n).astype(np.float32)
+    xs, ys, zx, zy = scalar(0.04), scalar(0.9), -9, 4
+    expected = onnx_result(
+        "QLinearMatMul",
+        {"a": a, "as": xs, "az": zero(zx), "b": b, "bs": bs, "bz": np.zeros(n, np.int8), "ys": ys, "yz": zero(zy)},
+    )
+    folded = (-zx * b.sum(axis=0, dtype=np.int64)).astype(np.int32)
+    registers = {"EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n, "EX_OUTPUT_ZERO_POINT": zy}
+    operands: list[NDArray[Any]] = [a, b, records(folded, numerics.requantise_scale(xs, bs, ys))]
+    np.testing.assert_array_equal(
+        run("OP_MAT_MUL", registers, operands, ((m, n), np.int8), {"requantise": 1}), expected
+    )
+    wide = run("OP_MAT_MUL", registers, operands, ((m, n), np.int32))
+    np.testing.assert_array_equal(wide, (a.astype(np.int64) - zx) @ b.astype(np.int64))
+
+
+def pool_registers(
+    shape: tuple[int, ...], out: tuple[int, ...], kernel: tuple[int, int], **more: int
+) -> dict[str, int]:
+    return {
+        "EX_INPUT_CHANNELS": shape[0], "EX_INPUT_HEIGHT": shape[1], "EX_INPUT_WIDTH": shape[2],
+        "EX_OUTPUT_CHANNELS": out[0], "EX_OUTPUT_HEIGHT": out[1], "EX_OUTPUT_WIDTH": out[2],
+        "EX_KERNEL_HEIGHT": kernel[0], "EX_KERNEL_WIDTH": kernel[1],
+        **{f"EX_{name}": value for name, value in more.items()},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_max_pooling_equals_onnx_runtime(ceil_mode: int) -> None:
+    x = np.random.default_rng(1).integers(-128, 128, (1, 3, 8, 9), dtype=np.int8)
+    attributes = {"kernel_shape": (3, 2), "strides": (2, 2), "pads": (1, 0, 1, 1), "ceil_mode": ceil_mode}
+    expected = onnx_result("MaxPool", {"x": x}, **attributes)[0]
+    registers = pool_registers(x.shape[1:], expected.shape, (3, 2), STRIDE_HEIGHT=2, STRIDE_WIDTH=2, PAD_TOP=1)
+    np.testing.assert_array_equal(run("OP_POOL", registers, [x], (expected.shape, np.int8)), expected)
+
+
+@pytest.mark.parametrize("include", [0, 1])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_average_pooling_equals_onnx_runtime(include: int, unsigned: bool) -> None:
+    rng = np.random.default_rng(2 + include)
+    offset, dtype = (128, np.uint8) if unsigned else (0, np.int8)
+    stored = rng.integers(-128, 128, (1, 3, 7, 9), dtype=np.int8)
+    x = (stored.astype(np.int64) + offset).astype(dtype)
+    zx, zy, xs, ys = 5 + offset, offset - 3, 0.03125, 0.0625
+    attributes = {"kernel_shape": (3, 3), "strides": (2, 1), "pads": (1, 1, 1, 1), "count_include_pad": include}
+    expected = onnx_result(
+        "QLinearAveragePool",
+        {"x": x, "xs": scalar(xs), "xz": np.array(zx, dtype), "ys": scalar(ys), "yz": np.array(zy, dtype)},
+        "com.microsoft",
+        **attributes,
+    )[0]
+    registers = pool_registers(
+        x.shape[1:], expected.shape, (3, 3), STRIDE_HEIGHT=2, PAD_TOP=1, PAD_LEFT=1, INPUT_ZERO_POINT=zx,
+        OUTPUT_ZERO_POINT=zy, OFFSET=offset, SCALE_A=BITS(xs), SCALE_Y=BITS(ys),
+    )  # fmt: skip
+    fields = {"mode": 1, "count_include_pad": include}
+    found = run("OP_POOL", registers, [stored], (expected.shape, np.int8), fields)
+    np.testing.assert_array_equal(found.astype(np.int64) + offset, expected)
+
+
+def test_global_average_equals_onnx_runtime() -> None:
+    x = np.random.default_rng(4).integers(-128, 128, (1, 6, 7, 5), dtype=np.int8)
+    zx, zy, xs, ys = -11, 7, scalar(0.031), scalar(0.027)
+    inputs = {"x": x, "xs": xs, "xz": zero(zx), "ys": ys, "yz": zero(zy)}
+    expected = onnx_result("QLinearGlobalAveragePool", inputs, "com.microsoft", channels_last=0)[0]
+    factor = BITS(numerics.global_average_scale(xs, ys, 35))
+    registers = pool_registers(
+        x.shape[1:], expected.shape, (7, 5), INPUT_ZERO_POINT=zx, OUTPUT_ZERO_POINT=zy, SCALE_A=factor
+    )
+    np.testing.assert_array_equal(run("OP_POOL", registers, [x], (expected.shape, np.int8), {"mode": 2}), expected)
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_addition_equals_onnx_runtime(unsigned: bool) -> None:
+    rng = np.random.default_rng(5)
+    offset, dtype = (128, np.uint8) if unsigned else (0, np.int8)
+    a, b = rng.integers(-128, 128, (2, 4096), dtype=np.int8)
+    quantised = [(stored.astype(np.int64) + offset).astype(dtype) for stored in (a, b)]
+    scales, zeros = (0.02, 0.03, 0.05), (offset + 3, offset - 7, offset + 1)
+    inputs = {"a": quantised[0], "as": scalar(scales[0]), "az": np.array(zeros[0], dtype)}
+    inputs |= {"b": quantised[1], "bs": scalar(scales[1]), "bz": np.array(zeros[1], dtype)}
+    inputs |= {"ys": scalar(scales[2]), "yz": np.array(zeros[2], dtype)}
+    expected = onnx_result("QLinearAdd", inputs, "com.microsoft")
+    constants = numerics.add_constants(scales[0], zeros[0], scales[1], zeros[1], scales[2], zeros[2])
+    registers = {f"EX_SCALE_{name}": BITS(value) for name, value in zip("ABY", constants, strict=True)}
+    registers |= {"EX_LENGTH": a.size, "EX_OFFSET": offset}
+    found = run("OP_E_ADD", registers, [a, b], (a.shape, np.int8))
+    np.testing.assert_array_equal(found.astype(np.int64) + offset, expected)
+
+
+EVERY = np.arange(-128, 128, dtype=np.int8)
+
+
+def test_unary_functions_by_hand() -> None:
+    """Equal scales and zero point 10: the value is x - 10, so -20 is -30: ReLU gives 0, leaky ReLU by 0.5 gives -15."""
+    registers = {"EX_LENGTH": 3, "EX_INPUT_ZERO_POINT": 10, "EX_OUTPUT_ZERO_POINT": 10}
+    registers |= {"EX_SCALE_A": BITS(0.5), "EX_SCALE_B": BITS(0.5), "EX_SCALE_Y": BITS(0.5)}
+    x = np.array([-20, 10, 60], np.int8)
+    assert run("OP_ACT_RELU", registers, [x], ((3,), np.int8)).tolist() == [10, 10, 60]
+    assert run("OP_ACT_LRELU", registers, [x], ((3,), np.int8)).tolist() == [-5, 10, 60]
+    assert run("OP_E_ABS", registers, [x], ((3,), np.int8)).tolist() == [40, 10, 60]
+    clamped = registers | {"EX_CLAMP_LOW": 11, "EX_CLAMP_HIGH": 20}
+    assert run("OP_E_ABS", clamped, [x], ((3,), np.int8)).tolist() == [20, 11, 20]
+
+
+def test_leaky_relu_equals_onnx_runtime_on_every_value() -> None:
+    inputs = {"x": EVERY, "xs": scalar(0.11), "xz": zero(-3), "ys": scalar(0.07), "yz": zero(21)}
+    expected = onnx_result("QLinearLeakyRelu", inputs, "com.microsoft", alpha=0.1)
+    registers = {"EX_LENGTH": 256, "EX_INPUT_ZERO_POINT": -3, "EX_OUTPUT_ZERO_POINT": 21}
+    registers |= {"EX_SCALE_A": BITS(0.11), "EX_SCALE_B": BITS(0.1), "EX_SCALE_Y": BITS(0.07)}
+    np.testing.assert_array_equal(run("OP_ACT_LRELU", registers, [EVERY], ((256,), np.int8)), expected)
+
+
+def test_minimum_and_maximum() -> None:
+    a, b = EVERY, EVERY[::-1].copy()
+    registers = {"EX_LENGTH": 256}
+    np.testing.assert_array_equal(run("OP_C_MIN", registers, [a, b], ((256,), np.int8)), np.minimum(a, b))
+    np.testing.assert_array_equal(run("OP_C_MAX", registers, [a, b], ((256,), np.int8)), np.maximum(a, b))
+
+
+def test_wide_addition_and_shift() -> None:
+    a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
+    registers = {"EX_LENGTH": 3}
+    assert run("OP_E32_ADD", registers, [a, b], ((3,), np.int32)).tolist() == [2**31 - 1, 0, -2]
+    with pytest.raises(OverflowError, match=r"overflows int32 at \(0,\): 2147483648"):
+        run("OP_E32_ADD", registers, [a, np.array([2, 0, 0], np.int32)], ((3,), np.int32))
+    values = np.array([5, -5, 6], np.int32)
+    shifted = {"EX_LENGTH": 3, "EX_SHIFT_A": 1}
+    for rounding, expected in ((0, [2, -3, 3]), (1, [2, -2, 3]), (2, [3, -3, 3])):
+        fields = {"direction": 1, "rounding": rounding}
+        assert run("OP_E32_SHIFT", shifted, [values], ((3,), np.int32), fields).tolist() == expected
+    assert run("OP_E32_SHIFT", shifted, [values], ((3,), np.int32)).tolist() == [10, -10, 12]
+
+
+def test_requantisation_in_place() -> None:
+    arch = Arch()
+    machine = Machine(arch, np.zeros(256, np.uint8), np.zeros(0, np.uint8))
+    machine.sram[0:16] = np.array([-300, -1, 1, 300], np.int32).view(np.uint8)
+    machine.sram[64:72] = records(np.array([0], np.int32), np.array([0.5], np.float32))
+    registers = {"EX_CHANNEL_ADDRESS": 64, "EX_LENGTH": 4, "EX_OUTPUT_ZERO_POINT": 1, "EX_OUTPUT_CHANNELS": 1}
+    command = make_command("OP_REQUANT", registers)
+    command.instruction.semantics(command, machine)
+    assert machine.sram[:4].view(np.int8).tolist() == [-128, 1, 1, 127]  # -150+1 saturates; -0.5 and 0.5 round to 0
+
+
+def test_fixed_numerics_by_hand() -> None:
+    """Scale 0.5 is the multiplier 2**30 with shift 0: 5 → 2.5 rounds away to 3, -5 → -2.5 to -2 (TensorFlow Lite)."""
+    arch = Arch(numerics="fixed")
+    packed = records(np.array([1], np.int32), np.array([0.5], np.float32), arch)
+    assert packed.view(np.int32).tolist() == [1, 1 << 30, 0]
+    registers = {"EX_OUTPUT_CHANNELS": 1, "EX_INPUT_CHANNELS": 1, "EX_ROWS": 2}
+    x = np.array([[4], [-6]], np.int8)
+    operands: list[NDArray[Any]] = [x, np.array([[1]], np.int8), packed]
+    found = run("OP_MAT_MUL", registers, operands, ((2, 1), np.int8), {"requantise": 1}, arch)
+    assert found.reshape(-1).tolist() == [3, -2]
+
+
+FORMULAS = [
+    # pe (ic, oc, ow), mnemonic, registers, cycles worked out by hand from design section 5
+    ((64, 1, 1), "OP_CONV", {"INPUT_CHANNELS": 65, "OUTPUT_CHANNELS": 3, "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 5,
+                             "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 2}, 2 * 3 * 4 * 5 * 6),
+    ((1, 64, 1), "OP_CONV", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 65, "OUTPUT_HEIGHT": 4, "OUTPUT_WIDTH": 5,
+                             "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, 3 * 2 * 4 * 5 * 9),
+    ((8, 4, 2), "OP_CONV", {"INPUT_CHANNELS": 9, "OUTPUT_CHANNELS": 9, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 5},
+     2 * 3 * 7 * 3),
+    ((8, 4, 2), "OP_DEPTH_CONV", {"INPUT_CHANNELS": 33, "OUTPUT_CHANNELS": 33, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 5,
+                                  "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, 2 * 7 * 3 * 9),
+    ((8, 4, 2), "OP_MAT_MUL", {"ROWS": 3, "INPUT_CHANNELS": 17, "OUTPUT_CHANNELS": 5}, 3 * 2 * 2),
+    ((8, 4, 2), "OP_POOL", {"OUTPUT_CHANNELS": 33, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 5, "KERNEL_HEIGHT": 2},
+     2 * 7 * 3 * 2),
+    ((8, 4, 2), "OP_E_ADD", {"LENGTH": 65}, 2),
+    ((8, 4, 2), "OP_REQUANT", {"OUTPUT_CHANNELS": 5, "LENGTH": 13}, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pe", "mnemonic", "registers", "cycles"), FORMULAS)
+def test_cycle_formulas(pe: tuple[int, int, int], mnemonic: str, registers: dict[str, int], cycles: int) -> None:
+    arch = Arch(pe=PeArray(ic=pe[0], oc=pe[1], ow=pe[2]))
+    command = make_command(mnemonic, {f"EX_{name}": value for name, value in registers.items()})
+    assert command.instruction.cycles(command, arch) == cycles
+
+
+def test_fused_post_processing_costs_the_larger_of_the_two() -> None:
+    registers = {"EX_OUTPUT_CHANNELS": 64, "EX_OUTPUT_HEIGHT": 10, "EX_OUTPUT_WIDTH": 10}
+    arch = Arch(post_lanes=4)
+    fused = make_command("OP_CONV", registers, {"requantise": 1})
+    assert fused.instruction.cycles(fused, arch) == 6400 // 4
+    wide = make_command("OP_CONV", registers)
+    assert wide.instruction.cycles(wide, arch) == 8 * 100
