@@ -1,0 +1,111 @@
+"""A legal program and a machine as plain data: what one comparison of timing models needs, easy to print and shrink.
+
+The data that a program moves are meaningless here and only its addresses are in range: cycles do not depend on data.
+Any list of steps makes a legal program: :func:`legal_steps` takes out the pops that no earlier push satisfies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from isa.arch import Arch
+from isa.encoding import encode_operation, encode_set
+from isa.instruction import Unit
+from isa.ops import ALL
+from isa.program import Program, Provenance
+from isa.registers import RESET
+
+DRAM_BYTES = 1 << 18
+FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
+NEIGHBOUR = {("LD", "next"): "EX", ("EX", "previous"): "LD", ("EX", "next"): "ST", ("ST", "previous"): "EX"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: its mnemonic, unit, registers, fields, token flags, and further SETs before it (``padding``).
+
+    A register that is not named keeps its value. ``layer`` is the name in the provenance; "" leaves the step out of it.
+    """
+
+    mnemonic: str
+    unit: str
+    registers: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    padding: int = 0
+    layer: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One machine and program. ``timing`` holds the constants of docs/machine.md section 2 that change cycles."""
+
+    arch: Arch
+    timing: Mapping[str, int]
+    steps: tuple[Step, ...]
+    command_address: int = 0
+
+    def describe(self) -> str:
+        """Text to print for a failing case: everything that is needed to build it again."""
+        lines = [f"arch {self.arch.to_json()}", f"timing {dict(self.timing)}", f"commands at {self.command_address}"]
+        for step in legal_steps(self.steps):
+            flags = " ".join(sorted(step.flags))
+            words = f"+{step.padding} SET, layer '{step.layer}'"
+            lines.append(f"  {step.mnemonic} {step.unit} [{flags}] {dict(step.registers)} {dict(step.fields)} {words}")
+        return "\n".join(lines)
+
+
+def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with only those pops that are satisfied in stream order, and only those flags that their unit has."""
+    tokens: Counter[tuple[str, str]] = Counter()
+    legal: list[Step] = []
+    for step in steps:
+        flags = set()
+        for side in ("previous", "next"):
+            channel = (NEIGHBOUR.get((step.unit, side), ""), step.unit)
+            if f"pop_{side}" in step.flags and tokens[channel]:
+                tokens[channel] -= 1
+                flags.add(f"pop_{side}")
+        for side in ("previous", "next"):
+            if f"push_{side}" in step.flags and (step.unit, side) in NEIGHBOUR:
+                tokens[step.unit, NEIGHBOUR[step.unit, side]] += 1
+                flags.add(f"push_{side}")
+        legal.append(replace(step, flags=frozenset(flags)))
+    return tuple(legal)
+
+
+def step_words(step: Step, registers: dict[str, int]) -> list[int]:
+    """SETs of the registers that change (``registers`` is updated), ``padding`` more, and the operation."""
+    words = []
+    for name, value in step.registers.items():
+        if registers[name] != value:
+            registers[name] = value
+            words.append(encode_set(name, value))
+    words += [encode_set("EX_SHIFT_Y", 0)] * step.padding
+    instruction = ALL[step.mnemonic]
+    values = {**step.fields, **dict.fromkeys(step.flags, 1)}
+    if instruction.unit is None:
+        values["unit"] = Unit[step.unit].value
+    return [*words, encode_operation(instruction, values)]
+
+
+def build_program(case: Case) -> Program:
+    """The program of a case, ended by ``OP_END``."""
+    registers = dict(RESET)
+    words: list[int] = []
+    provenance: list[Provenance] = []
+    for number, step in enumerate(legal_steps(case.steps)):
+        first = len(words)
+        words += step_words(step, registers)
+        if step.layer:
+            kind = ALL[step.mnemonic].kind
+            provenance.append(Provenance(first, len(words), step.layer, kind, step.mnemonic, number))
+    words.append(encode_operation(ALL["OP_END"], {}))
+    return Program(
+        name="random", arch=case.arch, words=np.array(words, dtype=np.uint64), tensors=(), segments=(),
+        provenance=tuple(provenance), dram_bytes=DRAM_BYTES, command_address=case.command_address,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""Random legal programs for random machines: :func:`random_case` makes the case of a seed.
+
+Every choice is made to meet its rivals: units that wait for one another, a fetch that is starved or far ahead, bursts bound by
+their beats or by the gap, scratchpads that serve everything or hardly anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from isa.arch import Arch, PeArray
+from isa.instruction import Command, Unit
+from isa.ops import ALL
+from isa.registers import RESET
+from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
+
+COMPUTE = tuple(sorted(name for name, item in ALL.items() if item.unit is Unit.EX))
+
+SMALL: Mapping[str, tuple[int, ...]] = {
+    "EX_INPUT_CHANNELS": (1, 2, 3, 5),
+    "EX_INPUT_HEIGHT": (1, 2, 4),
+    "EX_INPUT_WIDTH": (1, 2, 4),
+    "EX_INPUT_PLANE": (0, 0, 16, 24),
+    "EX_OUTPUT_CHANNELS": (1, 2, 3, 6),
+    "EX_OUTPUT_HEIGHT": (1, 1, 2, 3),
+    "EX_OUTPUT_WIDTH": (1, 2, 3),
+    "EX_OUTPUT_PLANE": (0, 0, 36, 40),
+    "EX_KERNEL_HEIGHT": (1, 1, 2),
+    "EX_KERNEL_WIDTH": (1, 1, 2, 3),
+    "EX_ROWS": (1, 1, 2, 5),
+    "EX_LENGTH": (0, 1, 2, 7, 20, 60, 150),
+}
+"""Values of the registers that decide cycles and byte ranges; the others keep their reset values. Planes never overlap."""
+
+
+def random_case(seed: int) -> Case:
+    """The case of ``seed``, always the same."""
+    rng = random.Random(seed)
+    arch, timing = _arch(rng), _timing(rng)
+    scale = rng.choice((4, 16, 64, 150))
+    push, pop = rng.choice((0.1, 0.4, 0.8)), rng.choice((0.3, 0.9, 1.0))
+    weights = [rng.choice((0.3, 1, 1, 3)) for _ in range(4)]
+    again, padding = rng.choice((0, 0.5, 0.9)), rng.choice((0, 0, 3, 8))
+    steps: list[Step] = []
+    for _ in range(rng.randint(1, 24)):
+        kind = rng.choices(("read", "write", "compute", "sync"), weights)[0]
+        earlier = [step for step in steps if _kind(step) == kind]
+        step = rng.choice(earlier) if earlier and rng.random() < again else _step(rng, kind, scale, arch)
+        flags = frozenset(flag for flag in FLAGS if rng.random() < (push if flag.startswith("push") else pop))
+        steps.append(replace(step, flags=flags, padding=rng.randint(0, padding), layer=rng.choice(("", "a", "b"))))
+    return Case(arch, timing, tuple(steps), DRAM_BYTES // 2 + 8 * rng.randint(0, 40))
+
+
+def _kind(step: Step) -> str:
+    return {"OP_SYNC": "sync", "OP_DMA_READ": "read", "OP_DMA_WRITE": "write"}.get(step.mnemonic, "compute")
+
+
+def _step(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
+    if kind == "sync":
+        return Step("OP_SYNC", rng.choice(("LD", "EX", "ST")))
+    return _compute(rng, arch) if kind == "compute" else _dma(rng, kind, scale, arch)
+
+
+def _arch(rng: random.Random) -> Arch:
+    numbers = (1, 1, 2, 4, 8)
+    banks = rng.choice((1, 2, 3, 4, 16))
+    return Arch(
+        pe=PeArray(ic=rng.choice(numbers), oc=rng.choice(numbers), ow=rng.choice((1, 1, 2, 3))),
+        sram_bytes=banks * rng.choice((512, 1024, 4096)), sram_banks=banks, alignment=1,
+        numerics=rng.choice(("onnxruntime", "fixed")), post_lanes=rng.choice((None, 1, 4)),
+    )  # fmt: skip
+
+
+def _timing(rng: random.Random) -> dict[str, int]:
+    bus = rng.choice((1, 2, 4, 8, 8, 16, 32))
+    fast = rng.random() < 0.5
+    return {
+        "bus_bytes": bus,
+        "burst_bytes": bus * rng.choice((1, 2, 4, 8)),
+        "dram_latency": rng.choice((0, 1, 2, 5, 10, rng.randint(0, 50), 50)),
+        "outstanding_bursts": rng.choice((1, 2, 3, 4, 8, 16)),
+        "queue_depth": rng.randint(1, 4),
+        "fetch_bytes": 512 if fast else 8 * rng.choice((1, 2, 3, 4, 8, 16)),
+        "fetch_buffers": 4 if fast else rng.choice((1, 1, 2, 3)),
+        "dma_setup": rng.choice((1, 1, 2, 4, 7)),
+        "dma_drain": rng.choice((0, 1, 2, 4, 8)),
+        "ex_fill": rng.choice((1, 1, 2, 4, 8)),
+        "ex_drain": rng.choice((0, 1, 2, 4, 8)),
+        "sync_cycles": rng.choice((1, 1, 1, 2, 5)),
+        "sram_read_bytes": rng.choice((0, 0, 0, 1, 4, 16, 64)),
+        "sram_write_bytes": rng.choice((0, 0, 0, 1, 4, 16, 64)),
+        "bank_ports": rng.randint(1, 4),
+    }
+
+
+def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
+    """Rows of up to ``scale`` bytes in all or a little more, dense or strided, aligned or not, now and then none."""
+    unit, mnemonic = ("LD", "OP_DMA_READ") if kind == "read" else ("ST", "OP_DMA_WRITE")
+    counts = [rng.choice((1, 1, 1, 2, 3, 5)) for _ in range(3)]
+    rows = counts[0] * counts[1] * counts[2]
+    dram = sram = 0 if rng.random() < 0.06 else rng.randint(1, 1 + 2 * scale // rows)
+    registers = {"BYTES": sram}
+    for dimension, count in enumerate(counts, start=1):
+        dram += rng.choice((0, 0, 1, 8, 16, 33))
+        registers |= {f"COUNT_{dimension}": count, f"DRAM_STRIDE_{dimension}": dram, f"SRAM_STRIDE_{dimension}": sram}
+        dram, sram = dram * count, sram * count
+    registers["SRAM_ADDRESS"] = rng.randint(0, arch.sram_bytes - sram)
+    address = rng.randint(0, DRAM_BYTES // 4)
+    registers["DRAM_ADDRESS"] = rng.choice((address, address // 64 * 64))
+    return Step(mnemonic, unit, {f"{unit}_{name}": value for name, value in registers.items()})
+
+
+def _compute(rng: random.Random, arch: Arch) -> Step:
+    """Any compute instruction on a small shape, its operands anywhere in the scratchpad."""
+    mnemonic = rng.choice(COMPUTE)
+    instruction = ALL[mnemonic]
+    fields = {item.name: rng.randint(0, 1) for item in instruction.fields}
+    extent = arch.sram_bytes + 1
+    while extent > arch.sram_bytes:
+        registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}
+        extent = _extent(mnemonic, registers, fields, arch)
+    for name in instruction.registers:
+        if name.endswith("ADDRESS"):
+            registers[name] = rng.randint(0, arch.sram_bytes - extent)
+    return Step(mnemonic, "EX", registers, fields)
+
+
+def _extent(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int], arch: Arch) -> int:
+    """The largest end of an operand when all addresses are 0."""
+    instruction = ALL[mnemonic]
+    snapshot = {
+        name: registers.get(name, 0 if name.endswith("ADDRESS") else RESET[name]) for name in instruction.registers
+    }
+    command = Command(0, instruction, Unit.EX, False, False, False, False, fields, snapshot)
+    operands = instruction.operands(command, arch)
+    return max(access.end for access in (*operands.reads, *operands.writes))
