@@ -1,0 +1,184 @@
+"""The run report: the public JSON format of ``dla run``, with the sums that must hold in every report.
+
+The keys of design section 7 are stable. Cycles are cycles of the machine; bytes are bytes; fractions are 0 to 1. Keys
+beside the stable ones (``compile``, ``check.first``, ``host.layers``, ``accuracy.differences``) may grow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+SCHEMA = "dla-run/1"
+KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
+UNITS = ("LD", "EX", "ST")
+CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
+
+Count = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class Record(BaseModel):
+    """Base of all parts: immutable, and no key that the format does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+
+class Totals(Record):
+    """Figures of all regions together; ``instructions`` counts operations, not register writes."""
+
+    cycles: Count
+    macs: Count
+    utilization: Fraction
+    lower_bound_cycles: Count
+    dram_read_bytes: Count
+    dram_write_bytes: Count
+    sram_peak_bytes: Count
+    instructions: Count
+
+
+class Layer(Record):
+    """One layer of one region. ``stalls`` are the causes of the layer's cycles in which EX did not work."""
+
+    name: str
+    onnx_nodes: tuple[str, ...]
+    kind: str
+    region: Count
+    cycles: Count
+    macs: Count
+    utilization: Fraction
+    dram_read_bytes: Count
+    dram_write_bytes: Count
+    tiles: Count
+    stalls: Mapping[str, Count]
+
+
+class PlacementEntry(Record):
+    """Where one node of the canonical graph runs; ``reason`` on the CPU, with the actual values."""
+
+    node: str
+    op_type: str
+    on: Literal["dla", "cpu"]
+    region: Count | None
+    reason: str | None
+
+
+class HostLayer(Record):
+    """The estimate for one node on the CPU."""
+
+    node: str
+    op_type: str
+    macs: Count
+    estimated_cycles: Count
+
+
+class Host(Record):
+    """The CPU's share: always an estimate, never part of the totals. Cycles are the accelerator's."""
+
+    nodes: Count
+    estimated_cycles: Count
+    estimate: Literal[True] = True
+    layers: tuple[HostLayer, ...] = ()
+
+
+class FirstDifference(Record):
+    """The first wrong element: region outputs in order of execution, elements row-major."""
+
+    tensor: str
+    coordinates: tuple[Count, ...]
+    dla: int | float
+    oracle: int | float
+
+
+class Check(Record):
+    """Every region output and model output against the oracle, element by element, without tolerance."""
+
+    oracle: str
+    tensors: Count
+    elements: Count
+    mismatches: Count
+    max_abs_diff: int | float
+    first: FirstDifference | None = None
+
+
+class Accuracy(Record):
+    """Share of images classified correctly; ``differences`` counts images whose int8 outputs differ from the DLA's."""
+
+    float_: Fraction | None = Field(alias="float")
+    int8: Fraction
+    dla: Fraction
+    images: Count
+    differences: Count = 0
+
+
+class Compilation(Record):
+    """What the compiler made, all regions together; ``sets_elided`` counts register writes saved."""
+
+    regions: Count
+    words: Count
+    sets: Count
+    sets_elided: Count
+    dram_bytes: Count
+
+
+class RunReport(Record):
+    """The report of one run; validation proves that kinds, layers and every unit's causes add up to the total."""
+
+    schema_: Literal["dla-run/1"] = Field(default=SCHEMA, alias="schema")
+    version: str
+    command: str
+    model: str
+    hashes: Mapping[str, str]
+    arch: Mapping[str, Any]
+    timing: Mapping[str, Any]
+    schedule: str
+    seed: int
+    totals: Totals
+    kinds: Mapping[str, Count]
+    ex_cycles: Mapping[str, Count]
+    layers: tuple[Layer, ...]
+    units: Mapping[str, Mapping[str, Count]]
+    placement: tuple[PlacementEntry, ...]
+    host: Host
+    check: Check
+    accuracy: Accuracy | None = None
+    compile: Compilation
+
+    @model_validator(mode="after")
+    def _names(self) -> RunReport:
+        _expect("the kinds", set(self.kinds), set(KINDS))
+        _expect("the kinds of ex_cycles", set(self.ex_cycles), set(KINDS))
+        _expect("the units", set(self.units), set(UNITS))
+        for unit, causes in self.units.items():
+            _expect(f"the causes of {unit}", set(causes), set(CAUSES))
+        return self
+
+    @model_validator(mode="after")
+    def _sums(self) -> RunReport:
+        total = self.totals.cycles
+        _expect("the sum of kinds", sum(self.kinds.values()), total)
+        _expect("the sum of the layers' cycles", sum(layer.cycles for layer in self.layers), total)
+        _expect("the sum of the layers' MACs", sum(layer.macs for layer in self.layers), self.totals.macs)
+        for unit, causes in self.units.items():
+            _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
+        _expect("the sum of ex_cycles", sum(self.ex_cycles.values()), self.units["EX"]["busy"])
+        return self
+
+    @model_validator(mode="after")
+    def _bounds(self) -> RunReport:
+        if self.totals.cycles < self.totals.lower_bound_cycles:
+            raise ValueError(f"{self.totals.cycles} cycles are below the bound of {self.totals.lower_bound_cycles}")
+        return self
+
+
+def _expect(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise ValueError(f"{what} is {found}, expected {expected}")
+
+
+def report_json(report: RunReport) -> str:
+    """The report as indented JSON text ending in a newline; equal reports give equal text."""
+    return json.dumps(report.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,66 @@
+"""Run reports on disk: where they go, written whole or not at all, and read back with one clear line for bad files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from experiments.report.schema import SCHEMA, RunReport, report_json
+from isa.errors import InputError
+
+DEFAULT_FOLDER = "runs"
+MAXIMUM_BYTES = 1 << 28
+
+
+def default_path(report: RunReport) -> Path:
+    """``runs/<model>-<hash>.json`` in the current folder, hash: first 8 digits of the SHA-256 of the report."""
+    model = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(report.model).stem or report.model)
+    digest = hashlib.sha256(report_json(report).encode()).hexdigest()[:8]
+    return Path(DEFAULT_FOLDER) / f"{model}-{digest}.json"
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write ``content`` so that a half-written file never appears under ``path``; missing folders are made.
+
+    Raises InputError when the place cannot be written to.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def save_report(report: RunReport, path: Path) -> None:
+    """Write the report as JSON."""
+    write_atomically(path, report_json(report))
+
+
+def load_report(path: Path) -> RunReport:
+    """Read a report; raises InputError when the file is missing or no valid report of this version."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; 'dla run MODEL --json {path}' makes a report")
+    if path.stat().st_size > MAXIMUM_BYTES:
+        raise InputError(f"{path}: {path.stat().st_size} bytes; a run report has at most {MAXIMUM_BYTES}")
+    try:
+        content = json.loads(path.read_bytes())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(
+            f"{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes one"
+        ) from error
+    found = content.get("schema") if isinstance(content, dict) else None
+    if found != SCHEMA:
+        raise InputError(f"{path}: not a run report of schema {SCHEMA} (schema is {found!r}); run 'dla run' again")
+    try:
+        return RunReport.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "report"
+        raise InputError(f"{path}: damaged run report ({where}: {first['msg']}); run 'dla run' again") from error

@@ -1,0 +1,168 @@
+"""The run report as tables for a terminal: layers, where the cycles went, totals, check, accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from experiments.report.schema import HostLayer, Layer, RunReport
+
+PIPED_WIDTH = 140
+
+
+def report_console() -> Console:
+    """A console on standard output; wide enough for whole rows where it is no terminal."""
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
+
+
+def print_report(report: RunReport, console: Console) -> None:
+    """Print everything of the report that a person looks at."""
+    console.print(Text(f"{report.model} on {machine_line(report)}", style="bold"))
+    for part in (layer_table(report), cycle_table(report), totals_table(report)):
+        console.print(part)
+
+
+def machine_line(report: RunReport) -> str:
+    """Instruction set, array, memory, bus and schedule in a few words."""
+    pe = report.arch["pe"]
+    array = f"{pe['ic']}x{pe['oc']}" + (f"x{pe['ow']}" if pe["ow"] > 1 else "")
+    memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
+    bus = f"{report.timing['bus_bytes']} bytes/cycle"
+    return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {report.arch['isa']}, schedule {report.schedule}"
+
+
+def plain_table(*columns: tuple[str, str]) -> Table:
+    """An empty table of ``columns`` = (heading, "left" or "right")."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, side in columns:
+        if side == "left":
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def layer_table(report: RunReport) -> Table:
+    """One row a layer, the CPU's among them in the network's order, marked as estimates."""
+    table = plain_table(
+        ("layer", "left"),
+        ("where", "left"),
+        ("kind", "left"),
+        ("cycles", "right"),
+        ("MACs", "right"),
+        ("utilisation", "right"),
+        ("DRAM bytes", "right"),
+        ("tiles", "right"),
+    )
+    for row in _layer_rows(report):
+        table.add_row(*row)
+    return table
+
+
+def _layer_rows(report: RunReport) -> Iterator[tuple[str, ...]]:
+    """Rows in the network's order: a region stands where its first node stands."""
+    host = {layer.node: layer for layer in report.host.layers}
+    seen: set[int] = set()
+    for entry in report.placement:
+        if entry.on == "cpu" and entry.node in host:
+            yield _host_row(host[entry.node])
+        elif entry.region is not None and entry.region not in seen:
+            seen.add(entry.region)
+            yield from (_layer_row(layer) for layer in report.layers if layer.region == entry.region)
+
+
+def _layer_row(layer: Layer) -> tuple[str, ...]:
+    moved = layer.dram_read_bytes + layer.dram_write_bytes
+    utilization = f"{layer.utilization:.1%}" if layer.macs else ""
+    where = f"dla {layer.region}"
+    return (
+        layer.name,
+        where,
+        layer.kind,
+        *_numbers(layer.cycles, layer.macs),
+        utilization,
+        f"{moved:,}",
+        str(layer.tiles),
+    )
+
+
+def _host_row(layer: HostLayer) -> tuple[str, ...]:
+    return (layer.node, "cpu", layer.op_type, f"~{layer.estimated_cycles:,}", f"{layer.macs:,}", "", "", "")
+
+
+def _numbers(*values: int) -> tuple[str, ...]:
+    return tuple(f"{value:,}" for value in values)
+
+
+def cycle_table(report: RunReport) -> Table:
+    """Where the cycles went: by kind, and by cause for every unit."""
+    table = plain_table(("cycles by kind", "left"), ("", "right"), *((unit, "right") for unit in report.units))
+    kinds = [(kind, cycles) for kind, cycles in report.kinds.items() if cycles]
+    causes = [cause for cause in report.units["EX"] if any(unit[cause] for unit in report.units.values())]
+    for kind, cycles in kinds:
+        table.add_row(kind, f"{cycles:,}")
+    table.add_section()
+    for cause in causes:
+        table.add_row(cause, "", *(f"{unit[cause]:,}" for unit in report.units.values()))
+    return table
+
+
+def totals_table(report: RunReport) -> Table:
+    """Totals, compile figures, host estimate, check and accuracy, a line each."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _total_lines(report):
+        table.add_row(name, value)
+    return table
+
+
+def _total_lines(report: RunReport) -> Iterator[tuple[str, RenderableType]]:
+    totals, made = report.totals, report.compile
+    bound = f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the bound)" if totals.lower_bound_cycles else ""
+    milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
+    yield "cycles", f"{totals.cycles:,}{bound}, {milliseconds:.3f} ms at {report.timing['clock_hz'] / 1e6:g} MHz"
+    yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"
+    yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
+    yield "DRAM", f"{totals.dram_read_bytes:,} bytes read, {totals.dram_write_bytes:,} written"
+    yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
+    yield (
+        "program",
+        (
+            f"{made.regions} region{'s' * (made.regions != 1)}, {made.words:,} words: "
+            f"{totals.instructions:,} instructions, {made.sets:,} register writes ({made.sets_elided:,} saved)"
+        ),
+    )
+    if report.host.nodes:
+        yield "CPU", f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in the total)"
+    yield "check", _check_line(report)
+    if report.accuracy is not None:
+        yield "accuracy", _accuracy_line(report)
+
+
+def _check_line(report: RunReport) -> Text:
+    check = report.check
+    if not check.tensors:
+        return Text(check.oracle)
+    compared = f"{check.elements:,} elements of {check.tensors} tensors against {check.oracle}"
+    if check.mismatches == 0:
+        return Text(f"0 mismatches in {compared}", style="green")
+    return Text(f"{check.mismatches:,} MISMATCHES in {compared}, largest difference {check.max_abs_diff}", style="red")
+
+
+def _accuracy_line(report: RunReport) -> str:
+    accuracy = report.accuracy
+    assert accuracy is not None
+    shares = {"float": accuracy.float_, "int8": accuracy.int8, "DLA": accuracy.dla}
+    text = ", ".join(f"{name} {share:.2%}" for name, share in shares.items() if share is not None)
+    agreement = "int8 and DLA agree on every image"
+    if accuracy.differences:
+        agreement = f"int8 and DLA DIFFER on {accuracy.differences} images"
+    return f"{text} of {accuracy.images} images; {agreement}"

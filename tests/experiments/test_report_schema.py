@@ -1,0 +1,136 @@
+"""The run report: sums that must hold, exact JSON round trip, messages for bad files, tables."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from experiments.report.schema import CAUSES, KINDS, UNITS, RunReport, report_json
+from experiments.report.store import default_path, load_report, save_report
+from experiments.report.tables import print_report
+from isa.arch import Arch
+from isa.errors import InputError
+
+
+def sample() -> dict[str, Any]:
+    """A small report that is consistent: 100 cycles, of which EX works 60."""
+    layer = {"onnx_nodes": ["conv"], "region": 0, "macs": 640, "utilization": 0.1, "dram_read_bytes": 10}
+    layer |= {"dram_write_bytes": 5, "tiles": 2, "name": "conv", "kind": "CONV", "cycles": 100, "stalls": {"dram": 40}}
+    unit = dict.fromkeys(CAUSES, 0)
+    return {
+        "schema": "dla-run/1",
+        "version": "0.1.0",
+        "command": "dla run tiny",
+        "model": "tiny",
+        "hashes": {"arch": Arch().digest()},
+        "arch": Arch().model_dump(),
+        "timing": {"bus_bytes": 8, "clock_hz": 1_000_000_000},
+        "schedule": "default",
+        "seed": 0,
+        "totals": {
+            "cycles": 100,
+            "macs": 640,
+            "utilization": 0.1,
+            "lower_bound_cycles": 20,
+            "dram_read_bytes": 10,
+            "dram_write_bytes": 5,
+            "sram_peak_bytes": 64,
+            "instructions": 4,
+        },
+        "kinds": dict.fromkeys(KINDS, 0) | {"CONV": 60, "DMA": 40},
+        "ex_cycles": dict.fromkeys(KINDS, 0) | {"CONV": 60},
+        "layers": [layer],
+        "units": {name: unit | {"busy": 60, "drained": 40} for name in UNITS},
+        "placement": [
+            {"node": "conv", "op_type": "Conv", "on": "dla", "region": 0, "reason": None},
+            {"node": "soft", "op_type": "Softmax", "on": "cpu", "region": None, "reason": "no pattern"},
+        ],
+        "host": {
+            "nodes": 1,
+            "estimated_cycles": 1234,
+            "estimate": True,
+            "layers": [{"node": "soft", "op_type": "Softmax", "macs": 0, "estimated_cycles": 1234}],
+        },
+        "check": {"oracle": "ONNX Runtime", "tensors": 1, "elements": 16, "mismatches": 0, "max_abs_diff": 0},
+        "accuracy": {"float": 0.98, "int8": 0.97, "dla": 0.97, "images": 450},
+        "compile": {"regions": 1, "words": 20, "sets": 15, "sets_elided": 30, "dram_bytes": 4096},
+    }
+
+
+def test_json_round_trip_is_exact() -> None:
+    report = RunReport.model_validate(sample())
+    text = report_json(report)
+    assert report_json(RunReport.model_validate(json.loads(text))) == text
+    assert list(json.loads(text))[:6] == ["schema", "version", "command", "model", "hashes", "arch"]
+    assert json.loads(text)["accuracy"]["float"] == 0.98
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("kinds", "DMA"), 41, "the sum of kinds is 101, expected 100"),
+        (("ex_cycles", "CONV"), 59, "the sum of ex_cycles is 59, expected 60"),
+        (("layers", 0, "cycles"), 99, "the sum of the layers' cycles is 99, expected 100"),
+        (("layers", 0, "macs"), 639, "the sum of the layers' MACs is 639, expected 640"),
+        (("units", "ST", "bus"), 1, "the sum of the causes of ST is 101, expected 100"),
+        (("totals", "lower_bound_cycles"), 101, "100 cycles are below the bound of 101"),
+    ],
+)
+def test_sums_that_do_not_add_up_are_refused(path: tuple[Any, ...], value: int, message: str) -> None:
+    content = copy.deepcopy(sample())
+    part = content
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises(ValueError, match="Value error") as caught:
+        RunReport.model_validate(content)
+    assert message in str(caught.value)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    report = RunReport.model_validate(sample())
+    path = tmp_path / "folder" / default_path(report)
+    save_report(report, path)
+    assert load_report(path) == report
+    assert path.name.startswith("tiny-")
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "{path}: no such file; 'dla run MODEL --json {path}' makes a report"),
+        ("{", "{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes one"),
+        ("[]", "{path}: not a run report of schema dla-run/1 (schema is None); run 'dla run' again"),
+        ('{"schema": "x"}', "{path}: not a run report of schema dla-run/1 (schema is 'x'); run 'dla run' again"),
+        ('{"schema": "dla-run/1"}', "{path}: damaged run report (version: Field required); run 'dla run' again"),
+    ],
+)
+def test_bad_report_files(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "run.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        load_report(path)
+    assert str(caught.value) == message.format(path=path)
+
+
+def test_tables_show_every_part() -> None:
+    console = Console(width=140, record=True, file=None, quiet=False)
+    with console.capture() as captured:
+        print_report(RunReport.model_validate(sample()), console)
+    text = captured.get()
+    for part in (
+        "tiny on 8x8 PEs (ic x oc), 512 KiB SRAM, 8 bytes/cycle, ISA v2, schedule default",
+        "~1,234",
+        "0 mismatches in 16 elements of 1 tensors against ONNX Runtime",
+        "float 98.00%, int8 97.00%, DLA 97.00% of 450 images; int8 and DLA agree on every image",
+        "1 region, 20 words: 4 instructions, 15 register writes (30 saved)",
+        "1 nodes, estimated 1,234 cycles (not in the total)",
+    ):
+        assert part in text
