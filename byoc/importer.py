@@ -25,6 +25,7 @@ from byoc.frontend.units import (
 )
 from byoc.frontend.view import OnnxNode, OnnxView, build_view
 from byoc.graph import Graph, Node, Quantization, Value
+from byoc.passes.graph_verify import verify_graph
 
 
 def import_model(model: onnx.ModelProto) -> Graph:
@@ -129,10 +130,10 @@ class _Builder:
     def finish(self) -> Graph:
         """The graph, with the dequantisations of host nodes that nobody needs dropped and quantisations filled in."""
         view = self._view
-        self._add_values((*view.inputs, *(name for name in view.outputs if name not in view.constants)))
+        self._add_values((*view.inputs, *view.outputs))
         values = {name: self._quantized(value) for name, value in self._values.items()}
         nodes = _drop_unread(self._nodes, view.outputs)
-        return Graph(view.name, view.inputs, view.outputs, _referenced(values, nodes, view), tuple(nodes))
+        return verify_graph(Graph(view.name, view.inputs, view.outputs, _referenced(values, nodes, view), tuple(nodes)))
 
     def _quantized(self, value: Value) -> Value:
         if value.quantization is not None or value.name not in self._quantizations:
@@ -152,7 +153,7 @@ def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
 
 
 def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxView) -> dict[str, Value]:
-    names = dict.fromkeys(view.inputs)
+    names = dict.fromkeys((*view.inputs, *view.outputs))
     for node in nodes:
         names |= dict.fromkeys((*node.inputs, *node.outputs))
     return {name: values[name] for name in names}

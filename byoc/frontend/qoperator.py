@@ -60,7 +60,7 @@ def _qlinear(
     operands: list[str] = []
     quantizations: dict[str, Quantization] = {}
     for tensor, scale, zero_point in triples:
-        axis = _channel_axis(op_type, node, view.shape(node.input(tensor)))
+        axis = _channel_axis(op_type, node, view.shape(node.input(tensor))) if tensor == 3 else None
         outcome = _add(view, quantizations, node.input(tensor), node.input(scale), node.input(zero_point), axis)
         if outcome is not None:
             return outcome
@@ -87,6 +87,9 @@ def _add(
     quantization = make_quantization(view, scale, zero_point, axis)
     if quantization is None:
         return Unrecognised(f"scale and zero point of '{tensor}' are not constant")
+    channels = 1 if axis is None else view.shape(tensor)[axis]
+    if quantization.scale.size not in (1, channels):
+        return Unrecognised(f"'{tensor}' has {quantization.scale.size} scales")
     if tensor in found and not found[tensor].same_as(quantization):
         return Unrecognised(f"it reads '{tensor}' with two quantisations")
     found[tensor] = quantization

@@ -94,8 +94,12 @@ def linear_quantization(view: OnnxView, node: OnnxNode) -> Quantization | None:
         return None
     integer = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
     axis = int(node.attributes.get("axis", 1))
-    rank = len(view.shape(integer))
-    return make_quantization(view, node.input(1), node.input(2), axis + rank if axis < 0 else axis)
+    shape = view.shape(integer)
+    axis = axis + len(shape) if axis < 0 else axis
+    found = make_quantization(view, node.input(1), node.input(2), axis)
+    if found is None or found.per_tensor or (axis < len(shape) and found.scale.shape == (shape[axis],)):
+        return found
+    return None
 
 
 def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:

@@ -8,7 +8,7 @@ import numpy as np
 
 from byoc.graph import Graph, Node
 from byoc.operations import AliasOperation, Operation
-from byoc.patterns import tensors
+from byoc.patterns import elementwise, tensors
 from byoc.patterns.base import Pattern
 
 
@@ -52,14 +52,6 @@ def moves_integers(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def variable_inputs(graph: Graph, node: Node) -> str | None:
-    """all operands are computed at run time"""
-    for name in node.inputs:
-        if graph.values[name].constant is not None:
-            return f"input '{name}' is constant"
-    return None
-
-
 def keeps_order(graph: Graph, node: Node) -> str | None:
     """only a Transpose that keeps the order of the dimensions longer than 1 costs nothing"""
     if node.op_type != "Transpose":
@@ -81,7 +73,7 @@ PATTERN: Pattern[AliasOperation] = Pattern(
     name="movement",
     op_types=("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose", "Concat"),
     requirements=(
-        variable_inputs,
+        elementwise.computed_operands,
         tensors.eight_bit_input,
         tensors.eight_bit_output,
         tensors.per_tensor,

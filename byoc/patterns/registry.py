@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byoc.graph import Graph, Node
-from byoc.patterns import convolution, matmul, movement, pooling
+from byoc.patterns import activation, add, convolution, matmul, minmax, movement, pooling
 from byoc.patterns.base import Pattern, Rejection
 
 PATTERNS: tuple[Pattern[Any], ...] = (
@@ -14,6 +14,9 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     matmul.PATTERN,
     pooling.MAXIMUM,
     pooling.AVERAGE,
+    add.PATTERN,
+    activation.PATTERN,
+    minmax.PATTERN,
     movement.PATTERN,
 )
 _BY_TYPE = {op_type: pattern for pattern in PATTERNS for op_type in pattern.op_types}
