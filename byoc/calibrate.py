@@ -18,7 +18,6 @@ Ranges = dict[str, tuple[np.float32, np.float32]]
 _SAME_AS_INPUT = frozenset({"MaxPool", "AveragePool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"})
 # Operands and result are of equal quantisation, so that the accelerator can run them.
 _SAME_FOR_ALL = frozenset({"Concat", "Min", "Max"})
-_ENDS_AT_LIMIT = frozenset({"Relu", "Clip"})
 
 
 def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict[str, NDArray[np.generic]]]:
@@ -91,24 +90,32 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     """``ranges`` widened so that Concat, Min and Max have operands and results of equal range.
 
     Pooling and reshaping pass the wish on, for their results are quantised like their operands. A group that would
-    force a Relu's or a Clip's result into a range that begins below its own stays apart: the activation could no
-    longer be dropped as a mere clamp.
+    force a Relu's or a Clip's result into a range that begins below its own, or a Clip's into one that ends above,
+    stays apart: the activation could no longer be dropped as a mere clamp.
     """
     groups = {name: {name} for name in ranges}
-    limited = {node.output[0] for node in model.graph.node if node.op_type in _ENDS_AT_LIMIT}
+    lower = {node.output[0] for node in model.graph.node if node.op_type in ("Relu", "Clip")}
+    upper = {node.output[0] for node in model.graph.node if node.op_type == "Clip"}
     for node in (*_by_kind(model, _SAME_AS_INPUT), *_by_kind(model, _SAME_FOR_ALL)):
         operands = node.input[:1] if node.op_type in _SAME_AS_INPUT else node.input
         members = [name for name in (*operands, *node.output[:1]) if name in ranges]
+        if not members:
+            continue
         union = set().union(*(groups[name] for name in members))
-        low = min((ranges[name][0] for name in union), default=np.float32(0))
-        if node.op_type in _SAME_FOR_ALL and any(ranges[name][0] > low for name in union & limited):
+        low, high = _envelope(ranges, union)
+        widened = any(ranges[name][0] > low for name in union & lower)
+        widened |= any(ranges[name][1] < high for name in union & upper)
+        if node.op_type in _SAME_FOR_ALL and widened:
             continue
         for name in union:
             groups[name] = union
-    return {
-        name: (min(ranges[other][0] for other in group), max(ranges[other][1] for other in group))
-        for name, group in groups.items()
-    }
+    return {name: _envelope(ranges, group) for name, group in groups.items()}
+
+
+def _envelope(ranges: Ranges, names: set[str]) -> tuple[np.float32, np.float32]:
+    """The smallest range that holds those of ``names``."""
+    lows, highs = zip(*(ranges[name] for name in names), strict=True)
+    return min(lows), max(highs)
 
 
 def _by_kind(model: ModelProto, kinds: frozenset[str]) -> Iterator[NodeProto]:

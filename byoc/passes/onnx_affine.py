@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from byoc.passes.onnx_edit import (
+    ConstantArrays,
     add_constant,
-    array_of,
     attributes,
-    constants,
     copy_model,
+    is_float32,
     remove_dead_code,
     shapes_of,
     use_counts,
@@ -69,9 +69,7 @@ class _Rewriter:
     def __init__(self, graph: GraphProto) -> None:
         self.graph = graph
         self.shapes = shapes_of(graph)
-        self.arrays = {
-            name: array_of(tensor) for name, tensor in constants(graph).items() if tensor.data_type == tensor.FLOAT
-        }
+        self.arrays = ConstantArrays(graph, is_float32)
         self.uses = use_counts(graph)
         self.readers = {name: node for node in graph.node for name in node.input}
         self.producers = {output: node for node in graph.node for output in node.output}

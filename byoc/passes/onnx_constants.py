@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, numpy_helper
 
-from byoc.passes.onnx_edit import array_of, attributes, bodies, constants, copy_model, keep_nodes, shapes_of
+from byoc.passes.onnx_edit import (
+    ConstantArrays,
+    array_of,
+    attributes,
+    bodies,
+    byte_size,
+    copy_model,
+    keep_nodes,
+    shapes_of,
+)
 
 MAXIMUM_BYTES = 1 << 30
 
@@ -38,19 +47,20 @@ def fold_constants(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     shapes = shapes_of(graph)
-    known = {name: array_of(tensor) for name, tensor in constants(graph).items() if tensor.ByteSize() <= MAXIMUM_BYTES}
+    known = ConstantArrays(graph, lambda tensor: byte_size(tensor) <= MAXIMUM_BYTES)
     outputs = {output.name for output in graph.output}
     folded: set[str] = set()
     for node in graph.node:
         values = _fold(node, known, shapes) if outputs.isdisjoint(node.output) else None
         if values is not None:
-            known |= dict(zip(node.output, values, strict=True))
+            for name, value in zip(node.output, values, strict=True):
+                known[name] = value
             folded.update(node.output)
     _replace(graph, folded, known)
     return result
 
 
-def _replace(graph: GraphProto, folded: set[str], known: dict[str, NDArray[Any]]) -> None:
+def _replace(graph: GraphProto, folded: set[str], known: ConstantArrays) -> None:
     keep_nodes(graph, lambda node: folded.isdisjoint(node.output))
     used = {name for node in graph.node for name in node.input}
     if any(True for node in graph.node for _ in bodies(node)):
@@ -58,9 +68,7 @@ def _replace(graph: GraphProto, folded: set[str], known: dict[str, NDArray[Any]]
     graph.initializer.extend(numpy_helper.from_array(known[name], name) for name in sorted(folded & used))
 
 
-def _fold(
-    node: NodeProto, known: dict[str, NDArray[Any]], shapes: dict[str, tuple[int, ...]]
-) -> list[NDArray[Any]] | None:
+def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, ...]]) -> list[NDArray[Any]] | None:
     """The node's results if it can be folded, else None."""
     if node.op_type in _NEVER or node.domain not in ("", "ai.onnx") or any(True for _ in bodies(node)):
         return None
@@ -75,7 +83,7 @@ def _fold(
     return _evaluate(node, known)
 
 
-def _constant_of_shape(node: NodeProto, known: dict[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
+def _constant_of_shape(node: NodeProto, known: ConstantArrays) -> list[NDArray[Any]] | None:
     dims = [int(dim) for dim in known[node.input[0]]]
     tensor = attributes(node).get("value")
     fill = np.zeros(1, np.float32) if tensor is None else array_of(tensor)
@@ -84,7 +92,7 @@ def _constant_of_shape(node: NodeProto, known: dict[str, NDArray[Any]]) -> list[
     return [np.full(dims, fill.reshape(-1)[0], fill.dtype)]
 
 
-def _evaluate(node: NodeProto, known: dict[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
+def _evaluate(node: NodeProto, known: ConstantArrays) -> list[NDArray[Any]] | None:
     """Run one node on onnx's reference evaluator; None if it cannot or the result is no plain array."""
     from onnx.reference import ReferenceEvaluator
 

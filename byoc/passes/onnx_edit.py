@@ -35,6 +35,41 @@ def array_of(tensor: TensorProto) -> NDArray[Any]:
     return np.asarray(numpy_helper.to_array(tensor))
 
 
+def byte_size(tensor: TensorProto) -> int:
+    """Size of the contents of an initialiser, from its shape (protobuf's ``ByteSize`` serialises the whole)."""
+    return int(np.prod(tensor.dims, dtype=np.int64)) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+
+
+class ConstantArrays(Mapping[str, NDArray[Any]]):
+    """Contents of a graph's initialisers by name, decoded when asked for, for those that ``wanted`` admits."""
+
+    def __init__(self, graph: GraphProto, wanted: Callable[[TensorProto], bool]) -> None:
+        self._tensors = {tensor.name: tensor for tensor in graph.initializer if wanted(tensor)}
+        self._arrays: dict[str, NDArray[Any]] = {}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._arrays:
+            self._arrays[name] = array_of(self._tensors[name])
+        return self._arrays[name]
+
+    def __setitem__(self, name: str, array: NDArray[Any]) -> None:
+        self._arrays[name] = array
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays or name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors.keys() | self._arrays.keys())
+
+    def __len__(self) -> int:
+        return len(self._tensors.keys() | self._arrays.keys())
+
+
+def is_float32(tensor: TensorProto) -> bool:
+    """Whether an initialiser holds float32 numbers."""
+    return bool(tensor.data_type == TensorProto.FLOAT)
+
+
 def add_constant(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     """Add an initialiser under ``name``, made unique with a number if taken; returns the name used."""
     taken = {tensor.name for tensor in graph.initializer} | {output for node in graph.node for output in node.output}
@@ -105,10 +140,10 @@ def remove_dead_code(graph: GraphProto) -> None:
         del graph.node[:]
         graph.node.extend(kept)
         used = set(use_counts(graph))
-    live = [tensor for tensor in graph.initializer if tensor.name in used]
-    if len(live) != len(graph.initializer):
-        del graph.initializer[:]
-        graph.initializer.extend(live)
+    # One by one from the back: extending a list would copy every weight that stays.
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in used:
+            del graph.initializer[index]
 
 
 def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
@@ -150,7 +185,7 @@ def without_large_constants(model: ModelProto, change: Callable[[ModelProto], Mo
     large = []
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= LARGE_BYTES or tensor.name in inputs:
+        if byte_size(tensor) <= LARGE_BYTES or tensor.name in inputs:
             skeleton.graph.initializer.append(tensor)
         else:
             large.append(tensor)

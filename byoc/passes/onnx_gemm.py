@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from byoc.passes.onnx_edit import (
+    ConstantArrays,
     add_constant,
-    array_of,
     attributes,
-    constants,
     copy_model,
+    is_float32,
     remove_dead_code,
     shapes_of,
     use_counts,
@@ -29,7 +26,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     graph = result.graph
-    arrays = {t.name: array_of(t) for t in constants(graph).values() if t.data_type == t.FLOAT}
+    arrays = ConstantArrays(graph, is_float32)
     shapes, uses = shapes_of(graph), use_counts(graph)
     readers = {name: node for node in graph.node for name in node.input}
     absorbed: set[str] = set()
@@ -50,7 +47,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     return result
 
 
-def _fold_factors(node: NodeProto, graph: GraphProto, arrays: dict[str, NDArray[Any]]) -> None:
+def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) -> None:
     """Fold alpha, beta and the bias's shape of one Gemm, in place; nothing if its weights are not constant."""
     options = attributes(node)
     if node.input[1] not in arrays:
@@ -72,7 +69,7 @@ def _fold_factors(node: NodeProto, graph: GraphProto, arrays: dict[str, NDArray[
 
 
 def _is_biased_product(
-    node: NodeProto, add: NodeProto, arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int, ...]]
+    node: NodeProto, add: NodeProto, arrays: ConstantArrays, shapes: dict[str, tuple[int, ...]]
 ) -> bool:
     """Whether ``add`` adds a constant row to the product ``node`` of a 2-D value and constant 2-D weights."""
     if node.op_type != "MatMul" or add.op_type != "Add" or node.input[1] not in arrays:
@@ -84,7 +81,7 @@ def _is_biased_product(
     return other in arrays and arrays[other].shape in {(weights.shape[1],), (1, weights.shape[1])}
 
 
-def _biased_gemm(node: NodeProto, add: NodeProto, graph: GraphProto, arrays: dict[str, NDArray[Any]]) -> NodeProto:
+def _biased_gemm(node: NodeProto, add: NodeProto, graph: GraphProto, arrays: ConstantArrays) -> NodeProto:
     other = next(name for name in add.input if name != node.output[0])
     bias = add_constant(graph, f"{add.output[0]}_bias", arrays[other].reshape(-1))
     return helper.make_node("Gemm", [*node.input, bias], list(add.output), node.name)

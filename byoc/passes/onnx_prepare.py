@@ -8,8 +8,9 @@ from onnx import ModelProto
 
 from byoc.passes.onnx_affine import fold_affine
 from byoc.passes.onnx_constants import drop_initializer_inputs, fold_constants
-from byoc.passes.onnx_edit import copy_model, remove_dead_code
+from byoc.passes.onnx_edit import copy_model, remove_dead_code, without_large_constants
 from byoc.passes.onnx_gemm import canonicalise_gemm
+from byoc.passes.onnx_hoist import hoist_activations
 from byoc.passes.onnx_identities import remove_identities
 from byoc.passes.onnx_names import name_nodes
 from byoc.passes.onnx_opset import convert_opset
@@ -25,10 +26,11 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
     Raises:
         InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the model.
     """
-    plain = fix_shapes(convert_opset(drop_initializer_inputs(model)), shapes)
-    constant = fold_constants(infer_shapes(plain))
-    folded = canonicalise_gemm(fold_affine(remove_identities(constant)))
-    return name_nodes(infer_shapes(_tidy(folded)))
+    plain = fix_shapes(drop_initializer_inputs(model), shapes)
+    # Passes that never look at weights run without them: copying half a gigabyte each time is what takes long.
+    current = without_large_constants(plain, lambda m: infer_shapes(convert_opset(m)))
+    folded = canonicalise_gemm(fold_affine(remove_identities(fold_constants(current))))
+    return without_large_constants(_tidy(folded), lambda m: name_nodes(infer_shapes(hoist_activations(m))))
 
 
 def _tidy(model: ModelProto) -> ModelProto:
