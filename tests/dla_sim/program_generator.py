@@ -1,7 +1,7 @@
 """Random legal programs for random machines: :func:`random_case` makes the case of a seed.
 
-Every choice is made to meet its rivals: units that wait for one another, a fetch that is starved or far ahead, bursts bound by
-their beats or by the gap, scratchpads that serve everything or hardly anything.
+Every choice is made to meet its rivals: units that wait for one another, a fetch that is starved or far ahead, bursts
+bound by their beats or by the gap, scratchpads that serve everything or hardly anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SMALL: Mapping[str, tuple[int, ...]] = {
     "EX_ROWS": (1, 1, 2, 5),
     "EX_LENGTH": (0, 1, 2, 7, 20, 60, 150),
 }
-"""Values of the registers that decide cycles and byte ranges; the others keep their reset values. Planes never overlap."""
+"""Values of the registers that decide cycles and byte ranges; the others keep their reset values."""
 
 
 def random_case(seed: int) -> Case:
@@ -44,7 +44,7 @@ def random_case(seed: int) -> Case:
     weights = [rng.choice((0.3, 1, 1, 3)) for _ in range(4)]
     again, padding = rng.choice((0, 0.5, 0.9)), rng.choice((0, 0, 3, 8))
     steps: list[Step] = []
-    for _ in range(rng.randint(1, 24)):
+    for _ in range(rng.randint(0, 24)):
         kind = rng.choices(("read", "write", "compute", "sync"), weights)[0]
         earlier = [step for step in steps if _kind(step) == kind]
         step = rng.choice(earlier) if earlier and rng.random() < again else _step(rng, kind, scale, arch)
@@ -130,9 +130,7 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
 def _extent(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int], arch: Arch) -> int:
     """The largest end of an operand when all addresses are 0."""
     instruction = ALL[mnemonic]
-    snapshot = {
-        name: registers.get(name, 0 if name.endswith("ADDRESS") else RESET[name]) for name in instruction.registers
-    }
+    snapshot = {name: RESET[name] for name in instruction.registers} | dict(registers)
     command = Command(0, instruction, Unit.EX, False, False, False, False, fields, snapshot)
     operands = instruction.operands(command, arch)
     return max(access.end for access in (*operands.reads, *operands.writes))

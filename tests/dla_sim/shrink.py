@@ -1,0 +1,69 @@
+"""Shrinking of a failing case: smaller and smaller cases that still fail, until no simplification does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from isa.arch import Arch, PeArray
+from isa.registers import RESET
+from tests.dla_sim.cases import Case, Step, legal_steps
+
+PLAIN_TIMING = {
+    "bus_bytes": 8, "burst_bytes": 64, "dram_latency": 0, "outstanding_bursts": 16, "queue_depth": 4,
+    "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1, "ex_drain": 0,
+    "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4,
+}  # fmt: skip
+PLAIN_ARCH = Arch(pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
+
+
+def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """A case that fails and none of whose simplifications does. ``fails`` must be True of ``case``."""
+    case = replace(case, steps=legal_steps(case.steps))
+    while True:
+        smaller = next((candidate for candidate in simplifications(case) if fails(candidate)), None)
+        if smaller is None:
+            return case
+        case = smaller
+
+
+def simplifications(case: Case) -> Iterator[Case]:
+    """Cases that are one simplification away from ``case``, the boldest first."""
+    yield from _fewer_steps(case)
+    if case.arch != PLAIN_ARCH:
+        yield replace(case, arch=PLAIN_ARCH)
+    if case.command_address != 1 << 17:
+        yield replace(case, command_address=1 << 17)
+    for name, value in PLAIN_TIMING.items():
+        if case.timing[name] != value and not (name == "bus_bytes" and case.timing["burst_bytes"] < value):
+            yield replace(case, timing={**case.timing, name: value})
+    for number, step in enumerate(case.steps):
+        for simpler in _simpler_steps(step):
+            steps = (*case.steps[:number], simpler, *case.steps[number + 1 :])
+            yield replace(case, steps=legal_steps(steps))
+
+
+def _fewer_steps(case: Case) -> Iterator[Case]:
+    """The case without a run of its steps: all of them first, single steps last."""
+    length = len(case.steps)
+    while length:
+        for first in range(0, len(case.steps), length):
+            steps = case.steps[:first] + case.steps[first + length :]
+            yield replace(case, steps=legal_steps(steps))
+        length //= 2
+
+
+def _simpler_steps(step: Step) -> Iterator[Step]:
+    """The step without a flag, without padding or layer, or with a smaller register."""
+    for flag in sorted(step.flags):
+        yield replace(step, flags=step.flags - {flag})
+    if step.padding:
+        yield replace(step, padding=0)
+        yield replace(step, padding=step.padding - 1)
+    if step.layer:
+        yield replace(step, layer="")
+    for name, value in step.registers.items():
+        smallest = RESET[name]
+        for smaller in sorted({smallest, smallest + (value - smallest) // 2, value - 1}):
+            if smallest <= smaller < value:
+                yield replace(step, registers={**step.registers, name: smaller})
