@@ -124,8 +124,24 @@ class Compilation(Record):
     dram_bytes: Count
 
 
+class Figures(Record):
+    """What the machine did: validation proves that kinds, layers and every unit's causes add up to the total."""
+
+    totals: Totals
+    kinds: Mapping[str, Count]
+    ex_cycles: Mapping[str, Count]
+    layers: tuple[Layer, ...]
+    units: Mapping[str, Mapping[str, Count]]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Figures:
+        _check_names(self)
+        _check_sums(self)
+        return self
+
+
 class RunReport(Record):
-    """The report of one run; validation proves that kinds, layers and every unit's causes add up to the total."""
+    """The report of one run. Its figures are a :class:`Figures` and validated as such."""
 
     schema_: Literal["dla-run/1"] = Field(default=SCHEMA, alias="schema")
     version: str
@@ -148,30 +164,30 @@ class RunReport(Record):
     compile: Compilation
 
     @model_validator(mode="after")
-    def _names(self) -> RunReport:
-        _expect("the kinds", set(self.kinds), set(KINDS))
-        _expect("the kinds of ex_cycles", set(self.ex_cycles), set(KINDS))
-        _expect("the units", set(self.units), set(UNITS))
-        for unit, causes in self.units.items():
-            _expect(f"the causes of {unit}", set(causes), set(CAUSES))
+    def _consistent(self) -> RunReport:
+        _check_names(self)
+        _check_sums(self)
         return self
 
-    @model_validator(mode="after")
-    def _sums(self) -> RunReport:
-        total = self.totals.cycles
-        _expect("the sum of kinds", sum(self.kinds.values()), total)
-        _expect("the sum of the layers' cycles", sum(layer.cycles for layer in self.layers), total)
-        _expect("the sum of the layers' MACs", sum(layer.macs for layer in self.layers), self.totals.macs)
-        for unit, causes in self.units.items():
-            _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
-        _expect("the sum of ex_cycles", sum(self.ex_cycles.values()), self.units["EX"]["busy"])
-        return self
 
-    @model_validator(mode="after")
-    def _bounds(self) -> RunReport:
-        if self.totals.cycles < self.totals.lower_bound_cycles:
-            raise ValueError(f"{self.totals.cycles} cycles are below the bound of {self.totals.lower_bound_cycles}")
-        return self
+def _check_names(figures: Figures | RunReport) -> None:
+    _expect("the kinds", set(figures.kinds), set(KINDS))
+    _expect("the kinds of ex_cycles", set(figures.ex_cycles), set(KINDS))
+    _expect("the units", set(figures.units), set(UNITS))
+    for unit, causes in figures.units.items():
+        _expect(f"the causes of {unit}", set(causes), set(CAUSES))
+
+
+def _check_sums(figures: Figures | RunReport) -> None:
+    total = figures.totals.cycles
+    _expect("the sum of kinds", sum(figures.kinds.values()), total)
+    _expect("the sum of the layers' cycles", sum(layer.cycles for layer in figures.layers), total)
+    _expect("the sum of the layers' MACs", sum(layer.macs for layer in figures.layers), figures.totals.macs)
+    for unit, causes in figures.units.items():
+        _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
+    _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), figures.units["EX"]["busy"])
+    if total < figures.totals.lower_bound_cycles:
+        raise ValueError(f"{total} cycles are below the bound of {figures.totals.lower_bound_cycles}")
 
 
 def _expect(what: str, found: object, expected: object) -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from experiments.report.schema import SCHEMA, RunReport, report_json
@@ -36,6 +42,17 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays as a ``.npz`` file; equal arrays give equal bytes, and every name is allowed."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            member = io.BytesIO()
+            np.save(member, array, allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), member.getvalue())
+    write_atomically(path, content.getvalue())
 
 
 def save_report(report: RunReport, path: Path) -> None:

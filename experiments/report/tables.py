@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from experiments.report.schema import HostLayer, Layer, RunReport
+    from experiments.report.schema import Figures, HostLayer, Layer, RunReport
 
 PIPED_WIDTH = 140
 
@@ -51,6 +51,15 @@ def plain_table(*columns: tuple[str, str]) -> Table:
 
 def layer_table(report: RunReport) -> Table:
     """One row a layer, the CPU's among them in the network's order, marked as estimates."""
+    return _filled(_layer_rows(report))
+
+
+def figures_table(figures: Figures) -> Table:
+    """One row a layer of what the machine did."""
+    return _filled(_layer_row(layer) for layer in figures.layers)
+
+
+def _filled(rows: Iterable[tuple[str, ...]]) -> Table:
     table = plain_table(
         ("layer", "left"),
         ("where", "left"),
@@ -61,7 +70,7 @@ def layer_table(report: RunReport) -> Table:
         ("DRAM bytes", "right"),
         ("tiles", "right"),
     )
-    for row in _layer_rows(report):
+    for row in rows:
         table.add_row(*row)
     return table
 
@@ -101,7 +110,7 @@ def _numbers(*values: int) -> tuple[str, ...]:
     return tuple(f"{value:,}" for value in values)
 
 
-def cycle_table(report: RunReport) -> Table:
+def cycle_table(report: RunReport | Figures) -> Table:
     """Where the cycles went: by kind, and by cause for every unit."""
     table = plain_table(("cycles by kind", "left"), ("", "right"), *((unit, "right") for unit in report.units))
     kinds = [(kind, cycles) for kind, cycles in report.kinds.items() if cycles]

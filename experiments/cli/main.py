@@ -1,0 +1,81 @@
+"""The ``dla`` command: collects the commands and turns every bad input into one line and exit status 2.
+
+Only light modules are imported here, so that ``dla --help`` answers at once: each command imports what it needs when it
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from experiments.cli import asm, compile, disasm, emit, models, partition, report, run, simulate
+from isa.errors import InputError
+
+DONE, DIFFERENT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+app = typer.Typer(
+    name="dla",
+    help="Compile ONNX networks for a deep-learning accelerator and simulate it, exact to the bit and the cycle.",
+    add_completion=False,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report):
+    app.command(_module.__name__.rpartition(".")[2])(_module.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"dla {version('dla-byoc-simulator')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of ``dla`` itself; the docstring of the application is its help."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own) and return its exit status.
+
+    0 done, 1 a check found differences, 2 bad input: one line on standard error that starts with ``error: ``.
+    """
+    try:
+        return int(
+            app(list(sys.argv[1:] if arguments is None else arguments), prog_name="dla", standalone_mode=False) or 0
+        )
+    except InputError as error:
+        return _fail(str(error))
+    except BrokenPipeError:  # the reader of our output went away, as in `dla disasm FILE | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        if hasattr(error, "format_message"):  # typer's errors in the use of commands and options
+            return _fail(f"{error.format_message()} (see dla --help)")
+        raise
+
+
+def _fail(message: str) -> int:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

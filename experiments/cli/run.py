@@ -1,0 +1,48 @@
+"""``dla run``: from a model to a checked report."""
+
+from __future__ import annotations
+
+from experiments.cli import options
+
+
+def command(
+    model: options.Model,
+    preset: options.Preset = options.DEFAULT_PRESET,
+    settings: options.Settings = None,
+    isa: options.Isa = None,
+    schedule: options.ScheduleOption = options.Schedule.default,
+    emulate_depthwise: options.Emulate = False,
+    strict: options.Strict = False,
+    host: options.Host = options.HostChoice.onnxruntime,
+    input: options.Input = None,
+    shape: options.Shapes = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> int:
+    """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
+    from experiments.cli.progress import stages
+    from experiments.network import parse_shapes
+    from experiments.report.store import default_path, save_report
+    from experiments.report.tables import print_report, report_console
+    from experiments.run import run
+
+    with stages() as progress:
+        report = run(
+            model,
+            preset=preset,
+            settings=settings or (),
+            isa=isa,
+            schedule=schedule.value,
+            emulate_depthwise=emulate_depthwise,
+            strict=strict,
+            host=host.value,
+            input=input,
+            shapes=parse_shapes(shape or ()),
+            seed=seed,
+            progress=progress,
+        )
+    place = json or default_path(report)
+    save_report(report, place)
+    print_report(report, report_console())
+    print(f"report written to {place}")
+    return options.finish(report)

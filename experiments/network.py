@@ -1,0 +1,143 @@
+"""What a command is given as MODEL: a built-in name, an ONNX file or a package, made into a package and its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.models import MODELS, BuiltinModel
+from experiments.models.inputs import load_input
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from byoc.graph import Graph, Value
+    from byoc.package import Package
+
+Feeds = dict[str, NDArray[Any]]
+Shapes = Mapping[str, tuple[int, ...]]
+_ZIP_MAGIC = b"PK\x03\x04"
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A package, and what is known about it beside: the float model it was made from, the built-in network it is."""
+
+    name: str
+    package: Package
+    float_model: ModelProto | None = None
+    builtin: BuiltinModel | None = None
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name from texts such as ``image=1,3,224,224``; raises InputError for any other form."""
+    shapes = {}
+    for text in texts:
+        name, _, dims = text.rpartition("=")
+        try:
+            shapes[name] = tuple(int(dim) for dim in dims.split(",")) if dims else ()
+        except ValueError:
+            name = ""
+        if not name:
+            raise InputError(f"--shape {text}: write it as NAME=1,3,224,224")
+    return shapes
+
+
+def is_package(path: Path) -> bool:
+    """Whether a file is a package by its suffix or its first bytes."""
+    if path.suffix == ".dla":
+        return True
+    with path.open("rb") as stream:
+        return stream.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
+
+
+def load_network(model: str, shapes: Shapes | None = None, seed: int = 0) -> Network:
+    """The network ``model`` names: a built-in network, an ONNX file or a package (``.dla``).
+
+    Float models are quantised: built-in networks on their own calibration data, files on four standard-normal inputs
+    drawn from ``seed``. Raises InputError for whatever is wrong with name, file or model.
+    """
+    builtin = MODELS.get(model)
+    path = Path(model)
+    if builtin is None and path.is_file() and is_package(path):
+        return _load_package(path, shapes)
+    return _build(model, builtin, shapes or {}, seed)
+
+
+def _load_package(path: Path, shapes: Shapes | None) -> Network:
+    from byoc.package import load_package
+
+    if shapes:
+        raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
+    package = load_package(path)
+    return Network(package.source, package, builtin=MODELS.get(package.source))
+
+
+def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int) -> Network:
+    from byoc.onnx_file import load_model
+    from byoc.pipeline import import_model
+    from byoc.quantize import is_quantised
+
+    if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
+        raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
+    source = builtin.build(seed) if builtin else load_model(model)
+    name = builtin.name if builtin else Path(model).stem
+    calibration = builtin.calibration(seed) if builtin else None
+    package = import_model(source, name, shapes=shapes, calibration=calibration, seed=seed)
+    return Network(name, package, None if is_quantised(source) else source, builtin)
+
+
+def network_feeds(network: Network, file: Path | None = None, seed: int = 0) -> Feeds:
+    """Inputs of one inference: from ``file``, else the built-in network's own, else numbers drawn from ``seed``.
+
+    Raises InputError when the file does not hold what the network wants.
+    """
+    graph = network.package.graph
+    if file is not None:
+        return _feeds_from_file(graph, file)
+    if network.builtin is not None:
+        feeds = network.builtin.sample_input()
+        if _fits(graph, feeds):
+            return dict(feeds)
+    generator = np.random.default_rng(seed)
+    return {name: _drawn(graph.values[name], generator) for name in graph.inputs}
+
+
+def _feeds_from_file(graph: Graph, file: Path) -> Feeds:
+    if len(graph.inputs) == 1:
+        value = graph.values[graph.inputs[0]]
+        return {value.name: load_input(file, value.shape, value.dtype)}
+    if file.suffix.lower() != ".npz":
+        raise InputError(f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz with an array each")
+    if not file.is_file():
+        raise InputError(f"input {file}: no such file")
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
+        raise InputError(f"input {file}: not a readable .npz file of plain numbers") from error
+
+
+def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether a built-in network's feeds suit this graph: a package may only claim to be that network."""
+    return tuple(feeds) == graph.inputs and all(
+        array.shape == graph.values[name].shape and array.dtype.name == graph.values[name].dtype
+        for name, array in feeds.items()
+    )
+
+
+def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
+    """Standard-normal numbers for float inputs, the whole range of 8-bit integers, zeros for everything else."""
+    dtype = np.dtype(value.dtype)
+    if np.issubdtype(dtype, np.floating):
+        return np.asarray(generator.standard_normal(value.shape), dtype)
+    if dtype.itemsize == 1 and np.issubdtype(dtype, np.integer):
+        limits = np.iinfo(dtype)
+        return np.asarray(generator.integers(limits.min, limits.max + 1, value.shape), dtype)
+    return np.zeros(value.shape, dtype)

@@ -1,0 +1,112 @@
+"""A program on given memory images: its input tensors from files, from raw bytes in system memory, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.presets import Preset, apply_settings, load_preset
+from dla_sim.timing import Timing
+from experiments.models.inputs import load_input
+from isa.errors import InputError
+from isa.program import Program, Segment, Tensor
+
+Tensors = dict[str, NDArray[Any]]
+
+
+def hardware_for(program: Program, preset: str | None, settings: Iterable[str]) -> Preset:
+    """The machine to run ``program`` on: its own Arch with default timing where no preset is given, settings on top.
+
+    Raises InputError when the result is not the Arch that the program was made for.
+    """
+    base = Preset(name="program", arch=program.arch, timing=Timing()) if preset is None else load_preset(preset)
+    hardware = apply_settings(base, settings)
+    if hardware.arch != program.arch:
+        raise InputError(f"the program was made for another Arch: {_differences(program, hardware)}; emit it again")
+    return hardware
+
+
+def _differences(program: Program, hardware: Preset) -> str:
+    """The keys in which the two machines differ, with both values."""
+    made, given = _flat(program.arch.model_dump()), _flat(hardware.arch.model_dump())
+    return ", ".join(f"{key} is {made[key]} there and {given[key]} here" for key in made if made[key] != given[key])
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+def with_images(program: Program, images: Iterable[str]) -> Program:
+    """``program`` with the bytes of files in its system memory; ``images`` are texts ADDRESS=FILE."""
+    segments = [_segment(program, text) for text in images]
+    return replace(program, segments=(*program.segments, *segments)) if segments else program
+
+
+def _segment(program: Program, text: str) -> Segment:
+    address_text, separator, name = text.partition("=")
+    try:
+        address = int(address_text, 0)
+    except ValueError:
+        separator = ""
+    if not separator:
+        raise InputError(f"--image {text}: write it as ADDRESS=FILE, for example 0x1000=weights.bin")
+    path = Path(name)
+    if not path.is_file():
+        raise InputError(f"--image {text}: no such file")
+    size = path.stat().st_size
+    if address < 0 or address + size > program.dram_bytes:
+        raise InputError(
+            f"--image {text}: {size} bytes at {address:#x} lie outside the {program.dram_bytes} bytes of memory"
+        )
+    return Segment(address, np.frombuffer(path.read_bytes(), np.uint8))
+
+
+def program_inputs(program: Program, tensors: Iterable[str], images: Iterable[Segment] = ()) -> Tensors:
+    """The program's input tensors: from texts NAME=FILE, else from the ``images`` that cover them whole.
+
+    Raises InputError: an unknown name, a file that does not hold the tensor, an input that nothing gives.
+    """
+    given = dict(_tensor(program, text) for text in tensors)
+    memory = list(images)
+    for tensor in program.inputs:
+        if tensor.name not in given:
+            given[tensor.name] = _from_images(tensor, memory)
+    return given
+
+
+def _tensor(program: Program, text: str) -> tuple[str, NDArray[Any]]:
+    name, separator, file = text.rpartition("=")
+    if not separator:
+        raise InputError(f"--tensor {text}: write it as NAME=FILE.npy")
+    found = {tensor.name: tensor for tensor in program.inputs}.get(name)
+    if found is None:
+        known = ", ".join(tensor.name for tensor in program.inputs)
+        raise InputError(f"--tensor {text}: the program has no input '{name}'; its inputs are {known}")
+    return name, load_input(file, found.shape, found.dtype)
+
+
+def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
+    """The tensor's bytes as the images leave them, later ones on top; every byte must come from one."""
+    content = np.zeros(tensor.nbytes, np.uint8)
+    known = np.zeros(tensor.nbytes, bool)
+    for image in images:
+        low = max(image.address, tensor.address)
+        high = min(image.address + image.data.size, tensor.address + tensor.nbytes)
+        if low < high:
+            target = slice(low - tensor.address, high - tensor.address)
+            content[target] = image.data[low - image.address : high - image.address]
+            known[target] = True
+    if not known.all():
+        raise InputError(
+            f"input '{tensor.name}' ({tensor.dtype} {list(tensor.shape)} at {tensor.address:#x}) is missing: "
+            f"give --tensor '{tensor.name}=FILE.npy' or an --image that covers it"
+        )
+    return content.view(tensor.dtype).reshape(tensor.shape)
