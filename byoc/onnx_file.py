@@ -54,9 +54,25 @@ def _check(file: Path, model: ModelProto) -> None:
     if model.ByteSize() >= MAXIMUM_CHECKED_BYTES:
         raise InputError(f"{file}: the model has {model.ByteSize()} bytes; models of 2 GiB and more are not supported")
     try:
-        onnx.checker.check_model(model)
+        onnx.checker.check_model(_with_shapes(model))
     except onnx.checker.ValidationError as error:
         raise InputError(f"{file}: inconsistent ONNX model ({_first_line(error)}); export it again") from error
+
+
+def _with_shapes(model: ModelProto) -> ModelProto:
+    """The model, or a copy with shapes of no dimension on inputs and outputs without one, which the checker rejects.
+
+    Such files are common enough, and shapes are inferred later.
+    """
+    values = (*model.graph.input, *model.graph.output)
+    if all(value.type.tensor_type.HasField("shape") for value in values if value.type.HasField("tensor_type")):
+        return model
+    result = ModelProto()
+    result.CopyFrom(model)
+    for value in (*result.graph.input, *result.graph.output):
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.shape.SetInParent()
+    return result
 
 
 def _first_line(error: Exception) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto, NodeProto, TensorProto
 
 from byoc.calibrate import Feeds, Ranges, default_feeds, observe_ranges, share_ranges
 from byoc.onnx_file import load_model
-from byoc.passes.onnx_edit import constants, copy_model
+from byoc.passes.onnx_edit import array_of, constants, copy_model
 
 __all__ = ["is_quantised", "load_model", "quantise"]
 
@@ -21,6 +21,7 @@ QUANTISED_OPERATORS = (
     *("MaxPool", "AveragePool", "GlobalAveragePool"),
     *("Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
 )
+_CLAMPS = frozenset({"Relu", "Clip"})
 _PASSIVE_OPERATORS = frozenset({"Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 _INTEGER_OPERATORS = frozenset(
@@ -57,6 +58,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     from onnxruntime.quantization.calibrate import TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+    stay_float = _float_nodes(model)
     source = copy_model(model)
     # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
     mark = source.metadata_props.add()
@@ -69,10 +71,14 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
         QuantType.QInt8,
         TensorsData(CalibrationMethod.MinMax, dict(ranges)),
         [],
-        _float_nodes(model),
+        stay_float,
         list(QUANTISED_OPERATORS),
         {"ForceQuantizeNoInputCheck": True, "WeightSymmetric": True},
     )
+    # The quantiser skips activations whose operand nobody else has quantised.
+    for node in model.graph.node:
+        if node.op_type in _CLAMPS and node.name not in stay_float:
+            quantizer.quantize_activation_tensor(node.input[0])
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
@@ -83,19 +89,32 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 def _float_nodes(model: ModelProto) -> list[str]:
-    """Names of nodes that stay float: products of two computed values, and reshapes among float operators only."""
-    constant = set(constants(model.graph))
+    """Names of nodes that stay float.
+
+    Products of two computed values; reshapes among float operators only; Clip with computed limits or limits on one
+    side of zero, which no quantised range can express.
+    """
+    constant = constants(model.graph)
     producers = {output: node for node in model.graph.node for output in node.output}
     return [node.name for node in model.graph.node if _stays_float(node, constant, producers)]
 
 
-def _stays_float(node: NodeProto, constant: set[str], producers: dict[str, NodeProto]) -> bool:
+def _stays_float(node: NodeProto, constant: Mapping[str, TensorProto], producers: dict[str, NodeProto]) -> bool:
     if node.op_type in ("Conv", "Gemm", "MatMul"):
         return any(name not in constant for name in node.input[1:] if name)
     if node.op_type in _PASSIVE_OPERATORS:
         made_by = [producers.get(name) for name in node.input if name not in constant]
         return all(maker is not None and maker.op_type not in QUANTISED_OPERATORS for maker in made_by)
-    return False
+    return node.op_type == "Clip" and not _straddles_zero(node, constant)
+
+
+def _straddles_zero(node: NodeProto, constant: Mapping[str, TensorProto]) -> bool:
+    """Whether the limits of a Clip are constant and zero lies between them or on one of them."""
+    limits = [*node.input[1:], "", ""][:2]
+    if any(name and name not in constant for name in limits):
+        return False
+    low, high = (float(array_of(constant[name])) if name else 0.0 for name in limits)
+    return low <= 0 <= high
 
 
 @contextmanager

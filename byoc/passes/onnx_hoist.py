@@ -1,6 +1,7 @@
 """Moves Relu and Clip in front of the operators they commute with, next to whatever they can be fused into.
 
-``Relu(MaxPool(x))`` becomes ``MaxPool(Relu(x))``, ``Relu(Concat(a, b))`` becomes ``Concat(Relu(a), Relu(b))``. Equal to the bit, and after it quantised pooling and concatenation have equal quantisation on both sides.
+``Relu(MaxPool(x))`` becomes ``MaxPool(Relu(x))``, ``Relu(Concat(a, b))`` becomes ``Concat(Relu(a), Relu(b))``. Equal
+to the bit, and after it quantised pooling and concatenation have equal quantisation on both sides.
 """
 
 from __future__ import annotations

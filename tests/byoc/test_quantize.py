@@ -1,0 +1,189 @@
+"""The quantiser: everything supported becomes integer, deterministically, quietly, leaving the argument alone."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+
+from byoc.calibrate import default_feeds, observe_ranges, share_ranges
+from byoc.passes.onnx_prepare import prepare
+from byoc.quantize import is_quantised, quantise
+from tests.byoc.float_models import fused_operators, make_model, operators, random_arrays, run
+
+node = helper.make_node
+
+
+def network() -> ModelProto:
+    """Convolutions with Relu, Relu6 and LeakyRelu, a residual, pooling, a concatenation, a fully connected layer."""
+    nodes = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["r1", "w2"], ["c2"], pads=[1, 1, 1, 1], group=8),
+        node("Clip", ["c2", "zero", "six"], ["r2"]),
+        node("Add", ["r2", "r1"], ["sum"]),
+        node("Concat", ["sum", "r1"], ["cat"], axis=1),
+        node("MaxPool", ["cat"], ["max"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("LeakyRelu", ["max"], ["leak"], alpha=0.1),
+        node("AveragePool", ["leak"], ["mean"], kernel_shape=[2, 2]),
+        node("GlobalAveragePool", ["mean"], ["pool"]),
+        node("Flatten", ["pool"], ["flat"]),
+        node("Gemm", ["flat", "w3", "b3"], ["logits"], transB=1),
+        node("Softmax", ["logits"], ["y"]),
+    ]
+    constants = random_arrays(5, w1=[8, 3, 3, 3], b1=[8], w2=[8, 1, 3, 3], w3=[10, 16], b3=[10])
+    constants |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
+    return prepare(make_model(nodes, [1, 3, 8, 8], constants))
+
+
+def initializers(model: ModelProto) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+
+
+def quantisation(model: ModelProto, value: str) -> tuple[float, int]:
+    """Scale and zero point of the QuantizeLinear whose operand or whose DequantizeLinear's result is ``value``."""
+    arrays = initializers(model)
+    for item in model.graph.node:
+        if item.op_type == "QuantizeLinear" and item.input[0] == value:
+            return arrays[item.input[1]].item(), arrays[item.input[2]].item()
+    raise AssertionError(f"{value} is not quantised")
+
+
+def test_every_supported_group_is_integer(tmp_path: Path) -> None:
+    assert fused_operators(quantise(network()), tmp_path) == {
+        "QuantizeLinear": 1,
+        "QLinearConv": 2,
+        "QLinearAdd": 1,
+        "QLinearConcat": 1,
+        "MaxPool": 1,
+        "QLinearLeakyRelu": 1,
+        "QLinearAveragePool": 1,
+        "QLinearGlobalAveragePool": 1,
+        "Flatten": 1,
+        "QGemm": 1,
+        "DequantizeLinear": 1,
+        "Softmax": 1,
+    }
+
+
+def test_types_and_symmetry() -> None:
+    arrays = initializers(quantise(network()))
+    assert arrays["w1_quantized"].dtype == np.int8
+    assert arrays["w1_scale"].shape == (8,)
+    assert not arrays["w1_zero_point"].any()
+    assert arrays["b1_quantized"].dtype == np.int32
+    assert arrays["x_zero_point"].dtype == np.int8
+
+
+def test_ranges_of_activations_begin_at_zero() -> None:
+    model = quantise(network())
+    assert quantisation(model, "r1")[1] == -128
+    assert quantisation(model, "r2")[1] == -128
+
+
+def test_concatenation_has_one_quantisation() -> None:
+    model = quantise(network())
+    assert len({quantisation(model, name) for name in ("sum", "r1", "cat", "max")}) == 1
+
+
+def test_concatenation_does_not_widen_an_activation() -> None:
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Relu", ["c"], ["r"]), node("Concat", ["x", "r"], ["y"], axis=1)]
+    model = prepare(make_model(nodes, [1, 3, 4, 4], random_arrays(1, w=[4, 3, 1, 1])))
+    quantised = quantise(model)
+    assert quantisation(quantised, "r")[1] == -128
+    assert quantisation(quantised, "x") != quantisation(quantised, "r")
+
+
+@pytest.mark.parametrize("op_type", ["Min", "Max"])
+def test_minimum_and_maximum_share_one_quantisation(op_type: str) -> None:
+    nodes = [node("Conv", ["x", "w"], ["c"]), node(op_type, ["x", "c"], ["m"]), node("Conv", ["m", "w"], ["y"])]
+    quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], random_arrays(1, w=[3, 3, 1, 1]))))
+    assert quantisation(quantised, "x") == quantisation(quantised, "c") == quantisation(quantised, "m")
+
+
+@pytest.mark.parametrize("op_type", ["Abs", "Relu", "LeakyRelu", "MaxPool", "GlobalAveragePool", "Flatten"])
+def test_lone_operators_are_quantised(op_type: str) -> None:
+    options = {"kernel_shape": [2, 2]} if op_type == "MaxPool" else {}
+    quantised = quantise(prepare(make_model([node(op_type, ["x"], ["y"], **options)], [1, 3, 4, 4], {})))
+    assert operators(quantised) == {"QuantizeLinear": 2, "DequantizeLinear": 2, op_type: 1}
+
+
+def test_products_of_computed_values_stay_float() -> None:
+    nodes = [node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], ["y"])]
+    quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], {})))
+    assert [item.op_type for item in quantised.graph.node if "y" in item.output] == ["MatMul"]
+
+
+@pytest.mark.parametrize(("limits", "clamps"), [((-1, 1), 0), ((0, 6), 0), ((0.5, 6), 1)])
+def test_limits_on_one_side_of_zero_stay_float(limits: tuple[float, float], clamps: int) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]),
+        node("Clip", ["c", "low", "high"], ["k"]),
+        node("Conv", ["k", "w"], ["y"]),
+    ]
+    constants = {**random_arrays(1, w=[3, 3, 1, 1]), "low": np.float32(limits[0]), "high": np.float32(limits[1])}
+    quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], constants)))
+    assert operators(quantised)["Clip"] == clamps
+
+
+def test_product_with_constant_is_integer(tmp_path: Path) -> None:
+    model = prepare(make_model([node("MatMul", ["x", "w"], ["y"])], [5, 4], random_arrays(1, w=[4, 3])))
+    assert fused_operators(quantise(model), tmp_path)["QLinearMatMul"] == 1
+
+
+def test_deterministic_quiet_and_without_side_effects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = network()
+    saved = model.SerializeToString(deterministic=True)
+    disabled, handlers = logging.root.manager.disable, list(logging.getLogger().handlers)
+    first, second = quantise(model, seed=3), quantise(model, seed=3)
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+    assert model.SerializeToString(deterministic=True) == saved
+    assert quantise(model, seed=4).SerializeToString(deterministic=True) != first.SerializeToString(deterministic=True)
+    assert (logging.root.manager.disable, logging.getLogger().handlers) == (disabled, handlers)
+    assert not list(tmp_path.iterdir())
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+    onnx.checker.check_model(first, full_check=True)
+
+
+def test_calibration_decides_the_scale() -> None:
+    model = prepare(make_model([node("Abs", ["x"], ["y"])], [1, 4], {}))
+    feed = {"x": np.array([[-1.0, 0.0, 1.0, 4.1]], np.float32)}
+    quantised = quantise(model, [feed])
+    scale, zero_point = quantisation(quantised, "x")
+    # 255 steps from -1 to 4.1; zero lies 1 / 0.02 = 50 steps above -128.
+    assert scale == pytest.approx(0.02)
+    assert zero_point == -78
+    np.testing.assert_allclose(run(quantised, feed)[0], [[1, 0, 1, 4.1]], atol=0.02)
+
+
+def test_no_calibration_data_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no calibration data: give at least one feed"):
+        quantise(network(), [])
+
+
+def test_empty_ranges_are_widened() -> None:
+    model = prepare(make_model([node("Relu", ["x"], ["y"])], [1, 4], {}))
+    ranges = observe_ranges(model, [{"x": np.full((1, 4), -2, np.float32)}])
+    assert ranges == {"x": (-2.0, 0.0), "y": (0.0, 1.0)}
+    assert share_ranges(model, ranges) == ranges
+
+
+def test_default_feeds_are_seeded() -> None:
+    model = network()
+    first, second = (list(default_feeds(model, 7)) for _ in range(2))
+    assert len(first) == 4
+    assert all((a["x"] == b["x"]).all() for a, b in zip(first, second, strict=True))
+    assert first[0]["x"].dtype == np.float32
+
+
+def test_is_quantised() -> None:
+    assert not is_quantised(network())
+    assert is_quantised(quantise(network()))
