@@ -35,14 +35,9 @@ def recognise_integer(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised | N
         return _concat(view, node)
     if node.op_type in _INTEGER_PRODUCTS:
         return _integer_product(view, node)
-    if is_standard(node) and node.op_type in _PLAIN and _element_type(view, node.inputs[0]) in _INTEGER_TYPES:
+    if is_standard(node) and node.op_type in _PLAIN and view.element_type(node.inputs[0]) in _INTEGER_TYPES:
         return _plain(view, node)
     return None
-
-
-def _element_type(view: OnnxView, name: str) -> str:
-    constant = view.constants.get(name)
-    return str(constant.dtype) if constant is not None else view.tensors.get(name, ((), ""))[1]
 
 
 def _qlinear(

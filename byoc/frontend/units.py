@@ -104,6 +104,8 @@ def linear_quantization(view: OnnxView, node: OnnxNode) -> Quantization | None:
 
 def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     """The integer unit around a float operator, or why there is none."""
+    if node.op_type == QUANTIZE:
+        return _rescale(view, node)
     if not is_standard(node) or node.op_type not in QUANTISED_OPERANDS:
         return Unrecognised("")
     names = [name for name in node.inputs[: QUANTISED_OPERANDS[node.op_type]] if name]
@@ -134,6 +136,20 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     middle = (node,) if activation is None else (node, activation)
     covered = tuple(dict.fromkeys((*covers, *middle, quantize)))
     return Unit(node, node.op_type, tuple(operands), quantize.outputs[0], quantizations, covered, activation)
+
+
+def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
+    """A DequantizeLinear that goes straight into a QuantizeLinear: a change of scale, or nothing at all."""
+    source = view.producer.get(node.inputs[0])
+    if source is None or source.op_type != DEQUANTIZE:
+        return Unrecognised("")
+    before, after = linear_quantization(view, source), linear_quantization(view, node)
+    if before is None or after is None:
+        return Unrecognised("")
+    operand, result = source.inputs[0], node.outputs[0]
+    same = before.same_as(after) and view.element_type(operand) == view.element_type(result)
+    op_type = "Identity" if same else "Requantize"
+    return Unit(node, op_type, (operand,), result, {operand: before, result: after}, (source, node))
 
 
 def _tail(view: OnnxView, node: OnnxNode) -> tuple[OnnxNode | None, OnnxNode] | Unrecognised:

@@ -60,6 +60,10 @@ class OnnxView:
             raise InputError(f"tensor '{name}' has no static shape; give every dynamic dimension with --shape")
         return self.tensors[name][0]
 
+    def element_type(self, name: str) -> str:
+        """NumPy element type of a tensor, empty where it is not known."""
+        return self.constants[name].dtype.name if name in self.constants else self.tensors.get(name, ((), ""))[1]
+
 
 def build_view(model: onnx.ModelProto, tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> OnnxView:
     """Index ``model``; nodes that no output needs are left out, ``Constant`` nodes become constants."""

@@ -1,10 +1,6 @@
-"""Data movement that costs nothing: Reshape and its kin, Transpose that keeps the order, Concat of dense slices."""
+"""Data movement that costs nothing: Reshape and its kin, and Transpose that keeps the order."""
 
 from __future__ import annotations
-
-import math
-
-import numpy as np
 
 from byoc.graph import Graph, Node
 from byoc.operations import AliasOperation, Operation
@@ -14,16 +10,13 @@ from byoc.patterns.base import Pattern
 
 def parse(graph: Graph, node: Node) -> AliasOperation:
     """The alias that a data movement node is."""
-    sources = [graph.values[name] for name in node.inputs]
-    result = graph.values[node.outputs[0]]
-    starts = np.cumsum([0, *(source.elements for source in sources)])[:-1]
+    source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
     return AliasOperation(
         name=node.name,
         kind="DMA",
-        inputs=tuple(tensors.whole(source, tensors.elementwise_shape(source.shape)) for source in sources),
+        inputs=(tensors.whole(source, tensors.elementwise_shape(source.shape)),),
         output=tensors.whole(result, tensors.elementwise_shape(result.shape)),
         onnx_nodes=node.onnx_nodes,
-        offsets=tuple(int(start) for start in starts),
     )
 
 
@@ -61,17 +54,9 @@ def keeps_order(graph: Graph, node: Node) -> str | None:
     return None if long == sorted(long) else f"perm {permutation} reorders shape {shape}"
 
 
-def dense_slices(graph: Graph, node: Node) -> str | None:
-    """only a Concat whose dimensions before the axis are 1 costs nothing"""
-    if node.op_type != "Concat":
-        return None
-    shape, axis = graph.values[node.outputs[0]].shape, node.attributes["axis"]
-    return f"axis {axis} of shape {shape} has {math.prod(shape[:axis])} slices" if math.prod(shape[:axis]) > 1 else None
-
-
 PATTERN: Pattern[AliasOperation] = Pattern(
     name="movement",
-    op_types=("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose", "Concat"),
+    op_types=("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Transpose"),
     requirements=(
         elementwise.computed_operands,
         tensors.eight_bit_input,
@@ -80,7 +65,6 @@ PATTERN: Pattern[AliasOperation] = Pattern(
         tensors.not_empty,
         moves_integers,
         keeps_order,
-        dense_slices,
     ),
     parse=parse,
     constraints=(),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from byoc.graph import Graph, Node
-from byoc.patterns import activation, add, convolution, matmul, minmax, movement, pooling
+from byoc.patterns import activation, add, concatenation, convolution, matmul, minmax, movement, pooling
 from byoc.patterns.base import Pattern, Rejection
 
 PATTERNS: tuple[Pattern[Any], ...] = (
@@ -18,6 +18,7 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     activation.PATTERN,
     minmax.PATTERN,
     movement.PATTERN,
+    concatenation.PATTERN,
 )
 _BY_TYPE = {op_type: pattern for pattern in PATTERNS for op_type in pattern.op_types}
 _BY_NAME = {pattern.name: pattern for pattern in PATTERNS}

@@ -1,0 +1,188 @@
+"""Operations executed plainly on stored integers, so that patterns are judged without the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from byoc.graph import Graph
+from byoc.host import HostSession
+from byoc.operations import (
+    AddOperation,
+    AliasOperation,
+    ConvOperation,
+    MatMulOperation,
+    MinMaxOperation,
+    Operand,
+    Operation,
+    PoolOperation,
+    Requantise,
+    UnaryOperation,
+)
+from byoc.partition import Partition, Region
+from isa.numerics.addition import add, add_constants
+from isa.numerics.pooling import average_taps, global_average, global_average_scale
+from isa.numerics.requantising import requantise
+from isa.numerics.unary import unary
+
+Array = NDArray[Any]
+Memory = dict[str, Array]
+
+
+def run_partition(partition: Partition, model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Every boundary tensor of the network, in its ONNX element type."""
+    tensors = dict(feeds)
+    for part in partition.parts:
+        if isinstance(part, Region):
+            tensors |= run_region(partition.graph, part, tensors)
+        else:
+            tensors |= HostSession(model, partition.graph, part).run(tensors)
+    return tensors
+
+
+def run_region(graph: Graph, region: Region, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The region's outputs in their ONNX element types."""
+    memory: Memory = {name: to_stored(tensors[name]).reshape(-1) for name in region.inputs}
+    run_operations(graph, region.operations, memory)
+    results = {}
+    for name in region.outputs:
+        value = graph.values[name]
+        results[name] = from_stored(memory[name], value.dtype).reshape(value.shape)
+    return results
+
+
+def to_stored(tensor: Array) -> Array:
+    return (tensor.astype(np.int64) - 128).astype(np.int8) if tensor.dtype == np.uint8 else tensor
+
+
+def from_stored(flat: Array, dtype: str) -> Array:
+    return (flat.astype(np.int64) + 128).astype(np.uint8) if dtype == "uint8" else flat.astype(dtype)
+
+
+def run_operations(graph: Graph, operations: Iterable[Operation], memory: Memory) -> None:
+    for operation in operations:
+        sources = [_read(memory, operand) for operand in operation.inputs]
+        if isinstance(operation, AliasOperation):
+            for start, source in zip(operation.offsets, sources, strict=True):
+                _write(graph, memory, Operand(operation.output.value, source.shape, start), source)
+        else:
+            _write(graph, memory, operation.output, _KINDS[type(operation)](operation, *sources))
+
+
+def _read(memory: Memory, operand: Operand) -> Array:
+    return memory[operand.value][operand.offset : operand.offset + operand.elements].reshape(operand.shape)
+
+
+def _write(graph: Graph, memory: Memory, operand: Operand, data: Array) -> None:
+    elements = graph.values[operand.value].elements
+    buffer = memory.setdefault(operand.value, np.zeros(elements, np.int8 if operand.dtype == "int8" else np.int32))
+    assert data.size == operand.elements, "an operation makes as many elements as its output operand has"
+    buffer[operand.offset : operand.offset + operand.elements] = data.reshape(-1)
+
+
+def _finish(accumulators: Array, how: Requantise | None, channel_axis: int) -> Array:
+    assert np.abs(accumulators).max(initial=0) < 2**31
+    if how is None:
+        return accumulators.astype(np.int32)
+    around = [1] * accumulators.ndim
+    around[channel_axis] = -1
+    scale = how.scale if how.scale.size == 1 else how.scale.reshape(around)
+    return requantise(accumulators, scale, how.zero_point, how.low, how.high)
+
+
+def _windows(x: Array, operation: ConvOperation | PoolOperation, kernel: tuple[int, int], fill: int) -> list[Array]:
+    """For every tap, row-major, the (C, OH, OW) values it reads."""
+    top, left, bottom, right = operation.pads
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right)), constant_values=fill)
+    _, height, width = operation.output.shape
+    taps = []
+    for row in range(kernel[0]):
+        for column in range(kernel[1]):
+            down, across = row * operation.dilations[0], column * operation.dilations[1]
+            rows = slice(down, down + (height - 1) * operation.strides[0] + 1, operation.strides[0])
+            columns = slice(across, across + (width - 1) * operation.strides[1] + 1, operation.strides[1])
+            taps.append(padded[:, rows, columns])
+    return taps
+
+
+def _conv(operation: ConvOperation, x: Array) -> Array:
+    weights = operation.weights.astype(np.int64)
+    outputs, _, height, width = weights.shape
+    taps = np.stack(_windows(x.astype(np.int64), operation, (height, width), operation.input_zero_point))
+    flat = weights.reshape(outputs, -1, height * width)
+    if operation.depthwise:
+        source = np.arange(outputs) // (outputs // x.shape[0])
+        sums = np.einsum("ot,tohw->ohw", flat[:, 0], taps[:, source])
+    else:
+        sums = np.einsum("oct,tchw->ohw", flat, taps)
+    return _finish(sums + operation.bias.reshape(-1, 1, 1), operation.requantise, 0)
+
+
+def _matmul(operation: MatMulOperation, x: Array) -> Array:
+    sums = x.astype(np.int64) @ operation.weights.astype(np.int64) + operation.bias
+    return _finish(sums, operation.requantise, 1)
+
+
+def _pool(operation: PoolOperation, x: Array) -> Array:
+    if operation.mode == "max":
+        return np.max(_windows(x, operation, operation.kernel, -128), axis=0)
+    numbers = (operation.input_scale, operation.output_scale)
+    if operation.mode == "global_average":
+        total = (x.astype(np.int64) + operation.offset - operation.input_zero_point).sum(axis=(1, 2))
+        scale = global_average_scale(*numbers, x.shape[1] * x.shape[2])
+        zero = operation.output_zero_point - operation.offset
+        return global_average(total, scale, zero, operation.low, operation.high)
+    valid = _windows(np.ones_like(x, bool), operation, operation.kernel, 0)
+    values = _windows(x, operation, operation.kernel, 0)
+    count: Any = np.sum(valid, axis=0)
+    if operation.count_include_pad:
+        count = operation.kernel[0] * operation.kernel[1]
+    return average_taps(
+        zip(values, valid, strict=True),
+        count,
+        operation.input_scale,
+        operation.input_zero_point,
+        operation.output_scale,
+        operation.output_zero_point,
+        operation.offset,
+        operation.low,
+        operation.high,
+    )
+
+
+def _add(operation: AddOperation, a: Array, b: Array) -> Array:
+    (sa, sb, sy), (za, zb, zy) = operation.scales, operation.zero_points
+    constants = add_constants(sa, za, sb, zb, sy, zy)
+    return add(a, b, *constants, operation.offset, operation.low, operation.high)
+
+
+def _unary(operation: UnaryOperation, x: Array) -> Array:
+    return unary(
+        x,
+        "absolute" if operation.function == "abs" else operation.function,
+        operation.input_scale,
+        operation.input_zero_point,
+        operation.output_scale,
+        operation.output_zero_point,
+        operation.alpha,
+        operation.low,
+        operation.high,
+    )
+
+
+def _minmax(operation: MinMaxOperation, a: Array, b: Array) -> Array:
+    return np.minimum(a, b) if operation.function == "min" else np.maximum(a, b)
+
+
+_KINDS: dict[type[Operation], Callable[..., Array]] = {
+    ConvOperation: _conv,
+    MatMulOperation: _matmul,
+    PoolOperation: _pool,
+    AddOperation: _add,
+    UnaryOperation: _unary,
+    MinMaxOperation: _minmax,
+}

@@ -1,0 +1,199 @@
+"""Every operator family against ONNX Runtime on random integers: zero tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.byoc.oracle_check import check_against_onnxruntime, placed
+from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
+
+GENERATOR_SEED = 7
+
+
+def _weights(*shape: int, dtype: str = "int8") -> Any:
+    limits = np.iinfo(dtype)
+    return np.random.default_rng(GENERATOR_SEED).integers(limits.min, limits.max + 1, shape, dtype)
+
+
+def _runs_on_accelerator(model: onnx.ModelProto, *names: str) -> None:
+    for seed in range(3):
+        parts = check_against_onnxruntime(model, seed)
+        for name in names or ("op",):
+            assert placed(parts)[name] == "dla"
+
+
+BIAS = np.arange(-900, 900, 300, dtype=np.int32)
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "pointwise": ((6, 4, 1, 1), (1, 4, 5, 6), {}),
+    "padded": ((6, 4, 3, 3), (1, 4, 5, 6), {"pads": [1, 2, 0, 1], "bias": BIAS}),
+    "strided": ((6, 4, 3, 2), (1, 4, 9, 8), {"strides": [2, 3], "bias": BIAS}),
+    "dilated": ((6, 4, 3, 3), (1, 4, 9, 8), {"dilations": [2, 3]}),
+    "same upper": ((6, 4, 2, 2), (1, 4, 5, 5), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "same lower": ((6, 4, 2, 4), (1, 4, 5, 5), {"auto_pad": "SAME_LOWER"}),
+    "valid": ((6, 4, 2, 2), (1, 4, 5, 5), {"auto_pad": "VALID"}),
+    "depthwise": ((6, 1, 3, 3), (1, 6, 5, 5), {"group": 6, "pads": [1, 1, 1, 1], "bias": BIAS}),
+    "depthwise multiplier": ((6, 1, 3, 3), (1, 3, 5, 5), {"group": 3}),
+    "grouped": ((6, 2, 3, 3), (1, 4, 5, 5), {"group": 2, "bias": BIAS}),
+    "batch": ((6, 2, 3, 3), (3, 4, 5, 5), {"group": 2}),
+    "one-dimensional": ((6, 4, 3), (2, 4, 9), {"strides": [2], "pads": [1, 0]}),
+    "per channel": ((6, 4, 3, 3), (1, 4, 5, 5), {"weight_scale": [0.01, 0.02, 0.03, 0.04, 0.05, 0.06], "bias": BIAS}),
+    "relu": ((6, 4, 3, 3), (1, 4, 5, 5), {"activation": ("Relu",)}),
+    "relu at the end of the range": ((6, 4, 3, 3), (1, 4, 5, 5), {"activation": ("Relu",), "after": (0.1, -128)}),
+    "clip": ((6, 4, 3, 3), (1, 4, 5, 5), {"activation": ("Clip",), "bounds": (-1.05, 2.25), "bias": BIAS}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolution(case: str, dtype: str) -> None:
+    weights, shape, options = CONVOLUTIONS[case]
+    if dtype == "uint8":
+        options = {**options, "before": (0.05, 121), "after": (0.1, 0 if "end" in case else 130)}
+    _runs_on_accelerator(convolution_unit(_weights(*weights), shape, dtype=dtype, **options))
+
+
+def test_uint8_weights_around_128() -> None:
+    weights = _weights(6, 4, 3, 3, dtype="uint8")
+    options = {"dtype": "uint8", "before": (0.05, 121), "after": (0.1, 130), "weight_zero_point": 128}
+    _runs_on_accelerator(convolution_unit(weights, (1, 4, 5, 5), **options))
+
+
+def _product(
+    op_type: str, left: Sequence[int], right: tuple[int, int], dtype: str, **attributes: Any
+) -> onnx.ModelProto:
+    builder = ModelBuilder()
+    zero = 3 if dtype == "int8" else 131
+    x = builder.dequantize(builder.input("x", left, dtype), 0.05, zero, dtype)
+    columns = right[0] if attributes.get("transB") else right[1]
+    scales = np.linspace(0.01, 0.03, columns)
+    operands = [x, builder.weights(_weights(*right), scales, axis=0 if attributes.get("transB") else 1)]
+    if op_type == "Gemm":
+        bias = np.arange(columns, dtype=np.int32) * 100 - 200
+        operands.append(builder.weights(bias, np.float32(0.05) * scales.astype(np.float32)))
+    builder.quantize(builder.node(op_type, *operands, name="op", **attributes), 0.2, zero, dtype, result="y")
+    builder.output("y", dtype)
+    return builder.model()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_matrix_products(dtype: str) -> None:
+    _runs_on_accelerator(_product("Gemm", (3, 7), (5, 7), dtype, transB=1))
+    _runs_on_accelerator(_product("Gemm", (3, 7), (7, 5), dtype))
+    _runs_on_accelerator(_product("MatMul", (3, 7), (7, 5), dtype))
+    _runs_on_accelerator(_product("MatMul", (2, 3, 7), (7, 5), dtype))
+
+
+POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
+    "max": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [2, 3]}),
+    "max padded": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    "max rounded up": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+    "max dilated": ("MaxPool", (1, 3, 6, 7), {"kernel_shape": [2, 2], "dilations": [2, 3]}),
+    "max batch": ("MaxPool", (2, 3, 6, 7), {"kernel_shape": [2, 2], "auto_pad": "SAME_UPPER"}),
+    "max line": ("MaxPool", (1, 3, 9), {"kernel_shape": [2], "strides": [2]}),
+    "global max": ("GlobalMaxPool", (2, 3, 4, 5), {}),
+    "average": ("AveragePool", (1, 3, 6, 7), {"kernel_shape": [2, 3]}),
+    "average padded": ("AveragePool", (1, 3, 6, 7), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}),
+    "average counting": (
+        "AveragePool",
+        (1, 3, 6, 7),
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
+    ),
+    "average rounded up": ("AveragePool", (2, 3, 6, 7), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+    "average line": ("AveragePool", (1, 3, 9), {"kernel_shape": [3], "strides": [2]}),
+    "global average": ("GlobalAveragePool", (2, 3, 4, 5), {}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("case", POOLS)
+def test_pooling(case: str, dtype: str) -> None:
+    op_type, shape, attributes = POOLS[case]
+    before = (0.05, 3 if dtype == "int8" else 131)
+    after = before if "Max" in op_type else (0.04, before[1] - 20)
+    _runs_on_accelerator(unary_unit(op_type, shape, dtype, before, after, **attributes))
+
+
+ACTIVATIONS: dict[str, tuple[str, list[tuple[float, str]], dict[str, Any]]] = {
+    "relu": ("Relu", [], {}),
+    "leaky relu": ("LeakyRelu", [], {"alpha": 0.13}),
+    "leaky relu default": ("LeakyRelu", [], {}),
+    "abs": ("Abs", [], {}),
+    "clip": ("Clip", [(-1.3, "float32"), (2.1, "float32")], {}),
+    "clip below": ("Clip", [(-1.3, "float32")], {}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("case", ACTIVATIONS)
+def test_activation(case: str, dtype: str) -> None:
+    op_type, extra, attributes = ACTIVATIONS[case]
+    zero = 3 if dtype == "int8" else 131
+    for after in ((0.05, zero), (0.037, zero - 40), (0.09, -128 if dtype == "int8" else 0)):
+        _runs_on_accelerator(unary_unit(op_type, (2, 3, 4, 5), dtype, (0.05, zero), after, extra, **attributes))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("activation", ["", "Relu"])
+def test_addition(dtype: str, activation: str) -> None:
+    builder = ModelBuilder()
+    move = 0 if dtype == "int8" else 128
+    a = builder.dequantize(builder.input("a", (2, 3, 4, 5), dtype), 0.05, 3 + move, dtype)
+    b = builder.dequantize(builder.input("b", (2, 3, 4, 5), dtype), 0.125, -9 + move, dtype)
+    total = builder.node("Add", a, b, name="op")
+    total = builder.node("Relu", total, name="act") if activation else total
+    builder.quantize(total, 0.1, 5 + move, dtype, result="y")
+    builder.output("y", dtype)
+    _runs_on_accelerator(builder.model())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("op_type", ["Min", "Max"])
+def test_minimum_and_maximum(dtype: str, op_type: str) -> None:
+    builder = ModelBuilder()
+    quantization = (0.05, 3 if dtype == "int8" else 131, dtype)
+    operands = [builder.dequantize(builder.input(name, (3, 7), dtype), *quantization) for name in "ab"]
+    builder.quantize(builder.node(op_type, *operands, name="op"), *quantization, result="y")
+    builder.output("y", dtype)
+    _runs_on_accelerator(builder.model())
+
+
+MOVEMENTS: dict[str, tuple[str, tuple[int, ...], list[tuple[Any, str]], dict[str, Any]]] = {
+    "reshape": ("Reshape", (2, 3, 4), [([4, -1], "int64")], {}),
+    "flatten": ("Flatten", (2, 3, 4), [], {"axis": 2}),
+    "squeeze": ("Squeeze", (1, 3, 1, 4), [([0, 2], "int64")], {}),
+    "unsqueeze": ("Unsqueeze", (3, 4), [([0, 3], "int64")], {}),
+    "transpose": ("Transpose", (1, 3, 1, 4), [], {"perm": [1, 0, 3, 2]}),
+}
+
+
+@pytest.mark.parametrize("case", MOVEMENTS)
+def test_free_movement(case: str) -> None:
+    op_type, shape, extra, attributes = MOVEMENTS[case]
+    _runs_on_accelerator(unary_unit(op_type, shape, extra=extra, **attributes))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("scales", [(0.05, 0.05, 0.05), (0.05, 0.02, 0.04)])
+def test_concatenation(dtype: str, scales: tuple[float, float, float]) -> None:
+    builder = ModelBuilder()
+    zeros = [(0 if dtype == "int8" else 128) + (0 if len(set(scales)) == 1 else move) for move in (-5, 7, 0)]
+    first = builder.dequantize(builder.input("a", (1, 2, 3, 4), dtype), scales[0], zeros[0], dtype)
+    second = builder.dequantize(builder.input("b", (1, 5, 3, 4), dtype), scales[1], zeros[1], dtype)
+    result = builder.node("Concat", first, second, name="op", axis=-3)
+    builder.quantize(result, scales[2], zeros[2], dtype, result="y")
+    builder.output("y", dtype)
+    _runs_on_accelerator(builder.model())
+
+
+def test_change_of_scale_between_dequantize_and_quantize() -> None:
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (3, 7), "uint8"), 0.05, 131, "uint8")
+    parameters = builder.constant(0.03, "float32"), builder.constant(-4, "int8")
+    builder.node("QuantizeLinear", x, *parameters, name="op", result="y")
+    builder.output("y", "int8")
+    _runs_on_accelerator(builder.model())
