@@ -1,1 +1,133 @@
-"""Hardware presets as TOML files."""
+"""Presets: named machines (Arch and Timing) in TOML files, and settings ``key=value`` on top of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dla_sim.timing import Timing
+from isa.arch import Arch, PeArray
+from isa.errors import InputError
+from isa.variants import variant
+
+DEFAULT_PRESET = "balanced-64"
+"""The recommended machine."""
+
+_PE_KEYS = tuple(f"pe.{name}" for name in PeArray.model_fields)
+_ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
+_TIMING_KEYS = tuple(Timing.model_fields)
+SETTING_KEYS: tuple[str, ...] = (*_ARCH_KEYS, *_PE_KEYS, *_TIMING_KEYS)
+"""Every key that a setting can name."""
+
+
+class Preset(BaseModel):
+    """A named machine: what the compiler sees of it (``arch``) and what only its cycles depend on (``timing``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    description: str = ""
+    arch: Arch = Arch()
+    timing: Timing = Timing()
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names of the presets that come with the package, sorted."""
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+
+
+def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
+    """The preset of that name, or the one in that TOML file (``name``, ``description``, tables ``arch``, ``timing``).
+
+    Anything that ends in ``.toml`` or contains a slash is a file. Raises InputError, naming what is wrong, for an
+    unknown name, a missing or malformed file, an unknown key or a bad value.
+    """
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise InputError(f"preset {name_or_path}: no such file")
+        return _parse(path.read_bytes(), path.stem, f"preset {name_or_path}")
+    if name_or_path not in preset_names():
+        raise InputError(f"unknown preset '{name_or_path}'; choose one of {', '.join(preset_names())}, or a .toml file")
+    content = resources.files(__name__).joinpath(f"{name_or_path}.toml").read_bytes()
+    return _parse(content, name_or_path, f"preset {name_or_path}")
+
+
+def _parse(content: bytes, name: str, source: str) -> Preset:
+    try:
+        values = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{source}: not a TOML file ({error})") from error
+    return _validated({"name": name, **values}, source)
+
+
+def apply_settings(preset: Preset, settings: Iterable[str]) -> Preset:
+    """``preset`` with settings such as ``sram_bytes=524288``, ``pe.oc=64`` or ``bus_bytes=16`` on top; the last wins.
+
+    All settings apply together, so that their order does not matter for values that must fit one another. Raises
+    InputError naming key and value, and the valid names where the key is unknown.
+    """
+    values = preset.model_dump()
+    given = list(settings)
+    for setting in given:
+        key, separator, text = setting.partition("=")
+        if not separator:
+            raise InputError(f"setting '{setting}' is not of the form key=value")
+        _place(values, key.strip(), text.strip())
+    return _validated(values, f"setting {', '.join(given)}") if given else preset
+
+
+def _place(values: dict[str, Any], key: str, text: str) -> None:
+    if key in _PE_KEYS:
+        values["arch"]["pe"][key.removeprefix("pe.")] = _number(key, text)
+    elif key in _TIMING_KEYS:
+        values["timing"][key] = _number(key, text)
+    elif key in ("isa", "numerics"):
+        values["arch"][key] = text
+    elif key == "post_lanes" and text == "none":
+        values["arch"][key] = None
+    elif key in _ARCH_KEYS:
+        values["arch"][key] = _number(key, text)
+    else:
+        raise InputError(f"unknown setting '{key}'; choose one of {', '.join(SETTING_KEYS)}")
+
+
+def _number(key: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError as error:
+        raise InputError(f"setting {key}={text}: '{text}' is not an integer") from error
+
+
+def _validated(values: dict[str, Any], source: str) -> Preset:
+    try:
+        preset = Preset.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{source}: {_first_problem(error)}") from error
+    variant(preset.arch.isa)
+    return preset
+
+
+def _first_problem(error: ValidationError) -> str:
+    """One line for the first of pydantic's findings: key, value, and what it should have been."""
+    problem = error.errors(include_url=False)[0]
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(path[1:] if path[:1] in (["arch"], ["timing"]) and len(path) > 1 else path)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key '{'.'.join(path)}'; choose one of {', '.join(_valid_keys(path))}"
+    if problem["type"] == "value_error":
+        return str(problem["msg"]).removeprefix("Value error, ")
+    return f"{key} is {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
+
+
+def _valid_keys(path: list[str]) -> tuple[str, ...]:
+    if path[:2] == ["arch", "pe"]:
+        return tuple(PeArray.model_fields)
+    fields = {"arch": Arch.model_fields, "timing": Timing.model_fields}.get(path[0], Preset.model_fields)
+    return tuple(fields)

@@ -1,0 +1,123 @@
+"""Accounts: the cycles of a run by kind and by layer (docs/machine.md, section 7), with each layer's work, stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.engine.causes import CAUSES, DRAINED, Causes
+from dla_sim.engine.labels import DMA, ISSUE, KINDS, Labels
+from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.workload import EX, LD, ST, UNIT_NAMES
+
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LayerAccount:
+    """One layer's share of the run.
+
+    ``cycles`` of all layers sum to the total; ``ex_cycles`` are those in which EX executes a command of it; ``stalls``
+    gives, for each unit and cause but ``busy``, the cycles before and within the unit's commands of this layer.
+    ``kind`` is the kind of most of its EX cycles, ``DMA`` without any; ``tiles`` counts tiles with compute.
+    """
+
+    name: str
+    onnx_nodes: tuple[str, ...]
+    kind: str
+    cycles: int
+    ex_cycles: int
+    macs: int
+    dram_read_bytes: int
+    dram_write_bytes: int
+    tiles: int
+    stalls: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """``kinds`` (cycles by kind, summing to the total), ``ex_cycles`` (EX executing, by kind), the layers in order."""
+
+    kinds: Mapping[str, int]
+    ex_cycles: Mapping[str, int]
+    layers: tuple[LayerAccount, ...]
+
+
+def account(labels: Labels, causes: Causes, schedule: Schedule) -> Accounts:
+    """The accounts of one run. A sum that is not the total is an AssertionError."""
+    lengths, kind, layer = _timeline(labels, causes, schedule)
+    by_kind = np.bincount(kind, weights=lengths, minlength=len(KINDS)).astype(np.int64)
+    by_layer = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
+    if by_kind.sum() != schedule.total or by_layer.sum() != schedule.total:
+        raise AssertionError("the cycles by kind or by layer do not add up to the total")
+    table = _ex_table(labels, causes, schedule)
+    kinds, ex_cycles = by_kind.tolist(), table.sum(axis=0).tolist()
+    layers = _layers(labels, causes, by_layer, table)
+    return Accounts(dict(zip(KINDS, kinds, strict=True)), dict(zip(KINDS, ex_cycles, strict=True)), layers)
+
+
+def _timeline(labels: Labels, causes: Causes, schedule: Schedule) -> tuple[Int64, Int64, Int64]:
+    """(length, kind, layer) of stretches of the run, in order, in each of which nothing changes."""
+    # The oldest unfinished command at t is the first whose completion, and everything's before it, lies after t.
+    finished = np.maximum.accumulate(schedule.end)
+    edges = np.unique(np.concatenate([[0, schedule.total], schedule.start, schedule.end]))
+    begin = edges[:-1]
+    if not len(finished):
+        return np.diff(edges), np.full(len(begin), ISSUE), np.zeros(len(begin), dtype=np.int64)
+    oldest = np.minimum(np.searchsorted(finished, begin, side="right"), len(finished) - 1)
+    executing = [_executing(members, schedule, begin) for members in causes.by_unit]
+    moving = (executing[LD] >= 0) | (executing[ST] >= 0)
+    computing = executing[EX] >= 0
+    kind = np.where(computing, labels.kind[executing[EX]], np.where(moving, DMA, ISSUE))
+    layer = np.where(computing, labels.layer[executing[EX]], labels.layer[oldest])
+    return np.diff(edges), kind, layer
+
+
+def _executing(members: Int64, schedule: Schedule, times: Int64) -> Int64:
+    """The command of ``members`` (one unit's) that executes at each of ``times``, or -1."""
+    if not len(members):
+        return np.full(len(times), -1, dtype=np.int64)
+    latest = np.searchsorted(schedule.start[members], times, side="right") - 1
+    command = members[np.maximum(latest, 0)]
+    return np.where((latest >= 0) & (schedule.end[command] > times), command, -1)
+
+
+def _ex_table(labels: Labels, causes: Causes, schedule: Schedule) -> Int64:
+    """(layers, kinds): cycles in which EX executes."""
+    members = causes.by_unit[EX]
+    table = np.zeros((len(labels.layers), len(KINDS)), dtype=np.int64)
+    np.add.at(table, (labels.layer[members], labels.kind[members]), schedule.end[members] - schedule.start[members])
+    return table
+
+
+def _layers(labels: Labels, causes: Causes, cycles: Int64, table: Int64) -> tuple[LayerAccount, ...]:
+    count = len(labels.layers)
+    sums = np.zeros((3, count), dtype=np.int64)
+    for row, column in enumerate((labels.macs, labels.read, labels.write)):
+        np.add.at(sums[row], labels.layer, column)
+    stalls = np.zeros((len(UNIT_NAMES), count, len(CAUSES)), dtype=np.int64)
+    for unit, members in enumerate(causes.by_unit):
+        np.add.at(stalls[unit], labels.layer[members], causes.commands[members])
+    return tuple(
+        LayerAccount(
+            name=labels.layers[i],
+            onnx_nodes=labels.onnx_nodes[i],
+            kind=KINDS[int(table[i].argmax())] if table[i].any() else KINDS[DMA],
+            cycles=int(cycles[i]),
+            ex_cycles=int(table[i].sum()),
+            macs=int(sums[0, i]),
+            dram_read_bytes=int(sums[1, i]),
+            dram_write_bytes=int(sums[2, i]),
+            tiles=labels.tiles[i],
+            stalls={name: _named(stalls[unit, i]) for unit, name in enumerate(UNIT_NAMES)},
+        )
+        for i in range(count)
+    )
+
+
+def _named(cycles: Int64) -> dict[str, int]:
+    """Cycles by cause, without ``busy`` and ``drained``, which are no stalls of a layer."""
+    return {cause: int(cycles[index]) for index, cause in enumerate(CAUSES) if index not in (0, DRAINED)}

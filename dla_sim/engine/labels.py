@@ -1,0 +1,84 @@
+"""Labels: the kind, layer, work and traffic of each command, from instruction and provenance. Independent of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.errors import InputError
+from isa.instruction import Command, Operands
+from isa.program import Provenance
+
+KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
+DMA, ISSUE = KINDS.index("DMA"), KINDS.index("ISSUE")
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """int64 arrays, one entry a command, and what belongs to each layer, in order of first appearance.
+
+    ``kind`` indexes :data:`KINDS`, ``layer`` indexes ``layers``; ``read`` and ``write`` are bytes of system memory
+    moved by LD and ST (all bytes of all rows; command fetch is not in them).
+    """
+
+    kind: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    macs: NDArray[np.int64]
+    read: NDArray[np.int64]
+    write: NDArray[np.int64]
+    layers: tuple[str, ...]
+    onnx_nodes: tuple[tuple[str, ...], ...]
+    tiles: tuple[int, ...]
+
+
+def label(commands: Sequence[Command], operands: Sequence[Operands], sources: Sequence[Provenance | None]) -> Labels:
+    """The labels of ``commands`` (without ``OP_END``). Words that no provenance covers belong to the layer ``""``.
+
+    The kind is the provenance's where there is one (so an emulated depthwise convolution counts as DEPTH), except that
+    DMA and SYNC keep their own. Raises InputError for a kind that does not exist.
+    """
+    layers: dict[str, dict[str, None]] = {}
+    tiles: dict[str, set[int]] = {}
+    for command, source in zip(commands, sources, strict=True):
+        name = source.layer if source is not None else ""
+        layers.setdefault(name, {}).update(dict.fromkeys(source.onnx_nodes if source is not None else ()))
+        tiles.setdefault(name, set()).update({source.tile} if source is not None and _computes(command) else ())
+    position = {name: index for index, name in enumerate(layers)}
+    rows = [
+        (
+            _kind(command, source),
+            position[source.layer if source is not None else ""],
+            command.instruction.macs(command),
+            sum(access.total for access in item.reads if access.space == "dram"),
+            sum(access.total for access in item.writes if access.space == "dram"),
+        )
+        for command, item, source in zip(commands, operands, sources, strict=True)
+    ]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
+    return Labels(
+        kind=columns[0],
+        layer=columns[1],
+        macs=columns[2],
+        read=columns[3],
+        write=columns[4],
+        layers=tuple(layers),
+        onnx_nodes=tuple(tuple(names) for names in layers.values()),
+        tiles=tuple(len(found) for found in tiles.values()),
+    )
+
+
+def _computes(command: Command) -> bool:
+    return command.instruction.kind not in ("DMA", "ISSUE")
+
+
+def _kind(command: Command, source: Provenance | None) -> int:
+    own = command.instruction.kind
+    kind = source.kind if source is not None and source.kind and _computes(command) else own
+    if kind not in KINDS:
+        raise InputError(
+            f"word {command.index}: provenance kind '{kind}' does not exist; choose one of {', '.join(KINDS)}"
+        )
+    return KINDS.index(kind)

@@ -1,0 +1,85 @@
+"""Trace: the device's account of one run - when every command ran, and why every cycle went by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from dla_sim.engine.accounts import Accounts, LayerAccount, account
+from dla_sim.engine.causes import Causes
+from dla_sim.engine.labels import Labels
+from dla_sim.engine.schedule import Schedule
+from isa.instruction import Command
+from isa.program import Provenance
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One run. ``commands`` and ``sources`` (provenance, or None) are in stream order, without ``OP_END``.
+
+    ``schedule`` holds arrival, start and end of each command; ``causes.commands`` the cycles by cause of each command.
+    """
+
+    commands: tuple[Command, ...]
+    sources: tuple[Provenance | None, ...]
+    labels: Labels
+    schedule: Schedule
+    causes: Causes
+    command_words: int
+    sram_peak_bytes: int
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the whole run."""
+        return self.schedule.total
+
+    @property
+    def units(self) -> Mapping[str, Mapping[str, int]]:
+        """For LD, EX and ST: cycles by cause, each summing to ``cycles``."""
+        return self.causes.units
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """Cycles by kind and by layer."""
+        return account(self.labels, self.causes, self.schedule)
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """Cycles of the run by kind, summing to ``cycles``."""
+        return self.accounts.kinds
+
+    @property
+    def ex_cycles(self) -> Mapping[str, int]:
+        """Cycles in which EX executes, by kind."""
+        return self.accounts.ex_cycles
+
+    @property
+    def layers(self) -> tuple[LayerAccount, ...]:
+        """The layers in order of first appearance; their cycles sum to ``cycles``."""
+        return self.accounts.layers
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all commands, padded taps included."""
+        return int(self.labels.macs.sum())
+
+    @property
+    def dram_read_bytes(self) -> int:
+        """Bytes that LD read from system memory, rows counted as often as they were read; without command fetch."""
+        return int(self.labels.read.sum())
+
+    @property
+    def dram_write_bytes(self) -> int:
+        """Bytes that ST wrote to system memory."""
+        return int(self.labels.write.sum())
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Bytes of command words that the command fetch read."""
+        return 8 * self.command_words
+
+    @property
+    def instructions(self) -> int:
+        """Operations executed, ``OP_END`` included; ``command_words`` counts the SETs as well."""
+        return len(self.commands) + 1
