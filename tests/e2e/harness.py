@@ -1,0 +1,58 @@
+"""Runs a quantised network on the device and holds every region output and graph output against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.oracle import Oracle
+from byoc.package import Package
+from byoc.partition import Partition
+from byoc.pipeline import CompiledNetwork, compile
+from byoc.runtime import Runtime
+from dla_sim.device import Device
+from dla_sim.timing import Timing
+from isa.arch import Arch
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What was compared: tensors and elements, how many differ, and the network that ran."""
+
+    network: CompiledNetwork
+    tensors: int
+    elements: int
+    mismatches: int
+
+    @property
+    def partition(self) -> Partition:
+        """The partition that ran."""
+        return self.network.partition
+
+
+def compare(
+    package: Package,
+    inputs: Mapping[str, NDArray[Any]],
+    arch: Arch | None = None,
+    schedule: str = "default",
+    *,
+    emulate_depthwise: bool = False,
+) -> Comparison:
+    """Compile, simulate and compare; floats at the model's edge are compared to the bit as well."""
+    arch = arch or Arch()
+    network = compile(package, arch, schedule, emulate_depthwise=emulate_depthwise)
+    run = Runtime(network, Device(arch, Timing())).run(inputs)
+    names = [name for region in network.partition.regions for name in region.outputs]
+    oracle = Oracle(package.model, package.graph, names)
+    expected = oracle.values(inputs)
+    different = 0
+    for name in names:
+        found = run.values[name]
+        assert found.shape == expected[name].shape
+        assert found.dtype == expected[name].dtype
+        different += int(np.count_nonzero(found != expected[name]))
+    return Comparison(network, len(names), sum(expected[name].size for name in names), different)
