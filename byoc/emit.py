@@ -1,0 +1,102 @@
+"""Emission: placed steps become command words with provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.memplan import Request
+from byoc.passes.commands_elide import Issue, count_words, elide
+from byoc.steps import Source, Step
+from byoc.tokens import Ordered, derive_tokens
+from isa.arch import Arch
+from isa.encoding import encode_operation, encode_set
+from isa.instruction import Command, Operands
+from isa.ops.control import OP_END, OP_SYNC
+from isa.program import Provenance
+from isa.registers import RESET
+
+
+@dataclass(frozen=True, eq=False)
+class Emission:
+    """Command words, where they come from, and the number of words before redundant register writes were dropped."""
+
+    words: NDArray[np.uint64]
+    provenance: tuple[Provenance, ...]
+    words_before_elision: int
+
+
+def lifetimes(steps: Sequence[Step], sizes: Sequence[tuple[str, int]]) -> tuple[Request, ...]:
+    """The planning request of every scratchpad buffer, (name, bytes) each: live from its first to its last step."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, step in enumerate(steps):
+        for pointer in step.pointers.values():
+            first.setdefault(pointer.buffer, position)
+            last[pointer.buffer] = position
+    return tuple(
+        Request(name, nbytes, first.get(index, 0), last.get(index, 0)) for index, (name, nbytes) in enumerate(sizes)
+    )
+
+
+def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
+    """The words of ``steps`` with scratchpad buffers at ``addresses``; ``strict`` as in :func:`derive_tokens`."""
+    registers = [_placed(step, addresses) for step in steps]
+    operands = [_operands(step, values, arch) for step, values in zip(steps, registers, strict=True)]
+    stream = derive_tokens([step.unit for step in steps], operands, strict)
+    issues = [_issue(item, steps, registers) for item in stream]
+    issues.append(Issue((), encode_operation(OP_END, {})))
+    kept = elide(issues)
+    provenance = _provenance(kept, [steps[item.serves].source for item in stream])
+    return Emission(_words(kept), provenance, count_words(issues))
+
+
+def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
+    """The registers of a step with its pointers resolved."""
+    values = dict(step.registers)
+    for name, pointer in step.pointers.items():
+        values[name] = addresses[pointer.buffer] + pointer.offset
+    return values
+
+
+def _operands(step: Step, registers: dict[str, int], arch: Arch) -> Operands:
+    """The byte ranges of a step. Registers it leaves alone have no influence on them; they read as after reset."""
+    snapshot = {name: registers.get(name, RESET[name]) for name in step.instruction.registers}
+    command = Command(0, step.instruction, step.unit, False, False, False, False, step.fields, snapshot)
+    return step.instruction.operands(command, arch)
+
+
+def _issue(item: Ordered, steps: Sequence[Step], registers: Sequence[dict[str, int]]) -> Issue:
+    flags = {
+        "pop_previous": item.pop_previous,
+        "pop_next": item.pop_next,
+        "push_previous": item.push_previous,
+        "push_next": item.push_next,
+    }
+    if item.index is None:
+        return Issue((), encode_operation(OP_SYNC, {**flags, "unit": item.unit}))
+    step = steps[item.index]
+    return Issue(tuple(registers[item.index].items()), encode_operation(step.instruction, {**flags, **step.fields}))
+
+
+def _words(issues: Iterable[Issue]) -> NDArray[np.uint64]:
+    words: list[int] = []
+    for writes, word in issues:
+        words += [encode_set(name, value) for name, value in writes]
+        words.append(word)
+    return np.array(words, dtype=np.uint64)
+
+
+def _provenance(issues: Sequence[Issue], sources: Sequence[Source]) -> tuple[Provenance, ...]:
+    """Ranges of words, neighbours of one source merged. The last issue, OP_END, belongs to no layer."""
+    ranges: list[Provenance] = []
+    position = start = 0
+    for number, source in enumerate(sources):
+        position += len(issues[number].writes) + 1
+        if number + 1 == len(sources) or sources[number + 1] != source:
+            ranges.append(Provenance(start, position, *source))
+            start = position
+    return tuple(ranges)

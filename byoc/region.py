@@ -1,0 +1,128 @@
+"""The compiler's back end: the operations of one region become a Program for one Arch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from byoc.emit import emit, lifetimes
+from byoc.emit_constants import ConstantPool
+from byoc.graph import Value
+from byoc.layer import make_layer
+from byoc.lower import Buffer, Lowered, lower
+from byoc.lower_requantise import split_operation, split_requantise
+from byoc.memplan import check_plan, peak_bytes, plan
+from byoc.operations import Operation
+from byoc.partition import Region
+from byoc.schedule_seed import seed_steps, smallest_seed_tiling
+from byoc.schedule_stream import Memory
+from byoc.shortage import shortage_message
+from byoc.steps import Step
+from isa.arch import Arch
+from isa.errors import InputError
+from isa.program import Program, Segment, Tensor, TensorType
+
+Schedule = Literal["seed", "default"]
+SCHEDULES: tuple[Schedule, ...] = ("seed", "default")
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer."""
+
+    words_before_elision: int
+    words: int
+    sram_peak_bytes: int
+    tiles: Mapping[str, int]
+
+
+def compile_region(
+    region: Region,
+    values: Mapping[str, Value],
+    arch: Arch,
+    schedule: Schedule = "default",
+    emulate_depthwise: bool = False,
+) -> tuple[Program, CompileReport]:
+    """The program of a region and its report. ``values`` holds at least the region's inputs and outputs.
+
+    System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
+    InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
+    """
+    lowered = lower(region.operations, values, region.inputs, region.outputs)
+    if schedule == "seed":
+        lowered = split_requantise(lowered)
+    layers = tuple(make_layer(operation, arch, emulate_depthwise) for operation in lowered.operations)
+    dram, end = _layout(lowered.buffers)
+    memory = Memory(arch, lowered, dram, ConstantPool(end, arch))
+    steps = seed_steps(layers, memory)
+    requests = lifetimes(steps, memory.scratch)
+    addresses = plan(requests, arch.sram_bytes, arch.alignment)
+    if addresses is None:
+        raise InputError(f"region '{region.name}' does not fit in {arch.sram_bytes} bytes of SRAM; give it more memory")
+    check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
+    emission = emit(steps, addresses, arch, strict=schedule == "seed")
+    image = memory.constants.image()
+    command_address = _up(end + image.size)
+    program = Program(
+        name=region.name,
+        arch=arch,
+        words=emission.words,
+        tensors=_tensors(region, lowered, values, dram),
+        segments=(Segment(end, image),) if image.size else (),
+        provenance=emission.provenance,
+        dram_bytes=command_address + 8 * len(emission.words),
+        command_address=command_address,
+    )
+    report = CompileReport(
+        emission.words_before_elision, len(emission.words), peak_bytes(requests, addresses), _tiles(steps)
+    )
+    return program, report
+
+
+def shortage(operation: Operation, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> str | None:
+    """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
+    for part in split_operation(operation):
+        layer = make_layer(part, arch, emulate_depthwise)
+        message = shortage_message(layer, smallest_seed_tiling(layer), arch)
+        if message is not None:
+            return message
+    return None
+
+
+def _up(address: int) -> int:
+    return -(-address // _ALIGNMENT) * _ALIGNMENT
+
+
+def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
+    """The address of every buffer and the first free address behind them."""
+    addresses, end = {}, 0
+    for role in ("input", "output", "intermediate"):
+        for buffer in buffers:
+            if buffer.role == role:
+                addresses[buffer.name] = end
+                end = _up(end + buffer.nbytes)
+    return addresses, end
+
+
+def _tensors(
+    region: Region, lowered: Lowered, values: Mapping[str, Value], dram: Mapping[str, int]
+) -> tuple[Tensor, ...]:
+    def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
+        value, place = values[name], lowered.places[name]
+        dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
+        return Tensor(name, role, dtype, value.shape, dram[place.buffer] + place.offset)
+
+    return (
+        *(tensor(name, "input") for name in region.inputs),
+        *(tensor(name, "output") for name in region.outputs),
+    )
+
+
+def _tiles(steps: list[Step]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for step in steps:
+        source = step.source
+        found[source.layer] = max(found.get(source.layer, 0), source.tile + 1)
+    return found

@@ -1,0 +1,156 @@
+"""Tiles: half-open boxes of an operation's output, with the input box each needs, halo rows and padding included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from byoc.lower_requantise import RequantiseOperation
+from byoc.operations import ConvOperation, MatMulOperation, Operation, PoolOperation
+
+
+class Span(NamedTuple):
+    """Half-open interval ``[start, stop)``."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """Number of integers in the interval."""
+        return self.stop - self.start
+
+
+class Box(NamedTuple):
+    """A box of a tensor: channels, rows, columns."""
+
+    channels: Span
+    rows: Span
+    columns: Span
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.channels.size * self.rows.size * self.columns.size
+
+
+class Tile(NamedTuple):
+    """What one command computes: an output box, the input box it reads, and padding rows around that input box."""
+
+    output: Box
+    input: Box
+    pad_top: int
+    pad_bottom: int
+
+
+@dataclass(frozen=True)
+class Nest:
+    """An operation as a loop nest over (channels, rows, columns) of its output.
+
+    Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
+    operations are one channel of as many rows as there are elements. ``grouped``: output channel o reads only input
+    channel ``o // multiplier``; otherwise every output channel reads all input channels.
+    """
+
+    channels: int
+    rows: int
+    columns: int
+    input_channels: int
+    input_rows: int
+    input_columns: int
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    pad_top: int = 0
+    pad_bottom: int = 0
+    grouped: bool = False
+    matrix: bool = False
+
+    @property
+    def multiplier(self) -> int:
+        """Output channels a grouped input channel."""
+        return self.channels // self.input_channels if self.grouped else 1
+
+    @property
+    def extent(self) -> int:
+        """Rows from the first to the last tap of a window."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether bands of rows are possible: every window touches data or lies above it, never wholly below."""
+        return (self.rows - 1) * self.stride - self.pad_top < self.input_rows
+
+
+def nest_of(operation: Operation) -> Nest:
+    """The loop nest of an operation."""
+    if isinstance(operation, ConvOperation | PoolOperation):
+        return _window_nest(operation)
+    shape = operation.output.shape
+    if isinstance(operation, MatMulOperation):
+        rows, depth = operation.inputs[0].shape
+        return Nest(shape[1], rows, 1, depth, rows, 1, matrix=True)
+    if isinstance(operation, RequantiseOperation) and len(shape) == 2:
+        return Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, grouped=True, matrix=True)
+    if isinstance(operation, RequantiseOperation):
+        channels, rows, columns = shape
+        return Nest(channels, rows, columns, channels, rows, columns, grouped=True)
+    elements = operation.output.elements
+    return Nest(1, elements, 1, 1, elements, 1)
+
+
+def pool_kernel(operation: PoolOperation) -> tuple[int, int]:
+    """Rows and columns of a pool's window: the whole plane where the average is global."""
+    height, width = operation.inputs[0].shape[1:]
+    return (height, width) if operation.mode == "global_average" else operation.kernel
+
+
+def _window_nest(operation: ConvOperation | PoolOperation) -> Nest:
+    if isinstance(operation, ConvOperation):
+        kernel, grouped = operation.weights.shape[2], operation.depthwise
+    else:
+        kernel, grouped = pool_kernel(operation)[0], True
+    top, _, bottom, _ = operation.pads
+    (oc, oh, ow), (ic, ih, iw) = operation.output.shape, operation.inputs[0].shape
+    stride, dilation = operation.strides[0], operation.dilations[0]
+    return Nest(oc, oh, ow, ic, ih, iw, kernel, stride, dilation, top, bottom, grouped)
+
+
+def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
+    """The tile with these output channels and rows, all columns."""
+    first = rows.start * nest.stride - nest.pad_top
+    last = (rows.stop - 1) * nest.stride - nest.pad_top + nest.extent
+    start = max(first, 0)
+    # A window that lies wholly in the padding still gets one row: the machine has no empty tensors.
+    stop = max(min(last, nest.input_rows), start + 1)
+    if rows.size == nest.rows:
+        start, stop = 0, nest.input_rows
+    bottom = nest.pad_bottom if stop == nest.input_rows else 0
+    source = Box(_input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
+    return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first, bottom)
+
+
+def _input_channels(nest: Nest, channels: Span) -> Span:
+    if not nest.grouped:
+        return Span(0, nest.input_channels)
+    return Span(channels.start // nest.multiplier, (channels.stop - 1) // nest.multiplier + 1)
+
+
+def split(size: int, step: int) -> tuple[Span, ...]:
+    """``[0, size)`` in pieces of ``step``, the last one possibly smaller."""
+    return tuple(Span(start, min(start + step, size)) for start in range(0, size, step))
+
+
+def allowed_channels(nest: Nest, wanted: int) -> int:
+    """The largest channel tile not above ``wanted`` that cuts no input channel's group of outputs unevenly."""
+    wanted, group = min(wanted, nest.channels), nest.multiplier
+    if wanted >= group:
+        return wanted // group * group
+    return max(size for size in range(1, wanted + 1) if group % size == 0)
+
+
+def band_rows(nest: Nest, rows: int) -> int:
+    """Most input rows that a band of ``rows`` output rows reads."""
+    if rows >= nest.rows:
+        return nest.input_rows
+    return min(nest.input_rows, (rows - 1) * nest.stride + nest.extent)

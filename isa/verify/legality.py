@@ -1,0 +1,56 @@
+"""Token legality: executed in stream order, every pop finds a token, and none is left over at the end.
+
+A legal program cannot deadlock, whatever the depth of the units' queues: the oldest unfinished command can always run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from isa.errors import InputError
+from isa.instruction import NEXT, PREVIOUS, Command, Unit
+
+Queue = tuple[Unit, Unit]
+
+
+def waits_for(command: Command) -> tuple[Unit, ...]:
+    """The units from which the command pops a token."""
+    found = []
+    if command.pop_previous:
+        found.append(PREVIOUS[command.unit])
+    if command.pop_next:
+        found.append(NEXT[command.unit])
+    return tuple(found)
+
+
+def gives_to(command: Command) -> tuple[Unit, ...]:
+    """The units to which the command pushes a token on completion."""
+    found = []
+    if command.push_previous:
+        found.append(PREVIOUS[command.unit])
+    if command.push_next:
+        found.append(NEXT[command.unit])
+    return tuple(found)
+
+
+def check_legality(commands: Iterable[Command]) -> None:
+    """Raises InputError naming the first command whose pop no earlier push satisfies, or the queue with tokens left."""
+    tokens: dict[Queue, int] = {}
+    for command in commands:
+        for giver in waits_for(command):
+            queue = giver, command.unit
+            if not tokens.get(queue, 0):
+                raise InputError(
+                    f"word {command.index}: {command.instruction.mnemonic} on {command.unit.name} waits for a token "
+                    f"from {giver.name}, but no earlier command gives one; the program would never end"
+                )
+            tokens[queue] -= 1
+        for taker in gives_to(command):
+            queue = command.unit, taker
+            tokens[queue] = tokens.get(queue, 0) + 1
+    for (giver, taker), count in tokens.items():
+        if count:
+            raise InputError(
+                f"{count} tokens from {giver.name} to {taker.name} are left over at the end; "
+                "pushes and pops must balance"
+            )
