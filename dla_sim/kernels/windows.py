@@ -1,0 +1,116 @@
+"""Geometry of a sliding window command and views of its input: no index arrays, strides only."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.kernels.scratch import Scratch
+from isa.instruction import Command, Machine
+
+_REGISTERS = itemgetter(
+    "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
+    "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
+    "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
+    "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
+)  # fmt: skip
+
+
+class Window(NamedTuple):
+    """The registers of a sliding window, by short names; planes are in bytes and never 0 (a dense one is its size)."""
+
+    ic: int
+    ih: int
+    iw: int
+    input_plane: int
+    oc: int
+    oh: int
+    ow: int
+    output_plane: int
+    kh: int
+    kw: int
+    sy: int
+    sx: int
+    dy: int
+    dx: int
+    top: int
+    left: int
+
+    @property
+    def rows(self) -> int:
+        """Rows, padding included, that the windows of all outputs reach over."""
+        return (self.oh - 1) * self.sy + (self.kh - 1) * self.dy + 1
+
+    @property
+    def columns(self) -> int:
+        """Columns, padding included, that the windows of all outputs reach over."""
+        return (self.ow - 1) * self.sx + (self.kw - 1) * self.dx + 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether any tap of any output lies outside the input."""
+        return bool(self.top or self.left or self.rows > self.ih or self.columns > self.iw)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes from the first to one past the last input byte."""
+        return (self.ic - 1) * self.input_plane + self.ih * self.iw
+
+    def output_bytes(self, element: int) -> int:
+        """Bytes from the first to one past the last output byte, elements of ``element`` bytes."""
+        return (self.oc - 1) * self.output_plane + self.oh * self.ow * element
+
+
+def window(command: Command, element: int) -> Window | None:
+    """The window of a command whose output elements have ``element`` bytes.
+
+    None for what the kernels leave to the semantics: a size or stride of 0, and output planes that overlap.
+    """
+    found = Window._make(_REGISTERS(command.registers))
+    dense = found.oh * found.ow * element
+    found = found._replace(
+        input_plane=found.input_plane or found.ih * found.iw, output_plane=found.output_plane or dense
+    )
+    if 0 in found[:14] or (found.output_plane < dense and found.oc > 1):
+        return None
+    return found
+
+
+class Source(NamedTuple):
+    """int8 planes that begin ``offset`` bytes into ``buffer``; element (c, y, x) is c*plane + y*row + x bytes further.
+
+    Tap (r, c) of output (y, x) of channel i is element (i, y*sy + r*dy, x*sx + c*dx).
+    """
+
+    buffer: NDArray[Any]
+    offset: int
+    plane: int
+    row: int
+
+    def view(self, shape: tuple[int, ...], strides: tuple[int, ...], skip: int = 0) -> NDArray[np.int8]:
+        """A view with any shape and byte strides, from ``skip`` bytes after the first element."""
+        return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
+
+
+def source(shape: Window, command: Command, machine: Machine, scratch: Scratch, fill: int) -> Source | None:
+    """Where the taps are read: the scratchpad itself, or a copy extended by ``fill`` where the window has padding.
+
+    None where ``fill`` is not an int8. The caller has checked that the input lies inside the scratchpad.
+    """
+    address = command["EX_INPUT_ADDRESS"]
+    if not shape.padded:
+        return Source(machine.sram, address, shape.input_plane, shape.iw)
+    if not -128 <= fill <= 127:
+        return None
+    rows, columns = shape.rows, shape.columns
+    extended: NDArray[np.int8] = scratch.array("padded", (shape.ic, rows, columns), np.int8)
+    extended.fill(fill)
+    bottom, right = min(rows, shape.top + shape.ih), min(columns, shape.left + shape.iw)
+    if bottom > shape.top and right > shape.left:
+        size = (shape.ic, bottom - shape.top, right - shape.left)
+        inner = np.ndarray(size, np.int8, machine.sram, address, (shape.input_plane, shape.iw, 1))
+        np.copyto(extended[:, shape.top : bottom, shape.left : right], inner)
+    return Source(extended, 0, rows * columns, columns)

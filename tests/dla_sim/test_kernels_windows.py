@@ -1,0 +1,148 @@
+"""Convolution kernels equal the semantics to the bit on random windows, strides, planes, padding and records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from isa.arch import Arch
+from tests.dla_sim.kernel_bench import ARCHS, BIASES, SCALES, compare, random_bytes, write_records
+
+SIZE = 1 << 17
+
+
+def place(registers: dict[str, int], sizes: dict[str, int]) -> int:
+    """Puts the operands one behind another at unaligned distances; returns the end."""
+    address = 64
+    for name, size in sizes.items():
+        registers[f"EX_{name}_ADDRESS"] = address
+        address += size + 3 - size % 4 + 5
+    return address
+
+
+@st.composite
+def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, str]:
+    """(registers, fields, output channels, numerics) of a random window whose taps may all lie in the padding."""
+    small = st.integers(1, 3)
+    ic, multiplier = draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    oc = {"depth": ic * multiplier, "single": 1, "dense": draw(st.integers(1, 9))}[kind]
+    ic = 1 if kind == "single" else ic
+    kh, kw, oh, ow = draw(small), draw(small), draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    values = {
+        "KERNEL_HEIGHT": kh, "KERNEL_WIDTH": kw, "OUTPUT_HEIGHT": oh, "OUTPUT_WIDTH": ow,
+        "STRIDE_HEIGHT": draw(small), "STRIDE_WIDTH": draw(small),
+        "DILATION_HEIGHT": draw(small), "DILATION_WIDTH": draw(small),
+        "PAD_TOP": draw(st.integers(0, 3)), "PAD_LEFT": draw(st.integers(0, 3)),
+        "INPUT_CHANNELS": ic, "INPUT_HEIGHT": draw(st.integers(1, 14)), "INPUT_WIDTH": draw(st.integers(1, 14)),
+        "OUTPUT_CHANNELS": oc,
+        "INPUT_ZERO_POINT": draw(st.one_of(st.integers(-128, 127), st.just(200))),
+        "OUTPUT_ZERO_POINT": draw(st.one_of(st.integers(-128, 127), st.sampled_from([-32768, 32767]))),
+        "CLAMP_LOW": draw(st.integers(-128, 0)), "CLAMP_HIGH": draw(st.integers(-20, 127)),
+    }  # fmt: skip
+    fields = {"requantise": draw(st.integers(0, 1)), "relu": draw(st.integers(0, 1))}
+    element = 1 if fields["requantise"] else 4
+    planes = values["INPUT_HEIGHT"] * values["INPUT_WIDTH"], oh * ow * element
+    gaps = draw(st.sampled_from([0, 0, 1, 7])), draw(st.sampled_from([0, 0, 4, 9]))
+    for side, plane, gap in zip(("INPUT", "OUTPUT"), planes, gaps, strict=True):
+        values[f"{side}_PLANE"] = plane + gap if gap else 0
+    registers = {f"EX_{name}": value for name, value in values.items()}
+    weights = oc * kh * kw * (1 if kind == "depth" else ic)
+    numerics = draw(st.sampled_from(sorted(ARCHS)))
+    sizes = {
+        "INPUT": ic * (planes[0] + gaps[0]), "OPERAND": weights,
+        "CHANNEL": oc * ARCHS[numerics].channel_record_bytes, "OUTPUT": oc * (planes[1] + gaps[1]),
+    }  # fmt: skip
+    assert place(registers, sizes) < SIZE
+    return registers, fields, oc, numerics
+
+
+@pytest.mark.parametrize("kind", ["dense", "depth", "single"])
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(data=st.data(), seed=st.integers(0, 1 << 32))
+def test_random_windows(kind: str, data: Any, seed: int) -> None:
+    registers, fields, channels, numerics = data.draw(windows(kind))
+    sram, arch = random_bytes(SIZE, seed), ARCHS[numerics]
+    biases = data.draw(st.lists(BIASES, min_size=channels, max_size=channels))
+    scales = data.draw(st.lists(SCALES, min_size=channels, max_size=channels))
+    write_records(sram, registers["EX_CHANNEL_ADDRESS"], biases, scales, arch)
+    took = compare("OP_DEPTH_CONV" if kind == "depth" else "OP_CONV", registers, fields, sram, arch)
+    in_order = registers["EX_CLAMP_HIGH"] >= max(registers["EX_CLAMP_LOW"], registers["EX_OUTPUT_ZERO_POINT"])
+    if registers["EX_INPUT_ZERO_POINT"] < 128 and in_order:
+        assert took
+
+
+def convolution(
+    ic: int, oc: int, size: int, kernel: int, bias: int, scale: float, weight: int | None, arch: Arch, **fields: int
+) -> bool:
+    """Compares one dense convolution; ``weight`` None means random weights."""
+    out = size - kernel + 1
+    registers = {
+        "EX_INPUT_CHANNELS": ic, "EX_INPUT_HEIGHT": size, "EX_INPUT_WIDTH": size, "EX_OUTPUT_CHANNELS": oc,
+        "EX_OUTPUT_HEIGHT": out, "EX_OUTPUT_WIDTH": out, "EX_KERNEL_HEIGHT": kernel, "EX_KERNEL_WIDTH": kernel,
+    }  # fmt: skip
+    weights = oc * ic * kernel**2
+    sizes = {"INPUT": ic * size**2, "OPERAND": weights, "CHANNEL": oc * 12, "OUTPUT": oc * out**2 * 4}
+    sram = random_bytes(place(registers, sizes) + 64, ic)
+    if weight is not None:
+        start = registers["EX_OPERAND_ADDRESS"]
+        sram[start : start + weights] = weight & 255
+        start = registers["EX_INPUT_ADDRESS"]
+        sram[start : start + ic * size**2 : 2] = weight & 255
+    write_records(sram, registers["EX_CHANNEL_ADDRESS"], [bias] * oc, [scale] * oc, arch)
+    return compare("OP_CONV", registers, fields, sram, arch)
+
+
+@pytest.mark.parametrize("arch", ARCHS.values(), ids=list(ARCHS))
+@pytest.mark.parametrize("requantise", [0, 1])
+@pytest.mark.parametrize("bias", [0, 12345, (1 << 24) + 1, -(1 << 30)])
+@pytest.mark.parametrize(("ic", "kernel"), [(1023, 1), (1024, 1), (1025, 1), (2500, 1), (120, 3), (300, 2)])
+def test_sums_around_and_beyond_float32(arch: Arch, requantise: int, bias: int, ic: int, kernel: int) -> None:
+    """Sums of about and far more than 2**24: what float32 cannot hold is rounded once, from the exact integer."""
+    for weight in (None, -128, 127):
+        assert convolution(ic, 3, 4, kernel, bias, 1e-5, weight, arch, requantise=requantise)
+
+
+def test_sum_that_leaves_int32_is_the_error_of_the_semantics() -> None:
+    assert not convolution(2, 1, 4, 3, (1 << 31) - 1, 1.0, -128, ARCHS["onnxruntime"], requantise=1)
+
+
+@pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan, 3e38])
+def test_scales_that_are_no_numbers(scale: float) -> None:
+    assert not convolution(4, 2, 5, 3, 77, scale, None, ARCHS["onnxruntime"], requantise=1)
+
+
+@pytest.mark.parametrize(
+    ("ic", "oc", "size", "kernel"), [(64, 130, 57, 1), (8, 16, 61, 3), (3, 32, 113, 3), (40, 700, 20, 1)]
+)
+def test_blocks(ic: int, oc: int, size: int, kernel: int) -> None:
+    """Planes and channels that are computed in several blocks."""
+    assert convolution(ic, oc, size, kernel, -999, 3e-4, None, ARCHS["onnxruntime"], requantise=1, relu=1)
+
+
+@pytest.mark.parametrize("mnemonic", ["OP_CONV", "OP_DEPTH_CONV"])
+@pytest.mark.parametrize("output", ["INPUT", "OPERAND", "CHANNEL"])
+def test_result_over_an_operand(mnemonic: str, output: str) -> None:
+    """A result that overwrites an operand is computed from the operand as it was."""
+    registers = {"EX_INPUT_CHANNELS": 3, "EX_INPUT_HEIGHT": 6, "EX_INPUT_WIDTH": 6, "EX_OUTPUT_CHANNELS": 3,
+                 "EX_OUTPUT_HEIGHT": 6, "EX_OUTPUT_WIDTH": 6}  # fmt: skip
+    place(registers, {"INPUT": 108, "OPERAND": 9, "CHANNEL": 24})
+    registers["EX_OUTPUT_ADDRESS"] = registers[f"EX_{output}_ADDRESS"]
+    sram = random_bytes(1024, 5)
+    write_records(sram, registers["EX_CHANNEL_ADDRESS"], [1, -2, 3], [0.01, 0.02, 0.5], ARCHS["onnxruntime"])
+    compare(mnemonic, registers, {"requantise": 1}, sram, ARCHS["onnxruntime"])
+
+
+def test_operand_past_the_end_is_the_error_of_the_semantics() -> None:
+    registers = {
+        "EX_INPUT_ADDRESS": 1000,
+        "EX_INPUT_HEIGHT": 6,
+        "EX_INPUT_WIDTH": 6,
+        "EX_OUTPUT_HEIGHT": 6,
+        "EX_OUTPUT_WIDTH": 6,
+    }
+    for mnemonic in ("OP_CONV", "OP_DEPTH_CONV"):
+        compare(mnemonic, registers, {"requantise": 1}, np.zeros(1024, np.uint8), ARCHS["onnxruntime"])
