@@ -13,6 +13,7 @@ from dla_sim.engine.causes import explain
 from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.workload import Workload
+from dla_sim.kernels import Kernels
 from dla_sim.loading import LoadedProgram, load
 from dla_sim.memory import check_inputs, scratchpad
 from dla_sim.timing import Timing
@@ -40,6 +41,7 @@ class Device:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
         self._engine = engine
+        self._kernels = Kernels(self.arch)
         self._sram_reset = sram_reset
         self._loaded: WeakKeyDictionary[Program, LoadedProgram] = WeakKeyDictionary()
 
@@ -51,7 +53,7 @@ class Device:
         """
         if program not in self._loaded:
             check_arch(program, self.arch)
-            self._loaded[program] = load(program, self.timing)
+            self._loaded[program] = load(program, self.timing, self._kernels)
         return self._loaded[program]
 
     def run(

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from dla_sim.engine.hazards import Footprints
 from dla_sim.engine.labels import Labels, label
 from dla_sim.engine.workload import Workload, workload
+from dla_sim.kernels import Kernel, Kernels
 from dla_sim.memory import SystemMemory, check_addresses, highest_byte
 from dla_sim.timing import Timing
-from isa.instruction import Command, Machine
+from isa.instruction import Command
 from isa.program import Program, Provenance, Tensor
-
-Effect = Callable[[Command, Machine], None]
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedProgram:
     """A program on a device. It holds no results: every run simulates time and data anew.
 
-    ``effects[i]`` executes ``commands[i]`` on the memories; ``commands`` is without ``OP_END``.
+    ``effects[i]`` executes ``commands[i]`` on the memories: its kernel, or its semantics. ``commands`` is without
+    ``OP_END``.
     """
 
     commands: tuple[Command, ...]
@@ -29,17 +28,18 @@ class LoadedProgram:
     workload: Workload
     footprints: Footprints
     labels: Labels
-    effects: tuple[Effect, ...]
+    effects: tuple[Kernel, ...]
     memory: SystemMemory
     sram_peak_bytes: int
 
 
-def load(program: Program, timing: Timing) -> LoadedProgram:
+def load(program: Program, timing: Timing, kernels: Kernels) -> LoadedProgram:
     """Decode ``program``, check its addresses, cost its commands and lay out its system memory.
 
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
     """
     commands, sources = program.commands[:-1], program.sources[:-1]
+    effects = {command.instruction.mnemonic: kernels.kernel_for(command.instruction.mnemonic) for command in commands}
     operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
     check_addresses(program, commands, operands)
     return LoadedProgram(
@@ -49,7 +49,7 @@ def load(program: Program, timing: Timing) -> LoadedProgram:
         workload(commands, operands, program.arch, timing, len(program.words), program.command_address),
         Footprints(commands, operands, sources),
         label(commands, operands, sources),
-        tuple(command.instruction.semantics for command in commands),
+        tuple(effects[command.instruction.mnemonic] for command in commands),
         SystemMemory(program, operands),
         highest_byte(operands, "sram"),
     )
