@@ -105,7 +105,7 @@ def tile_registers(layer: Layer, tile: Tile) -> dict[str, int]:
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
     if layer.family in ("add", "unary", "minmax"):
         return {"EX_LENGTH": output.elements}
-    registers = {
+    return {
         "EX_INPUT_CHANNELS": source.channels.size,
         "EX_INPUT_HEIGHT": source.rows.size,
         "EX_INPUT_WIDTH": source.columns.size,
@@ -114,9 +114,6 @@ def tile_registers(layer: Layer, tile: Tile) -> dict[str, int]:
         "EX_OUTPUT_WIDTH": output.columns.size,
         "EX_PAD_TOP": tile.pad_top,
     }
-    if isinstance(layer.operation, PoolOperation):
-        registers |= {"EX_PAD_BOTTOM": tile.pad_bottom, "EX_PAD_RIGHT": layer.operation.pads[3]}
-    return registers
 
 
 def compute_steps(layer: Layer, settings: Settings, tile: Tile, operands: Operands, number: int) -> tuple[Step, ...]:

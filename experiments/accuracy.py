@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,17 @@ from onnx import ModelProto
 
 from byoc.oracle import Oracle
 from byoc.pipeline import CompiledNetwork
+from byoc.runtime import Runtime
 from experiments.network import Network
 from experiments.report.schema import Accuracy
 
 Outputs = NDArray[Any]
-Inference = Callable[[dict[str, Outputs]], Outputs]
 
 
-def measure(network: Network, compiled: CompiledNetwork, dla: Inference) -> Accuracy | None:
+def measure(network: Network, compiled: CompiledNetwork, runtime: Runtime[Any]) -> Accuracy | None:
     """Top-1 accuracy over the network's data set, one image at a time; None where no labels are known.
 
-    ``dla`` maps one feed to the network's first output. ``differences`` counts images whose outputs differ in any bit
+    ``runtime`` runs ``compiled`` on the accelerator. ``differences`` counts images whose outputs differ in any bit
     between int8 on ONNX Runtime and the accelerator.
     """
     dataset = network.builtin.dataset() if network.builtin else None
@@ -32,7 +32,7 @@ def measure(network: Network, compiled: CompiledNetwork, dla: Inference) -> Accu
     oracle = Oracle(compiled.package.model, compiled.graph, [output])
     feeds = [{name: images[index : index + 1]} for index in range(len(images))]
     integer = [oracle.values(feed)[output] for feed in feeds]
-    accelerator = [dla(feed) for feed in feeds]
+    accelerator = [runtime.run(feed).outputs[output] for feed in feeds]
     return Accuracy(
         float_=None if network.float_model is None else _share(_float_outputs(network.float_model, feeds), labels),
         int8=_share(integer, labels),

@@ -10,16 +10,53 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.device import Device
 from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
+from experiments.config import load_hardware
 from experiments.models.inputs import load_input
+from experiments.network import load_network, network_feeds
+from experiments.report.figures import RegionRun, figures
+from experiments.report.schema import Figures
+from experiments.run import Choices, infer
+from isa import program_file
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor
+from isa.variants import variant
 
 Tensors = dict[str, NDArray[Any]]
 
 
-def hardware_for(program: Program, preset: str | None, settings: Iterable[str]) -> Preset:
+def simulate_package(
+    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices, input: Path | None
+) -> tuple[Tensors, Figures]:
+    """Compile a package for the hardware and run one inference: the model's outputs and the machine's figures."""
+    hardware = load_hardware(preset, settings, isa)
+    network = load_network(str(file))
+    done = infer(network, hardware, choices, network_feeds(network, input, choices.seed))
+    runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
+    return dict(done.result.outputs), figures(hardware, runs)
+
+
+def simulate_program(
+    file: Path,
+    preset: str | None,
+    settings: Iterable[str],
+    isa: str | None,
+    tensors: Iterable[str],
+    images: Iterable[str],
+) -> tuple[Tensors, Figures]:
+    """Run a program on tensors and memory images from files: its output tensors and the machine's figures."""
+    program = program_file.load(file)
+    hardware = hardware_for(file, program, preset, (*settings, *([f"isa={variant(isa).name}"] if isa else ())))
+    segments = [_segment(program, text) for text in images]
+    inputs = program_inputs(program, tensors, segments)
+    imaged = replace(program, segments=(*program.segments, *segments))
+    execution = Device(hardware.arch, hardware.timing).run(imaged, inputs)
+    return dict(execution.outputs), figures(hardware, [RegionRun(0, program, execution.trace)])
+
+
+def hardware_for(file: Path, program: Program, preset: str | None, settings: Iterable[str]) -> Preset:
     """The machine to run ``program`` on: its own Arch with default timing where no preset is given, settings on top.
 
     Raises InputError when the result is not the Arch that the program was made for.
@@ -27,7 +64,10 @@ def hardware_for(program: Program, preset: str | None, settings: Iterable[str]) 
     base = Preset(name="program", arch=program.arch, timing=Timing()) if preset is None else load_preset(preset)
     hardware = apply_settings(base, settings)
     if hardware.arch != program.arch:
-        raise InputError(f"the program was made for another Arch: {_differences(program, hardware)}; emit it again")
+        raise InputError(
+            f"{file}: the program was made for another Arch: {_differences(program, hardware)}; "
+            f"emit it again for this machine"
+        )
     return hardware
 
 
@@ -42,12 +82,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
-
-
-def with_images(program: Program, images: Iterable[str]) -> Program:
-    """``program`` with the bytes of files in its system memory; ``images`` are texts ADDRESS=FILE."""
-    segments = [_segment(program, text) for text in images]
-    return replace(program, segments=(*program.segments, *segments)) if segments else program
 
 
 def _segment(program: Program, text: str) -> Segment:

@@ -64,7 +64,7 @@ def _print(partition: Partition) -> None:
 def _as_json(partition: Partition) -> str:
     from json import dumps
 
-    from experiments.report.figures import placement_entries
+    from experiments.report.assemble import placement_entries
 
     regions = [
         {"region": region.index, "inputs": list(region.inputs), "outputs": list(region.outputs)}

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING
+
 from experiments.cli import options
+
+if TYPE_CHECKING:
+    from experiments.report.schema import RunReport
 
 
 def command(
@@ -45,4 +51,19 @@ def command(
     save_report(report, place)
     print_report(report, report_console())
     print(f"report written to {place}")
-    return options.finish(report)
+    return _status(report)
+
+
+def _status(report: RunReport) -> int:
+    """0, or 1 with a line on standard error that says where the accelerator and the oracle first differ."""
+    from experiments.check import Difference
+
+    first, accuracy = report.check.first, report.accuracy
+    if first is not None:
+        found = Difference(first.tensor, first.coordinates, first.dla, first.oracle)
+        print(f"difference: {found.message()}", file=sys.stderr)
+    elif accuracy is not None and accuracy.differences:
+        print(f"difference: {accuracy.differences} of {accuracy.images} images have other outputs", file=sys.stderr)
+    else:
+        return 0
+    return 1

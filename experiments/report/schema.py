@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-SCHEMA = "dla-run/1"
+SCHEMA: Literal["dla-run/1"] = "dla-run/1"
 KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
 UNITS = ("LD", "EX", "ST")
 CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
@@ -41,7 +41,7 @@ class Totals(Record):
 
 
 class Layer(Record):
-    """One layer of one region. ``stalls`` are the causes of the layer's cycles in which EX did not work."""
+    """One layer of one region. ``stalls``: for each unit, cycles its commands of this layer waited, by cause."""
 
     name: str
     onnx_nodes: tuple[str, ...]
@@ -53,7 +53,7 @@ class Layer(Record):
     dram_read_bytes: Count
     dram_write_bytes: Count
     tiles: Count
-    stalls: Mapping[str, Count]
+    stalls: Mapping[str, Mapping[str, Count]]
 
 
 class PlacementEntry(Record):
@@ -185,7 +185,8 @@ def _check_sums(figures: Figures | RunReport) -> None:
     _expect("the sum of the layers' MACs", sum(layer.macs for layer in figures.layers), figures.totals.macs)
     for unit, causes in figures.units.items():
         _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
-    _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), figures.units["EX"]["busy"])
+    executing = figures.units["EX"]["busy"] + figures.units["EX"]["sram"]
+    _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), executing)
     if total < figures.totals.lower_bound_cycles:
         raise ValueError(f"{total} cycles are below the bound of {figures.totals.lower_bound_cycles}")
 

@@ -20,7 +20,14 @@ from isa.errors import InputError
 def sample() -> dict[str, Any]:
     """A small report that is consistent: 100 cycles, of which EX works 60."""
     layer = {"onnx_nodes": ["conv"], "region": 0, "macs": 640, "utilization": 0.1, "dram_read_bytes": 10}
-    layer |= {"dram_write_bytes": 5, "tiles": 2, "name": "conv", "kind": "CONV", "cycles": 100, "stalls": {"dram": 40}}
+    layer |= {
+        "dram_write_bytes": 5,
+        "tiles": 2,
+        "name": "conv",
+        "kind": "CONV",
+        "cycles": 100,
+        "stalls": {"EX": {"token_LD": 40}},
+    }
     unit = dict.fromkeys(CAUSES, 0)
     return {
         "schema": "dla-run/1",

@@ -1,0 +1,137 @@
+"""Puts a run report together: conditions of the run, figures of the machine, placement, host estimate, compilation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from numpy.typing import NDArray
+
+from byoc.host import estimate_cycles
+from byoc.partition import Partition
+from byoc.pipeline import CompiledNetwork
+from dla_sim.presets import Preset
+from dla_sim.trace import Trace
+from experiments.report.figures import RegionRun, figures
+from experiments.report.schema import (
+    Accuracy,
+    Check,
+    Compilation,
+    Host,
+    HostLayer,
+    PlacementEntry,
+    RunReport,
+)
+from isa.program_file import to_bytes
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What was asked for: the command line that repeats the run, the network's name, seed and machine."""
+
+    command: str
+    model: str
+    seed: int
+    hardware: Preset
+
+
+def assemble(
+    conditions: Conditions,
+    compiled: CompiledNetwork,
+    inputs: Mapping[str, NDArray[Any]],
+    traces: Mapping[int, Trace],
+    check: Check,
+    accuracy: Accuracy | None,
+) -> RunReport:
+    """The report of one run; raises ValueError (pydantic's) when a sum does not add up."""
+    hardware = conditions.hardware
+    runs = [RegionRun(index, compiled.programs[index], traces[index]) for index in sorted(traces)]
+    machine = figures(hardware, runs)
+    return RunReport(
+        version=tool_version(),
+        command=conditions.command,
+        model=conditions.model,
+        hashes=_hashes(hardware, compiled, inputs),
+        arch=hardware.arch.model_dump(),
+        timing=hardware.timing.model_dump(),
+        schedule=compiled.schedule,
+        seed=conditions.seed,
+        totals=machine.totals,
+        kinds=machine.kinds,
+        ex_cycles=machine.ex_cycles,
+        layers=machine.layers,
+        units=machine.units,
+        placement=placement_entries(compiled.partition),
+        host=_host(compiled.partition),
+        check=check,
+        accuracy=accuracy,
+        compile=_compilation(compiled),
+    )
+
+
+def tool_version() -> str:
+    """Version of the installed distribution, ``unknown`` where it runs without being installed."""
+    try:
+        return version("dla-byoc-simulator")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _hashes(hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """First 16 hexadecimal digits of SHA-256 sums: whatever the figures depend on."""
+    timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
+    tensors = (part for name, array in inputs.items() for part in (name.encode(), array.tobytes()))
+    return {
+        "package": compiled.package.digest[:16],
+        "arch": hardware.arch.digest(),
+        "timing": _digest([timing]),
+        "input": _digest(tensors),
+        "programs": _digest(to_bytes(program) for program in compiled.programs.values()),
+    }
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(part)
+    return total.hexdigest()[:16]
+
+
+def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:
+    """Where every node runs, in the graph's order."""
+    return tuple(
+        PlacementEntry(node=entry.node, op_type=entry.op_type, on=entry.on, region=entry.region, reason=entry.reason)
+        for entry in partition.placement
+    )
+
+
+def _host(partition: Partition) -> Host:
+    graph = partition.graph
+    layers = [
+        HostLayer(
+            node=node.name,
+            op_type=node.op_type,
+            macs=node.macs,
+            estimated_cycles=estimate_cycles(graph, replace(part, nodes=(node,))),
+        )
+        for part in partition.host_parts
+        for node in part.nodes
+    ]
+    total = sum(layer.estimated_cycles for layer in layers)
+    return Host(nodes=len(layers), estimated_cycles=total, layers=tuple(layers))
+
+
+def _compilation(compiled: CompiledNetwork) -> Compilation:
+    programs, reports = compiled.programs.values(), compiled.reports.values()
+    words = sum(len(program.words) for program in programs)
+    return Compilation(
+        regions=len(programs),
+        words=words,
+        sets=words - sum(len(program.commands) for program in programs),
+        sets_elided=sum(report.words_before_elision - report.words for report in reports),
+        dram_bytes=max((program.dram_bytes for program in programs), default=0),
+    )

@@ -1,0 +1,89 @@
+"""Figures of a run from the traces. Regions run one after another: figures add, peaks take the maximum."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dla_sim.presets import Preset
+from dla_sim.trace import Trace
+from experiments.report.schema import CAUSES, KINDS, UNITS, Figures, Layer, Totals
+from isa.instruction import ceil_div
+from isa.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class RegionRun:
+    """One region's program and its trace."""
+
+    region: int
+    program: Program
+    trace: Trace
+
+
+def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
+    """The figures of all regions together; raises ValueError when a sum does not add up."""
+    return Figures(
+        totals=_totals(hardware, runs),
+        kinds=_summed((run.trace.kinds for run in runs), KINDS),
+        ex_cycles=_summed((run.trace.ex_cycles for run in runs), KINDS),
+        layers=tuple(layer for run in runs for layer in _layers(run, hardware.arch.pe.count)),
+        units={unit: _summed((run.trace.units[unit] for run in runs), CAUSES) for unit in UNITS},
+    )
+
+
+def _summed(tables: Iterable[Mapping[str, int]], names: Iterable[str]) -> dict[str, int]:
+    total: Counter[str] = Counter(dict.fromkeys(names, 0))
+    for table in tables:
+        total.update(table)
+    return dict(total)
+
+
+def _totals(hardware: Preset, runs: Sequence[RegionRun]) -> Totals:
+    cycles = sum(run.trace.cycles for run in runs)
+    macs = sum(run.trace.macs for run in runs)
+    return Totals(
+        cycles=cycles,
+        macs=macs,
+        utilization=_utilization(macs, cycles, hardware.arch.pe.count),
+        lower_bound_cycles=sum(_lower_bound(hardware, run) for run in runs),
+        dram_read_bytes=sum(run.trace.dram_read_bytes for run in runs),
+        dram_write_bytes=sum(run.trace.dram_write_bytes for run in runs),
+        sram_peak_bytes=max((run.trace.sram_peak_bytes for run in runs), default=0),
+        instructions=sum(run.trace.instructions for run in runs),
+    )
+
+
+def _utilization(macs: int, cycles: int, processing_elements: int) -> float:
+    return macs / (cycles * processing_elements) if cycles else 0.0
+
+
+def _lower_bound(hardware: Preset, run: RegionRun) -> int:
+    """Cycles that no schedule can beat: every MAC on a busy array, or inputs, outputs and constants once on the bus."""
+    compulsory = compulsory_bytes(run.program)
+    by_work = ceil_div(run.trace.macs, hardware.arch.pe.count)
+    return max(by_work, ceil_div(compulsory, hardware.timing.bus_bytes))
+
+
+def compulsory_bytes(program: Program) -> int:
+    """Bytes of the region's inputs, outputs and constants, each once; no commands, no spills."""
+    tensors = sum(tensor.nbytes for tensor in program.tensors)
+    return tensors + sum(int(segment.data.size) for segment in program.segments)
+
+
+def _layers(run: RegionRun, processing_elements: int) -> Iterable[Layer]:
+    for found in run.trace.layers:
+        yield Layer(
+            name=found.name,
+            onnx_nodes=found.onnx_nodes,
+            kind=found.kind,
+            region=run.region,
+            cycles=found.cycles,
+            macs=found.macs,
+            utilization=_utilization(found.macs, found.cycles, processing_elements),
+            dram_read_bytes=found.dram_read_bytes,
+            dram_write_bytes=found.dram_write_bytes,
+            tiles=found.tiles,
+            stalls=found.stalls,
+        )

@@ -1,0 +1,148 @@
+"""One run, from a model to a checked report: the workflow behind ``dla run`` and the public Python API."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from byoc.pipeline import CompiledNetwork
+from byoc.pipeline import compile as compile_network
+from byoc.runtime import NetworkRun, Runtime
+from dla_sim.device import Device, Engine
+from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.simulation import simulate
+from dla_sim.engine.workload import Workload
+from dla_sim.presets import DEFAULT_PRESET, Preset
+from dla_sim.trace import Trace
+from experiments import accuracy, config
+from experiments.network import Feeds, Network, Shapes, load_network, network_feeds
+from experiments.oracle import check_values
+from experiments.report.assemble import Conditions, assemble
+from experiments.report.schema import RunReport
+
+Progress = Callable[[str], None]
+
+
+def _silent(stage: str) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Choices:
+    """How to compile and run, hardware apart."""
+
+    schedule: Literal["seed", "default"] = "default"
+    emulate_depthwise: bool = False
+    strict: bool = False
+    host: Literal["onnxruntime", "reference"] = "onnxruntime"
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """One inference of a compiled network on the simulated machine."""
+
+    network: Network
+    hardware: Preset
+    compiled: CompiledNetwork
+    runtime: Runtime[Trace]
+    result: NetworkRun[Trace]
+
+
+def run(
+    model: str | Path,
+    *,
+    preset: str | None = None,
+    settings: Iterable[str] = (),
+    isa: str | None = None,
+    schedule: Literal["seed", "default"] = "default",
+    emulate_depthwise: bool = False,
+    strict: bool = False,
+    host: Literal["onnxruntime", "reference"] = "onnxruntime",
+    input: str | Path | None = None,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    progress: Progress = _silent,
+) -> RunReport:
+    """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
+
+    ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces the
+    preset's variant. ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers
+    drawn from ``seed``. ``shapes`` fixes dynamic inputs. ``progress`` is called with the name of each stage.
+
+    A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
+    give equal reports.
+    """
+    settings = tuple(settings)
+    hardware = config.load_hardware(preset, settings, isa)
+    choices = Choices(schedule, emulate_depthwise, strict, host, seed)
+    progress(f"reading {model}")
+    network = load_network(str(model), shapes, seed)
+    feeds = network_feeds(network, Path(input) if input is not None else None, seed)
+    done = infer(network, hardware, choices, feeds, progress)
+    progress("checking every region output against ONNX Runtime")
+    check = check_values(done.compiled, feeds, done.result.values)
+    progress("measuring accuracy")
+    measured = accuracy.measure(network, done.compiled, done.runtime)
+    command = command_line(str(model), preset, settings, isa, choices, input, shapes)
+    conditions = Conditions(command, network.name, seed, hardware)
+    return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured)
+
+
+def infer(
+    network: Network, hardware: Preset, choices: Choices, feeds: Feeds, progress: Progress = _silent
+) -> Inference:
+    """Compile ``network`` for ``hardware`` and simulate one inference on ``feeds``."""
+    progress(f"compiling {network.name}")
+    compiled = compile_network(
+        network.package,
+        hardware.arch,
+        choices.schedule,
+        emulate_depthwise=choices.emulate_depthwise,
+        strict=choices.strict,
+    )
+    progress(f"simulating {network.name}")
+    device = Device(hardware.arch, hardware.timing, engine=once(simulate))
+    runtime = Runtime(compiled, device, choices.host)
+    return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
+
+
+def once(engine: Engine) -> Engine:
+    """``engine``, run once a workload: timing depends on the program alone, so further inputs reuse its schedule."""
+    known: WeakKeyDictionary[Workload, Schedule] = WeakKeyDictionary()
+
+    def scheduled(workload: Workload) -> Schedule:
+        if workload not in known:
+            known[workload] = engine(workload)
+        return known[workload]
+
+    return scheduled
+
+
+def command_line(
+    model: str,
+    preset: str | None,
+    settings: Iterable[str],
+    isa: str | None,
+    choices: Choices,
+    input: str | Path | None,
+    shapes: Shapes | None,
+) -> str:
+    """The ``dla run`` command that repeats a run; options at their defaults are left out."""
+    words = ["dla", "run", model]
+    words += ["--preset", preset] if preset not in (None, DEFAULT_PRESET) else []
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--isa", isa] if isa is not None else []
+    words += ["--schedule", choices.schedule] if choices.schedule != "default" else []
+    words += ["--emulate-depthwise"] if choices.emulate_depthwise else []
+    words += ["--strict"] if choices.strict else []
+    words += ["--host", choices.host] if choices.host != "onnxruntime" else []
+    words += ["--input", str(input)] if input is not None else []
+    for name, shape in (shapes or {}).items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    words += ["--seed", str(choices.seed)] if choices.seed else []
+    return shlex.join(words)

@@ -1,0 +1,58 @@
+"""What the tests of the ``dla`` command share: running it in process, and a model small enough to be quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from experiments.cli.main import main
+
+
+class Outcome(NamedTuple):
+    """Exit status and everything printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+def dla(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
+    """Run one command line of ``dla``."""
+    capsys.readouterr()
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return Outcome(status, captured.out, captured.err)
+
+
+def tiny_model(
+    *, opset: int = 21, dims: tuple[int | str, ...] = (1, 3, 8, 8), softmax: bool = False
+) -> onnx.ModelProto:
+    """A float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU, then a Softmax if asked for."""
+    generator = np.random.default_rng(7)
+    weights = numpy_helper.from_array(generator.standard_normal((4, 3, 3, 3)).astype(np.float32), "weights")
+    nodes = [
+        helper.make_node("Conv", ["image", "weights"], ["sums"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["sums"], ["rectified" if softmax else "result"], name="relu"),
+    ]
+    if softmax:
+        nodes.append(helper.make_node("Softmax", ["rectified"], ["result"], name="softmax", axis=1))
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, dims)],
+        [helper.make_tensor_value_info("result", TensorProto.FLOAT, (dims[0], 4, *dims[2:]))],
+        [weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def save_tiny(folder: Path, name: str = "tiny.onnx", **changes: object) -> Path:
+    """The file of :func:`tiny_model`."""
+    path = folder / name
+    onnx.save(tiny_model(**changes), path)  # type: ignore[arg-type]
+    return path
