@@ -103,9 +103,9 @@ Outcome = tuple[Operation, ...] | Rejection
 def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, shortage: Shortage) -> Outcome:
     """The operations of a node, or why it runs on the CPU."""
     pattern = pattern_named(annotation.pattern) if annotation.pattern is not None else None
-    if pattern is None:
+    if pattern is None or not node.integer or node.op_type not in pattern.op_types:
         return Rejection(annotation.reason or f"operator {node.op_type} has no pattern")
-    operations = pattern.lower(graph, node, target)
+    operations = pattern.check(graph, node) or pattern.lower(graph, node, target)  # annotations are not trusted
     if isinstance(operations, Rejection):
         return operations
     for operation in operations:

@@ -57,7 +57,7 @@ class OnnxView:
         if name in self.constants:
             return tuple(self.constants[name].shape)
         if name not in self.tensors:
-            raise InputError(f"tensor '{name}' has no static shape; give every dynamic dimension with --shape")
+            raise InputError(f"the shape of tensor '{name}' is not static; give dynamic inputs a shape with --shape")
         return self.tensors[name][0]
 
     def element_type(self, name: str) -> str:

@@ -137,12 +137,6 @@ def one_or_two_dimensional(graph: Graph, node: Node) -> str | None:
     return None if rank in (1, 2) else f"the window has {rank} dimensions"
 
 
-def pads_are_outside(graph: Graph, node: Node) -> str | None:
-    """padding is not negative"""
-    pads = node.attributes.get("pads", (0,))
-    return f"pads are {pads}" if min(pads) < 0 else None
-
-
 def accumulators_fit(record: ConvRecord, target: Target) -> str | None:
     """accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647"""
     bound = tensors.largest_accumulator(record.weights.reshape(len(record.weights), -1), record.bias)
@@ -180,7 +174,6 @@ PATTERN: Pattern[ConvRecord] = Pattern(
         weights.weights_per_output_channel,
         weights.integer_bias,
         weights.bias_in_accumulator_scale,
-        pads_are_outside,
     ),
     parse=parse,
     constraints=(depthwise_available, accumulators_fit, fits_fields),

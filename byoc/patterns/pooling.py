@@ -9,7 +9,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operations import Operation, PoolOperation
 from byoc.patterns import tensors
 from byoc.patterns.base import Pattern
-from byoc.patterns.convolution import one_or_two_dimensional, pads_are_outside, two_dimensional
+from byoc.patterns.convolution import one_or_two_dimensional, two_dimensional
 from byoc.patterns.movement import moves_integers
 from byoc.target import Target
 
@@ -119,7 +119,7 @@ _COMMON = (
 MAXIMUM: Pattern[PoolOperation] = Pattern(
     name="max_pooling",
     op_types=("MaxPool", "GlobalMaxPool"),
-    requirements=(*_COMMON, moves_integers, pads_are_outside, windows_meet_input),
+    requirements=(*_COMMON, moves_integers, windows_meet_input),
     parse=parse,
     constraints=(fits_fields,),
     operations=operations,
@@ -127,7 +127,7 @@ MAXIMUM: Pattern[PoolOperation] = Pattern(
 AVERAGE: Pattern[PoolOperation] = Pattern(
     name="average_pooling",
     op_types=("AveragePool", "GlobalAveragePool"),
-    requirements=(*_COMMON, pads_are_outside, windows_meet_input, undilated_average, counted_without_rounding_up),
+    requirements=(*_COMMON, windows_meet_input, undilated_average, counted_without_rounding_up),
     parse=parse,
     constraints=(fits_fields,),
     operations=operations,

@@ -1,0 +1,241 @@
+"""Packages: round trips, equal bytes, and one clear line for every kind of damage."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byoc.package import MEMBERS, Package, build_package, load_package, save_package
+from byoc.partition import partition
+from isa.errors import InputError
+from tests.byoc.oracle_check import V2
+from tests.byoc.small_models import convolution_unit
+
+
+@pytest.fixture(scope="module")
+def package() -> Package:
+    weights = np.arange(-108, 108, dtype=np.int8).reshape(6, 4, 3, 3)
+    scales = np.linspace(0.01, 0.02, 6)
+    bias = np.arange(6, dtype=np.int32)
+    model = convolution_unit(
+        weights, (1, 4, 5, 6), weight_scale=scales, bias=bias, activation=("Clip",), bounds=(-1.0, 2.0)
+    )
+    return build_package(model, "conv.onnx")
+
+
+@pytest.fixture
+def path(package: Package, tmp_path: Path) -> Path:
+    file = tmp_path / "net.dla"
+    save_package(package, file)
+    return file
+
+
+def test_round_trip(package: Package, path: Path) -> None:
+    loaded = load_package(path)
+    assert loaded.digest == package.digest
+    assert loaded.source == "conv.onnx"
+    assert loaded.annotations == package.annotations
+    assert loaded.rewritten_activations == 1
+    assert loaded.model == package.model
+    for name, value in package.graph.values.items():
+        other = loaded.graph.values[name]
+        assert (other.shape, other.dtype) == (value.shape, value.dtype)
+        if value.quantization is not None:
+            assert other.quantization is not None
+            assert other.quantization.same_as(value.quantization)
+        if value.constant is not None:
+            np.testing.assert_array_equal(other.constant, value.constant)
+    fields = ("name", "op_type", "inputs", "outputs", "attributes", "onnx_nodes", "remark", "macs", "integer")
+    for node, other_node in zip(package.graph.nodes, loaded.graph.nodes, strict=True):
+        assert all(getattr(node, key) == getattr(other_node, key) for key in fields)
+    assert partition(loaded.graph, V2, annotations=loaded.annotations).placement[0].on == "dla"
+
+
+def test_equal_packages_have_equal_bytes(package: Package, path: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.dla"
+    save_package(load_package(path), again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_saving_leaves_nothing_else_behind(path: Path) -> None:
+    assert [file.name for file in path.parent.iterdir()] == ["net.dla"]
+
+
+def test_members_are_stored_and_dated_alike(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        assert [entry.filename for entry in archive.infolist()] == ["manifest.json", *MEMBERS]
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_STORED}
+
+
+def _contents(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _write(path: Path, contents: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, data in contents.items():
+            archive.writestr(name, data)
+
+
+def _expect(path: Path, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(f'{path}: {message}; compile the model again')}$"):
+        load_package(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    _expect(tmp_path / "no.dla", "cannot be read (No such file or directory)")
+
+
+@pytest.mark.parametrize("keep", [0, 10, 500, -30])
+def test_truncated_file(path: Path, keep: int) -> None:
+    path.write_bytes(path.read_bytes()[:keep])
+    _expect(path, "not a package, or a truncated or damaged one")
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(package: Package, path: Path) -> None:
+    original = path.read_bytes()
+    for position in range(0, len(original), 97):
+        path.write_bytes(original[:position] + bytes([original[position] ^ 0x10]) + original[position + 1 :])
+        try:
+            loaded = load_package(path)
+        except InputError as error:
+            assert "\n" not in str(error)
+        else:
+            assert loaded.digest == package.digest
+
+
+def test_damaged_member(path: Path) -> None:
+    contents = _contents(path)
+    contents["weights.bin"] = b"\1" + contents["weights.bin"][1:]
+    _write(path, contents)
+    _expect(path, "weights.bin is damaged (its SHA-256 differs from the manifest's)")
+
+
+def test_members_outside_the_list(path: Path) -> None:
+    _write(path, {**_contents(path), "../evil": b""})
+    expected = "../evil, graph.json, manifest.json, model.onnx, weights.bin"
+    _expect(path, f"its members are {expected}; those of a package are expected")
+
+
+def test_compressed_members(path: Path) -> None:
+    _write(path, {**_contents(path), "weights.bin": bytes(1 << 20)}, zipfile.ZIP_DEFLATED)
+    _expect(path, "manifest.json is compressed or encrypted; members of a package are stored")
+
+
+def _edit_manifest(path: Path, **changes: Any) -> None:
+    contents = _contents(path)
+    contents["manifest.json"] = json.dumps({**json.loads(contents["manifest.json"]), **changes}).encode()
+    _write(path, contents)
+
+
+def test_other_format_version(path: Path) -> None:
+    _edit_manifest(path, version=99)
+    _expect(path, "it has format version 99, this tool reads version 1")
+
+
+def test_other_format(path: Path) -> None:
+    _edit_manifest(path, format="tar")
+    _expect(path, "its manifest is not that of a package")
+
+
+def test_incomplete_manifest(path: Path) -> None:
+    _edit_manifest(path, sha256={})
+    _expect(path, "its manifest is incomplete")
+
+
+def _edit_graph(path: Path, change: Callable[[Any], None]) -> None:
+    """Change graph.json as somebody would who also mends the manifest."""
+    import hashlib
+
+    contents = _contents(path)
+    document = json.loads(contents["graph.json"])
+    change(document)
+    contents["graph.json"] = json.dumps(document).encode()
+    manifest = json.loads(contents["manifest.json"])
+    manifest["sha256"]["graph.json"] = hashlib.sha256(contents["graph.json"]).hexdigest()
+    contents["manifest.json"] = json.dumps(manifest).encode()
+    _write(path, contents)
+
+
+def _value(document: Any, name: str) -> Any:
+    return next(value for value in document["values"] if value["name"] == name)
+
+
+FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "outside": (
+        lambda d: _value(d, "w")["constant"].update(start=1 << 40),
+        "an array of 216 elements at 1099511627776 lies outside the weights",
+    ),
+    "negative": (
+        lambda d: _value(d, "w")["constant"].update(start=-64),
+        "an array of 216 elements at -64 lies outside the weights",
+    ),
+    "huge": (
+        lambda d: _value(d, "w")["constant"].update(shape=[1 << 40]),
+        "an array of 1099511627776 elements at 0 lies outside the weights",
+    ),
+    "object": (
+        lambda d: _value(d, "w")["constant"].update(dtype="object"),
+        "element type 'object' is not one a package holds",
+    ),
+    "missing": (lambda d: d.pop("nodes"), "graph.json has an entry of a wrong form (KeyError: 'nodes')"),
+    "not text": (lambda d: d.update(name=3), "3 is not text"),
+    "unknown tensor": (
+        lambda d: d["nodes"][0].update(inputs=["nobody", "w"]),
+        "inconsistent graph: node 'op' reads 'nobody', which nothing before it makes",
+    ),
+    "cycle": (
+        lambda d: d["nodes"][0].update(inputs=["y", "w"]),
+        "inconsistent graph: node 'op' reads 'y', which nothing before it makes",
+    ),
+    "attribute": (
+        lambda d: d["nodes"][0]["attributes"].update(group=0),
+        "inconsistent graph: attribute 'group' of 'op' is 0",
+    ),
+    "no attribute": (
+        lambda d: d["nodes"][0]["attributes"].pop("pads"),
+        "inconsistent graph: Conv 'op' has no attribute 'pads'",
+    ),
+    "weights": (
+        lambda d: _value(d, "x").update(shape=[1, 5, 5, 6]),
+        "inconsistent graph: the weights of 'op' have shape (6, 4, 3, 3) for input (1, 5, 5, 6) and output (1, 6, 3, 4)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGERIES)
+def test_forged_graph(path: Path, case: str) -> None:
+    change, message = FORGERIES[case]
+    _edit_graph(path, change)
+    _expect(path, message)
+
+
+def test_a_forged_annotation_does_not_run_what_no_pattern_accepts(path: Path) -> None:
+    _edit_graph(path, lambda document: document["nodes"][0].update(pattern="nonsense"))
+    loaded = load_package(path)
+    assert (
+        partition(loaded.graph, V2, annotations=loaded.annotations).placement[0].reason
+        == "operator Conv has no pattern"
+    )
+
+
+def test_deeply_nested_graph(path: Path) -> None:
+    _edit_graph(path, lambda document: document["nodes"][0]["attributes"].update(kernel=[[[[[[1]]]]]]))
+    _expect(path, "[[1]] is not an attribute")
+
+
+def test_directory_that_does_not_exist(package: Package, tmp_path: Path) -> None:
+    file = tmp_path / "no" / "net.dla"
+    with pytest.raises(
+        InputError, match=f"^{re.escape(str(file))}: cannot be written \\(No such file or directory\\)$"
+    ):
+        save_package(package, file)
