@@ -12,7 +12,7 @@ EVENTS = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
     "burst bound by burst_gap", "burst bound by its beats", "burst with a partial bus word",
     "LD transfer of zero bytes", "ST transfer of zero bytes", "LD transfer of some bytes", "ST transfer of some bytes",
-    "transfer of several rows",
+    "transfer of several rows", "command of no cycles, which takes one",
     "command processor waits for a chunk", "chunk requested when a buffer was freed", "OP_END waits",
     "queue of LD full", "queue of EX full", "queue of ST full",
     "token popped in the cycle of its push", "EX waits for both tokens", "several units complete in one cycle",

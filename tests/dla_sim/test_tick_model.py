@@ -67,7 +67,7 @@ def test_bursts_bound_by_the_gap() -> None:
 
 def test_round_robin() -> None:
     # Five words in [0, 5): SETs in 5 and 6, read in 7, write in 8. LD: setup [8, 9), on the bus from 9. ST: setup
-    # [9, 10), on the bus from 10. Grants: 9 LD, 10 ST (it comes after LD), 11 LD (after ST comes the fetch, which asks for
+    # [9, 10), on the bus from 10. Grants: 9 LD, 10 ST (which comes after LD), 11 LD (the fetch, after ST, asks for
     # nothing), 12 ST.
     read = Step("OP_DMA_READ", "LD", {"LD_BYTES": 16, "ST_BYTES": 16})
     result = ticks(read, Step("OP_DMA_WRITE", "ST"))
@@ -96,7 +96,7 @@ def test_full_queue() -> None:
 
 
 def test_one_buffer_of_one_word() -> None:
-    # Each chunk: 3 cycles of latency, one slot, executed in the next cycle; the next is requested in the cycle after that.
+    # Each chunk: 3 cycles of latency, one slot, executed in the next cycle; the next chunk is requested a cycle later.
     result = ticks(sync("LD"), sync("ST"), sync("EX"), dram_latency=3, fetch_bytes=8, fetch_buffers=1)
     assert result.total == 4 * 5
 

@@ -1,0 +1,109 @@
+"""The event-driven engine against the tick model: every difference of a case, in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from dla_sim.device import Device, Engine
+from dla_sim.engine.accounts import account
+from dla_sim.engine.causes import explain
+from dla_sim.engine.simulation import simulate
+from dla_sim.timing import Timing
+from isa.program import Program
+from tests.dla_sim.cases import Case, build_program
+from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.shrink import shrink
+from tests.dla_sim.tick import TickResult, run_ticks
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What a model says of a run, zeros left out: unit -> cause -> cycles; ``spans`` of all commands but ``OP_END``."""
+
+    total: int
+    causes: Mapping[str, Mapping[str, int]]
+    spans: tuple[tuple[int, int], ...]
+    kinds: Mapping[str, int]
+    layers: Mapping[str, int]
+
+
+ENGINES: Mapping[str, Engine] = {"event": simulate}
+
+
+def observe(engine: Engine, program: Program, timing: Timing) -> Observed:
+    """A run of an engine of ``dla_sim`` with the accounts of its trace."""
+    loaded = Device(program.arch, timing).load(program)
+    schedule = engine(loaded.workload)
+    causes = explain(loaded.workload, schedule)
+    units = {unit: _without_zeros(row) for unit, row in causes.units.items()}
+    spans = tuple(zip(schedule.start.tolist(), schedule.end.tolist(), strict=True))
+    accounts = account(loaded.labels, causes, schedule)
+    layers = _without_zeros({layer.name: layer.cycles for layer in accounts.layers})
+    return Observed(schedule.total, units, spans, _without_zeros(accounts.kinds), layers)
+
+
+def _without_zeros(row: Mapping[str, int]) -> dict[str, int]:
+    return {name: cycles for name, cycles in row.items() if cycles}
+
+
+def expectation(result: TickResult) -> Observed:
+    """The tick model's result in the same form."""
+    kinds: Counter[str] = Counter()
+    layers: Counter[str] = Counter()
+    for (kind, layer), cycles in result.kinds.items():
+        kinds[kind] += cycles
+        layers[layer] += cycles
+    if len(result.spans) == 1:
+        layers.clear()  # a program of OP_END alone has no layers
+    return Observed(result.total, result.causes, result.spans[:-1], dict(kinds), dict(layers))
+
+
+def differences(engine: Engine, program: Program, timing: Timing, expected: Observed) -> list[str]:
+    """What ``engine`` says otherwise than the tick model; an error that it raises is a difference."""
+    try:
+        observed = observe(engine, program, timing)
+    except Exception as error:
+        return [f"the engine raises {type(error).__name__}: {error}"]
+    found = []
+    if observed.total != expected.total:
+        found.append(f"total: {observed.total}, tick model {expected.total}")
+    for unit, causes in expected.causes.items():
+        if observed.causes[unit] != causes:
+            found.append(f"causes of {unit}: {observed.causes[unit]}, tick model {causes}")
+    for number, (span, right) in enumerate(zip_longest(observed.spans, expected.spans)):
+        if span != right:
+            found.append(f"command {number}: {span}, tick model {right}")
+    if observed.kinds != expected.kinds:
+        found.append(f"kinds: {observed.kinds}, tick model {expected.kinds}")
+    if observed.layers != expected.layers:
+        found.append(f"layers: {observed.layers}, tick model {expected.layers}")
+    return found
+
+
+def case_differences(case: Case) -> tuple[TickResult, list[str]]:
+    """The tick model's result of a case, and the differences of all engines from it."""
+    program, timing = build_program(case), Timing(**case.timing)
+    result = run_ticks(program, timing)
+    found = []
+    for name, engine in ENGINES.items():
+        found += [f"{name} engine: {text}" for text in differences(engine, program, timing, expectation(result))]
+    return result, found
+
+
+def compare_seeds(seeds: Iterable[int]) -> Iterable[TickResult]:
+    """The tick model's results; raises AssertionError with seed and smallest case at the first that differs."""
+    for seed in seeds:
+        expected, found = case_differences(random_case(seed))
+        if found:
+            raise AssertionError(explain_failure(seed, found))
+        yield expected
+
+
+def explain_failure(seed: int, found: list[str]) -> str:
+    """The report of a failing seed: its differences, the smallest case that still differs, and those of that case."""
+    case = shrink(random_case(seed), lambda candidate: bool(case_differences(candidate)[1]))
+    shrunk = case_differences(case)[1]
+    return "\n".join([f"seed {seed} differs:", *found, "shrunk to:", case.describe(), "which differs:", *shrunk])
