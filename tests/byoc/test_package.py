@@ -107,10 +107,9 @@ def test_every_flipped_byte_is_noticed_or_harmless(package: Package, path: Path)
         path.write_bytes(original[:position] + bytes([original[position] ^ 0x10]) + original[position + 1 :])
         try:
             loaded = load_package(path)
-        except InputError as error:
-            assert "\n" not in str(error)
-        else:
-            assert loaded.digest == package.digest
+        except InputError:
+            continue
+        assert loaded.digest == package.digest
 
 
 def test_damaged_member(path: Path) -> None:
@@ -181,7 +180,7 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "huge": (
         lambda d: _value(d, "w")["constant"].update(shape=[1 << 40]),
-        "an array of 1099511627776 elements at 0 lies outside the weights",
+        "an array of 1099511627776 elements at 64 lies outside the weights",
     ),
     "object": (
         lambda d: _value(d, "w")["constant"].update(dtype="object"),
@@ -207,7 +206,8 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "weights": (
         lambda d: _value(d, "x").update(shape=[1, 5, 5, 6]),
-        "inconsistent graph: the weights of 'op' have shape (6, 4, 3, 3) for input (1, 5, 5, 6) and output (1, 6, 3, 4)",
+        "inconsistent graph: "
+        "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 5, 5, 6) and output (1, 6, 3, 4)",
     ),
 }
 
@@ -219,13 +219,19 @@ def test_forged_graph(path: Path, case: str) -> None:
     _expect(path, message)
 
 
-def test_a_forged_annotation_does_not_run_what_no_pattern_accepts(path: Path) -> None:
-    _edit_graph(path, lambda document: document["nodes"][0].update(pattern="nonsense"))
+@pytest.mark.parametrize("name", ["nonsense", "movement"])
+def test_a_forged_annotation_does_not_run_what_no_pattern_accepts(path: Path, name: str) -> None:
+    _edit_graph(path, lambda document: document["nodes"][0].update(pattern=name))
     loaded = load_package(path)
-    assert (
-        partition(loaded.graph, V2, annotations=loaded.annotations).placement[0].reason
-        == "operator Conv has no pattern"
-    )
+    placement = partition(loaded.graph, V2, annotations=loaded.annotations).placement
+    assert placement[0].reason == "operator Conv has no pattern"
+
+
+def test_a_forged_graph_meets_the_requirements_again(path: Path) -> None:
+    _edit_graph(path, lambda document: _value(document, "x").update(dtype="int16"))
+    loaded = load_package(path)
+    placement = partition(loaded.graph, V2, annotations=loaded.annotations).placement
+    assert placement[0].reason == "input 'x' has element type int16; only int8 and uint8 tensors run on the accelerator"
 
 
 def test_deeply_nested_graph(path: Path) -> None:
