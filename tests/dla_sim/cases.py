@@ -29,6 +29,7 @@ class Step:
     """One operation: its mnemonic, unit, registers, fields, token flags, and further SETs before it (``padding``).
 
     A register that is not named keeps its value. ``layer`` is the name in the provenance; "" leaves the step out of it.
+    ``kind`` is the provenance's, "" for the instruction's.
     """
 
     mnemonic: str
@@ -38,6 +39,7 @@ class Step:
     flags: frozenset[str] = frozenset()
     padding: int = 0
     layer: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Case:
         lines = [f"arch {self.arch.to_json()}", f"timing {dict(self.timing)}", f"commands at {self.command_address}"]
         for step in legal_steps(self.steps):
             flags = " ".join(sorted(step.flags))
-            words = f"+{step.padding} SET, layer '{step.layer}'"
+            words = f"+{step.padding} SET, layer '{step.layer}' '{step.kind}'"
             lines.append(f"  {step.mnemonic} {step.unit} [{flags}] {dict(step.registers)} {dict(step.fields)} {words}")
         return "\n".join(lines)
 
@@ -102,7 +104,7 @@ def build_program(case: Case) -> Program:
         first = len(words)
         words += step_words(step, registers)
         if step.layer:
-            kind = ALL[step.mnemonic].kind
+            kind = step.kind or ALL[step.mnemonic].kind
             provenance.append(Provenance(first, len(words), step.layer, kind, step.mnemonic, number))
     words.append(encode_operation(ALL["OP_END"], {}))
     return Program(

@@ -49,7 +49,8 @@ def random_case(seed: int) -> Case:
         earlier = [step for step in steps if _kind(step) == kind]
         step = rng.choice(earlier) if earlier and rng.random() < again else _step(rng, kind, scale, arch)
         flags = frozenset(flag for flag in FLAGS if rng.random() < (push if flag.startswith("push") else pop))
-        steps.append(replace(step, flags=flags, padding=rng.randint(0, padding), layer=rng.choice(("", "a", "b"))))
+        step = replace(step, layer=rng.choice(("", "a", "b")), kind=rng.choice(("", "", "DEPTH")))
+        steps.append(replace(step, flags=flags, padding=rng.randint(0, padding)))
     return Case(arch, timing, tuple(steps), DRAM_BYTES // 2 + 8 * rng.randint(0, 40))
 
 

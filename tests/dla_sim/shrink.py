@@ -61,7 +61,7 @@ def _simpler_steps(step: Step) -> Iterator[Step]:
         yield replace(step, padding=0)
         yield replace(step, padding=step.padding - 1)
     if step.layer:
-        yield replace(step, layer="")
+        yield replace(step, layer="", kind="")
     for name, value in step.registers.items():
         smallest = RESET[name]
         for smaller in sorted({smallest, smallest + (value - smallest) // 2, value - 1}):

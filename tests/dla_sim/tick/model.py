@@ -204,7 +204,9 @@ class TickModel:
         if self.units["EX"].script:
             number = self.units["EX"].queue[0]
             source = self.sources[number]
-            kind = source.kind if source else self.commands[number].instruction.kind
+            kind = self.commands[number].instruction.kind
+            if source and kind != "ISSUE":
+                kind = source.kind
         self.kinds[kind, source.layer if source else ""] += 1
 
     def consume(self) -> None:
