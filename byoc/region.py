@@ -13,7 +13,7 @@ from byoc.layer import make_layer
 from byoc.lower import Buffer, Lowered, lower
 from byoc.lower_requantise import split_operation, split_requantise
 from byoc.memplan import check_plan, peak_bytes, plan
-from byoc.operations import Operation
+from byoc.operations import Operation, is_free
 from byoc.partition import Region
 from byoc.schedule_seed import seed_steps, smallest_seed_tiling
 from byoc.schedule_stream import Memory
@@ -83,6 +83,8 @@ def compile_region(
 
 def shortage(operation: Operation, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> str | None:
     """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
+    if is_free(operation):
+        return None
     for part in split_operation(operation):
         layer = make_layer(part, arch, emulate_depthwise)
         message = shortage_message(layer, smallest_seed_tiling(layer), arch)

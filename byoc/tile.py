@@ -35,12 +35,11 @@ class Box(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What one command computes: an output box, the input box it reads, and padding rows around that input box."""
+    """What one command computes: an output box, the input box it reads, and the padding rows above that input box."""
 
     output: Box
     input: Box
     pad_top: int
-    pad_bottom: int
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ class Nest:
     stride: int = 1
     dilation: int = 1
     pad_top: int = 0
-    pad_bottom: int = 0
     grouped: bool = False
     matrix: bool = False
 
@@ -110,10 +108,9 @@ def _window_nest(operation: ConvOperation | PoolOperation) -> Nest:
         kernel, grouped = operation.weights.shape[2], operation.depthwise
     else:
         kernel, grouped = pool_kernel(operation)[0], True
-    top, _, bottom, _ = operation.pads
     (oc, oh, ow), (ic, ih, iw) = operation.output.shape, operation.inputs[0].shape
     stride, dilation = operation.strides[0], operation.dilations[0]
-    return Nest(oc, oh, ow, ic, ih, iw, kernel, stride, dilation, top, bottom, grouped)
+    return Nest(oc, oh, ow, ic, ih, iw, kernel, stride, dilation, operation.pads[0], grouped)
 
 
 def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
@@ -125,9 +122,8 @@ def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
     stop = max(min(last, nest.input_rows), start + 1)
     if rows.size == nest.rows:
         start, stop = 0, nest.input_rows
-    bottom = nest.pad_bottom if stop == nest.input_rows else 0
     source = Box(_input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
-    return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first, bottom)
+    return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first)
 
 
 def _input_channels(nest: Nest, channels: Span) -> Span:
