@@ -1,0 +1,158 @@
+"""Host parts, their price, the rewriting of fused activations, and the oracle."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import cast
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from byoc.clamps import integer_clamps
+from byoc.host import Engine, HostCost, HostSession, estimate_cycles
+from byoc.importer import import_model
+from byoc.onnxruntime_session import OnnxRuntimeSession
+from byoc.oracle import Oracle, oracle_text
+from byoc.package import build_package
+from byoc.partition import HostPart, partition
+from byoc.submodel import cut_model
+from isa.errors import InputError
+from tests.byoc.oracle_check import V2, random_feeds
+from tests.byoc.small_models import ModelBuilder, convolution_unit
+
+WEIGHTS = np.random.default_rng(3).integers(-128, 128, (6, 4, 3, 3), np.int8)
+
+
+def _edges() -> onnx.ModelProto:
+    """float → Q → Relu unit → DQ → Softmax → float."""
+    builder = ModelBuilder()
+    q = builder.quantize(builder.input("x", (2, 3)), 0.1, 5, result="q")
+    y = builder.quantize(builder.node("Relu", builder.dequantize(q, 0.1, 5), name="op"), 0.1, 5, result="r")
+    builder.output(builder.node("Softmax", builder.dequantize(y, 0.1, 5), name="s", result="y"))
+    return builder.model()
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
+def test_both_engines_keep_the_boundary_types(engine: Engine) -> None:
+    model = _edges()
+    graph = import_model(model)
+    first, last = partition(graph, V2).host_parts
+    x = np.asarray([[-1.0, 0.06, 2.0], [9.0, 100.0, -100.0]], np.float32)
+    start = HostSession(model, graph, first, engine).run({"x": x})
+    assert start["q"].dtype == np.int8
+    np.testing.assert_array_equal(start["q"], [[-5, 6, 25], [95, 127, -128]])
+    end = HostSession(model, graph, last, engine).run({"r": start["q"]})
+    assert (end["y"].dtype, end["y"].shape) == (np.float32, (2, 3))
+
+
+def test_unknown_engine() -> None:
+    model = _edges()
+    graph = import_model(model)
+    with pytest.raises(InputError, match=r"^host 'gpu' is unknown; use onnxruntime or reference$"):
+        HostSession(model, graph, partition(graph, V2).host_parts[0], cast("Engine", "gpu"))
+
+
+def test_reference_engine_names_the_domain_it_does_not_know() -> None:
+    builder = ModelBuilder()
+    builder.output(builder.node("Gelu", builder.input("x", (3, 5)), result="y", domain="com.microsoft"))
+    model = builder.model()
+    graph = import_model(model)
+    message = "--host reference does not know the operators of com.microsoft; use --host onnxruntime"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        HostSession(model, graph, partition(graph, V2).host_parts[0], "reference")
+
+
+def test_price_of_a_host_part_by_hand() -> None:
+    builder = ModelBuilder()
+    product = builder.node("MatMul", builder.input("x", (2, 3)), builder.input("w", (3, 5)), result="y")
+    builder.output(product)
+    graph = import_model(builder.model())
+    part = HostPart(graph.nodes, ("x", "w"), ("y",))
+    # 2·3·5 = 30 MACs; 6 + 15 + 10 = 31 float32 are 124 bytes.
+    assert estimate_cycles(graph, part) == math.ceil(1000 + 30 / 8 + 124 / 4)
+    assert estimate_cycles(graph, part, HostCost(1.0, 1.0, 10.0)) == 10 + 30 + 124
+
+
+def test_a_cut_contains_what_lies_between_and_nothing_else() -> None:
+    model = _edges()
+    graph = import_model(model)
+    cut = cut_model(model, graph, ["q"], ["r"])
+    assert [node.op_type for node in cut.graph.node] == ["DequantizeLinear", "Relu", "QuantizeLinear"]
+    assert [value.name for value in (*cut.graph.input, *cut.graph.output)] == ["q", "r"]
+    onnx.checker.check_model(cut, full_check=True)
+
+
+def test_a_cut_follows_what_the_bodies_of_control_flow_read() -> None:
+    builder = ModelBuilder()
+    captured = builder.node("Relu", builder.input("x", (2, 3)), result="r")
+    inner = helper.make_tensor_value_info("k", onnx.TensorProto.FLOAT, [2, 3])
+    body = helper.make_graph([helper.make_node("Neg", [captured], ["k"])], "body", [], [inner])
+    builder.inputs.append(helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []))
+    builder.nodes.append(helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body))
+    builder.output("y")
+    model = builder.model()
+    cut = cut_model(model, import_model(model), ["x", "c"], ["y"])
+    assert [node.op_type for node in cut.graph.node] == ["Relu", "If"]
+
+
+@pytest.mark.parametrize(
+    ("activation", "after", "count"),
+    [
+        (("Relu",), (0.1, -7), 1),
+        (("Relu",), (0.1, -128), 0),
+        (("Clip",), (0.1, -128), 1),  # up to 25.5, the bound is 6
+        (("Clip",), (0.02, -128), 0),  # up to 5.1, the bound is 6
+    ],
+)
+def test_activations_inside_the_range_are_rewritten(
+    activation: tuple[str], after: tuple[float, int], count: int
+) -> None:
+    model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=activation, after=after)
+    before = model.SerializeToString(deterministic=True)
+    rewritten, found = integer_clamps(model, import_model(model))
+    assert found == count
+    assert model.SerializeToString(deterministic=True) == before
+    assert [node.op_type for node in rewritten.graph.node if node.name == "op:clamp"] == ["Clip"] * count
+    onnx.checker.check_model(rewritten)
+
+
+def test_rewritten_groups_mean_the_same_up_to_the_last_bit() -> None:
+    model = convolution_unit(WEIGHTS, (1, 4, 19, 16), activation=("Relu",), after=(0.35, -7))
+    graph = import_model(model)
+    rewritten, _ = integer_clamps(model, graph)
+    feeds = random_feeds(model, 5)
+    float_group = OnnxRuntimeSession(model).run(["y"], feeds)["y"].astype(int)
+    integer_group = Oracle(rewritten, graph, ["y"]).values(feeds)["y"].astype(int)
+    assert np.abs(float_group - integer_group).max() <= 1
+    assert integer_group.min() == -7
+
+
+def test_rewriting_needs_a_clip_of_integers() -> None:
+    model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=("Relu",))
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", 11))
+    with pytest.raises(InputError, match=r"^the model has opset 11; convert it to opset 12 or later$"):
+        integer_clamps(model, import_model(model))
+
+
+def test_the_oracle_can_start_at_a_region() -> None:
+    package = build_package(_edges(), "edges")
+    oracle = Oracle(package.model, package.graph, ["r"], inputs=["q"])
+    values = oracle.values({"q": np.asarray([[-5, 6, 25], [95, 127, -128]], np.int8)})
+    np.testing.assert_array_equal(values["r"], [[5, 6, 25], [95, 127, 5]])
+    assert Oracle(package.model, package.graph, []).values({}) == {}
+
+
+def test_the_report_says_what_the_oracle_is() -> None:
+    import onnxruntime
+
+    plain = f"ONNX Runtime {onnxruntime.__version__}, integer operators"
+    assert oracle_text(build_package(_edges(), "edges")) == plain
+    model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=("Relu",))
+    assert (
+        oracle_text(build_package(model, "conv"))
+        == f"{plain}; 1 fused activation rewritten as integer operator and clamp"
+    )
