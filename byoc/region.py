@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from byoc.emit import emit, lifetimes
+from byoc.emit import emit
 from byoc.emit_constants import ConstantPool
 from byoc.graph import Value
 from byoc.layer import make_layer
 from byoc.lower import Buffer, Lowered, lower
 from byoc.lower_requantise import split_operation, split_requantise
-from byoc.memplan import check_plan, peak_bytes, plan
+from byoc.memplan import peak_bytes
 from byoc.operations import Operation, is_free
 from byoc.partition import Region
-from byoc.schedule_seed import seed_steps, smallest_seed_tiling
+from byoc.schedule_default import schedule_default
+from byoc.schedule_seed import schedule_seed, smallest_seed_tiling
 from byoc.schedule_stream import Memory
 from byoc.shortage import shortage_message
 from byoc.steps import Step
+from byoc.tile_search import smallest_tiling
 from isa.arch import Arch
-from isa.errors import InputError
 from isa.program import Program, Segment, Tensor, TensorType
 
 Schedule = Literal["seed", "default"]
@@ -55,15 +56,14 @@ def compile_region(
         lowered = split_requantise(lowered)
     layers = tuple(make_layer(operation, arch, emulate_depthwise) for operation in lowered.operations)
     dram, end = _layout(lowered.buffers)
-    memory = Memory(arch, lowered, dram, ConstantPool(end, arch))
-    steps = seed_steps(layers, memory)
-    requests = lifetimes(steps, memory.scratch)
-    addresses = plan(requests, arch.sram_bytes, arch.alignment)
-    if addresses is None:
-        raise InputError(f"region '{region.name}' does not fit in {arch.sram_bytes} bytes of SRAM; give it more memory")
-    check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
-    emission = emit(steps, addresses, arch, strict=schedule == "seed")
-    image = memory.constants.image()
+    stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
+
+    def fresh() -> Memory:
+        return Memory(arch, lowered, dram, ConstantPool(end, arch), stored=stored)
+
+    scheduled = schedule_seed(layers, fresh()) if schedule == "seed" else schedule_default(layers, fresh)
+    emission = emit(scheduled.steps, scheduled.addresses, arch, strict=schedule == "seed")
+    image = scheduled.memory.constants.image()
     command_address = _up(end + image.size)
     program = Program(
         name=region.name,
@@ -75,9 +75,8 @@ def compile_region(
         dram_bytes=command_address + 8 * len(emission.words),
         command_address=command_address,
     )
-    report = CompileReport(
-        emission.words_before_elision, len(emission.words), peak_bytes(requests, addresses), _tiles(steps)
-    )
+    peak = peak_bytes(scheduled.requests, scheduled.addresses)
+    report = CompileReport(emission.words_before_elision, len(emission.words), peak, _tiles(scheduled.steps))
     return program, report
 
 
@@ -85,9 +84,10 @@ def shortage(operation: Operation, arch: Arch, schedule: Schedule, emulate_depth
     """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
     if is_free(operation):
         return None
-    for part in split_operation(operation):
+    for part in split_operation(operation) if schedule == "seed" else (operation,):
         layer = make_layer(part, arch, emulate_depthwise)
-        message = shortage_message(layer, smallest_seed_tiling(layer), arch)
+        smallest = smallest_seed_tiling(layer) if schedule == "seed" else smallest_tiling(layer)
+        message = shortage_message(layer, smallest, arch)
         if message is not None:
             return message
     return None
@@ -122,7 +122,7 @@ def _tensors(
     )
 
 
-def _tiles(steps: list[Step]) -> dict[str, int]:
+def _tiles(steps: tuple[Step, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     for step in steps:
         source = step.source

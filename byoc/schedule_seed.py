@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from byoc.layer import Layer
+from byoc.schedule import Scheduled, place
 from byoc.schedule_stream import Memory, stream_layer
 from byoc.shortage import shortage_message
 from byoc.steps import Step
@@ -53,10 +54,13 @@ def _fits(layer: Layer, tiling: Tiling, arch: Arch) -> bool:
     return working_set(layer, tiling, streamed(layer), arch.alignment) <= arch.sram_bytes
 
 
-def seed_steps(layers: Sequence[Layer], memory: Memory) -> list[Step]:
+def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:
     """All steps, tile after tile: loads, computation, store."""
     steps: list[Step] = []
     for layer in layers:
         for loads, computes, stores in stream_layer(layer, seed_tiling(layer, memory.arch), memory):
             steps += (*loads, *computes, *stores)
-    return steps
+    scheduled = place(steps, memory)
+    if scheduled is None:  # a layer's buffers fit together, and no two layers have live buffers at a time
+        raise InputError(f"the region finds no place in {memory.arch.sram_bytes} bytes of SRAM; give it more memory")
+    return scheduled

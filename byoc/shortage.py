@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from byoc.layer import Layer
-from byoc.tile import allowed_channels
 from byoc.tiling import Tiling, streamed, working_set
 from isa.arch import Arch
 
@@ -42,8 +41,3 @@ def buffer_sizes(layer: Layer, tiling: Tiling) -> dict[str, int]:
     if layer.record_bytes:
         sizes["channel record" + many] = channels * layer.record_bytes
     return sizes
-
-
-def smallest_channels(layer: Layer) -> int:
-    """The smallest channel tile: one output channel."""
-    return allowed_channels(layer.nest, 1)

@@ -1,0 +1,32 @@
+"""A scheduled region: its steps in stream order, and where their scratchpad buffers lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from byoc.emit import lifetimes
+from byoc.memplan import Request, check_plan, plan
+from byoc.schedule_stream import Memory
+from byoc.steps import Step
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load."""
+
+    steps: tuple[Step, ...]
+    memory: Memory
+    requests: tuple[Request, ...]
+    addresses: tuple[int, ...]
+
+
+def place(steps: Sequence[Step], memory: Memory) -> Scheduled | None:
+    """The steps with a checked plan for their buffers, or None where they find no room together."""
+    arch = memory.arch
+    requests = lifetimes(steps, memory.scratch)
+    addresses = plan(requests, arch.sram_bytes, arch.alignment)
+    if addresses is None:
+        return None
+    check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
+    return Scheduled(tuple(steps), memory, requests, addresses)

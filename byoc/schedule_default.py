@@ -1,0 +1,73 @@
+"""The default schedule: fused, resident where it pays, double-buffered and pipelined across layers.
+
+What looks best on paper may not pack: the plan is then made again with less of the scratchpad given to residents and
+to loads that run ahead. With none of either, every layer's buffers fit by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from byoc.layer import Layer
+from byoc.operations import ConvOperation, MatMulOperation, PoolOperation
+from byoc.pipelining import pipelined
+from byoc.residency import LayerPlan, plan_layers
+from byoc.schedule import Scheduled, place
+from byoc.schedule_stream import Memory, TileSteps, stream_layer
+from byoc.tile_search import TileSearch
+from isa.arch import Arch
+from isa.errors import InputError
+
+_RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
+_AHEAD_SHARES = (100, 90, 75, 0)
+
+
+def schedule_default(layers: Sequence[Layer], fresh: Callable[[], Memory]) -> Scheduled:
+    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt."""
+    memory = fresh()
+    arch = memory.arch
+    searches = _searches(layers, arch)
+    for share in _RESIDENT_SHARES:
+        chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100)
+        memory = fresh()
+        tiles = _stream(layers, chosen, memory)
+        sizes = [nbytes for _, nbytes in memory.scratch]
+        for ahead in _AHEAD_SHARES:
+            steps = pipelined(tiles, sizes, arch.sram_bytes * ahead // 100)
+            found = place(steps, memory)
+            if found is not None:
+                return found
+    raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
+
+
+def _stream(layers: Sequence[Layer], chosen: LayerPlan, memory: Memory) -> list[TileSteps]:
+    sizes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
+    for name in chosen.residents:
+        memory.residents[name] = memory.reserve(name, sizes[name])
+    return [
+        tile
+        for layer, tiling in zip(layers, chosen.tilings, strict=True)
+        for tile in stream_layer(layer, tiling, memory)
+    ]
+
+
+def _searches(layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
+    """A search for every layer; layers of equal shape share one."""
+    known: dict[object, TileSearch] = {}
+    for layer in layers:
+        known.setdefault(_shape(layer), TileSearch(layer, arch))
+    return [known[_shape(layer)] for layer in layers]
+
+
+def _shape(layer: Layer) -> object:
+    """All that tilings and their costs depend on."""
+    operation = layer.operation
+    kernel: object = None
+    if isinstance(operation, ConvOperation):
+        kernel = operation.weights.shape, operation.requantise is None
+    elif isinstance(operation, MatMulOperation):
+        kernel = operation.requantise is None
+    elif isinstance(operation, PoolOperation):
+        kernel = operation.kernel
+    sizes = layer.weight_bytes, layer.record_bytes, layer.input_bytes, layer.output_bytes
+    return layer.family, layer.nest, sizes, len(operation.inputs), kernel

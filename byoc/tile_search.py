@@ -1,0 +1,126 @@
+"""Search for the tiling of one layer: few candidates, chosen by what the scratchpad holds and the estimated cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from byoc.layer import Layer
+from byoc.tile import allowed_channels
+from byoc.tile_cost import LayerCost
+from byoc.tiling import Resident, Slots, Tiling, working_set
+from isa.arch import Arch
+from isa.instruction import ceil_div
+
+_CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_FINER = 4
+"""How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
+
+
+class Choice(NamedTuple):
+    """A tiling with its estimated cycles."""
+
+    tiling: Tiling
+    cycles: float
+
+
+class TileSearch:
+    """Finds tilings of one layer; remembers its answers, for the planner asks again and again."""
+
+    def __init__(self, layer: Layer, arch: Arch) -> None:
+        self._layer = layer
+        self._arch = arch
+        self._cost = LayerCost(layer, arch)
+        self._channels = tuple(_channel_tiles(layer, arch))
+        self._rows = tuple(_row_bands(layer))
+        self._answers: dict[tuple[Resident, int], Choice | None] = {}
+
+    def best(self, resident: Resident, budget: int) -> Choice | None:
+        """The cheapest tiling whose tile buffers take at most ``budget`` bytes, or None."""
+        key = resident, budget
+        if key not in self._answers:
+            self._answers[key] = self._search(resident, budget)
+        return self._answers[key]
+
+    def _search(self, resident: Resident, budget: int) -> Choice | None:
+        best: Choice | None = None
+        for tiling in self._candidates(resident, budget):
+            cycles = self._cost.estimate(tiling, resident)
+            if best is None or cycles < best.cycles:
+                best = Choice(tiling, cycles)
+        return best or self._smallest(resident, budget)
+
+    def _candidates(self, resident: Resident, budget: int) -> Iterator[Tiling]:
+        """Double-buffered tilings that fit; for every cut of the channels the coarsest cuts of the rows."""
+        nest = self._layer.nest
+        for channels in self._channels:
+            if resident.output and nest.matrix and nest.rows > 1 and channels < nest.channels:
+                continue  # columns of a resident matrix do not lie dense
+            tried = 0
+            for rows in self._rows:
+                fits = [tiling for tiling in self._variants(channels, rows) if self._fits(tiling, resident, budget)]
+                yield from fits
+                tried += bool(fits)
+                if tried > _FINER:
+                    break
+
+    def _variants(self, channels: int, rows: int) -> Iterator[Tiling]:
+        """Loop orders and slots for one tile shape."""
+        nest = self._layer.nest
+        parts, bands = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows)
+        yield Tiling(channels, rows, False, Slots(2, 2, 2))
+        if parts > 1 and bands > 1:
+            yield Tiling(channels, rows, False, Slots(2, parts, 2))
+            yield Tiling(channels, rows, True, Slots(2, 2, 2))
+            if not nest.grouped:
+                yield Tiling(channels, rows, True, Slots(bands, 2, 2))
+
+    def _smallest(self, resident: Resident, budget: int) -> Choice | None:
+        """Single-buffered tilings, for want of memory: the cheapest that fits."""
+        best: Choice | None = None
+        for channels in (*self._channels, 1):
+            for rows in (*self._rows, 1 if self._layer.nest.splits_rows else self._layer.nest.rows):
+                tiling = Tiling(channels, rows)
+                if self._fits(tiling, resident, budget):
+                    cycles = self._cost.estimate(tiling, resident)
+                    if best is None or cycles < best.cycles:
+                        best = Choice(tiling, cycles)
+        return best
+
+    def _fits(self, tiling: Tiling, resident: Resident, budget: int) -> bool:
+        return working_set(self._layer, tiling, resident, self._arch.alignment) <= budget
+
+
+def smallest_tiling(layer: Layer) -> Tiling:
+    """One output channel and one output row where rows can be cut: the smallest working set there is."""
+    return Tiling(1, 1 if layer.nest.splits_rows else layer.nest.rows)
+
+
+def _channel_tiles(layer: Layer, arch: Arch) -> Iterator[int]:
+    """Channel tiles from large to small, multiples of what the processing elements take in parallel."""
+    nest, array = layer.nest, arch.pe
+    parallel = array.ic * array.oc if nest.grouped else array.oc
+    parallel = 1 if layer.family in ("emulated", "requantise") else parallel
+    seen = set()
+    for cuts in _CUTS:
+        size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
+        size = allowed_channels(nest, size)
+        if size not in seen:
+            seen.add(size)
+            yield size
+
+
+def _row_bands(layer: Layer) -> Iterator[int]:
+    """Row bands from high to low; those of element-wise operations are multiples of 64 elements."""
+    nest = layer.nest
+    if not nest.splits_rows:
+        yield nest.rows
+        return
+    flat = not nest.matrix and nest.columns == nest.channels == 1
+    seen = set()
+    for cuts in _CUTS:
+        rows = ceil_div(nest.rows, cuts)
+        rows = min(nest.rows, ceil_div(rows, 64) * 64) if flat else rows
+        if rows not in seen:
+            seen.add(rows)
+            yield rows
