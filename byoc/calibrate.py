@@ -82,6 +82,12 @@ def _observed_model(model: ModelProto) -> tuple[list[str], ModelProto]:
     return names, observed
 
 
+def has_float_results(model: ModelProto) -> bool:
+    """Whether any node of a model with inferred shapes computes a float32 value."""
+    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    return any(_is_float(known.get(name)) for node in model.graph.node for name in node.output)
+
+
 def _is_float(value: ValueInfoProto | None) -> bool:
     return value is not None and value.type.tensor_type.elem_type == TensorProto.FLOAT
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from byoc.calibrate import Feeds, Ranges, default_feeds, observe_ranges, share_ranges
+from byoc.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
 from byoc.onnx_file import load_model
 from byoc.passes.onnx_edit import array_of, constants, copy_model
 
@@ -45,8 +45,10 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
     that costs no activation. Weights: int8, symmetric, per output channel. Biases: int32. Without ``calibration`` the
     inputs are four draws of standard-normal numbers from ``seed``. Relu and Clip behind another quantised operator
     vanish into its output's range. Operators that the accelerator cannot run stay float. Deterministic; writes no
-    file; the argument is not changed.
+    file; the argument is not changed. A model whose operators compute no float value is returned as it is.
     """
+    if not has_float_results(model):
+        return copy_model(model)
     feeds = default_feeds(model, seed) if calibration is None else calibration
     ranges = share_ranges(model, observe_ranges(model, feeds))
     with _quiet():
