@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from dla_sim.kernels.depthwise import depthwise_window
 from dla_sim.kernels.overlaps import operands_apart
-from dla_sim.kernels.results import EXACT, PRODUCT, Results, results
+from dla_sim.kernels.products import CHUNK, add_chunks
+from dla_sim.kernels.results import Results, results
 from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa.instruction import Command, Machine
 from isa.ops.convolution import element_bytes, lower_limit
 
-CHUNK = EXACT // PRODUCT
-"""Products whose float32 sum is exact."""
 _BLOCK_ELEMENTS = 160 * 1024
 """Elements of the two large operands of one matrix product: with them the second-level cache is about half full."""
 
@@ -84,14 +83,17 @@ def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32],
     chunk = CHUNK // taps
     if part.ic <= chunk:
         return _product(part, planes, skip, weights, scratch)
-    total = scratch.array("int32 sums", (part.oc, part.oh * part.ow), np.int32)
-    total.fill(0)
-    for first in range(0, part.ic, chunk):
-        some = part._replace(ic=min(chunk, part.ic - first))
-        columns = weights[:, first * taps : (first + some.ic) * taps]
-        sums = _product(some, planes, skip + first * planes.plane, columns, scratch)
-        np.add(total, sums.astype(np.int32), out=total)
-    return total
+    parts = (
+        _product(
+            part._replace(ic=min(chunk, part.ic - first)),
+            planes,
+            skip + first * planes.plane,
+            weights[:, first * taps : (first + chunk) * taps],
+            scratch,
+        )
+        for first in range(0, part.ic, chunk)
+    )
+    return add_chunks(parts, (part.oc, part.oh * part.ow), scratch)
 
 
 def _product(

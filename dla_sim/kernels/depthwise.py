@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.overlaps import operands_apart
-from dla_sim.kernels.results import EXACT, PRODUCT, Results, results
+from dla_sim.kernels.products import CHUNK
+from dla_sim.kernels.results import Results, results
 from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa.instruction import Command, Machine
@@ -34,7 +35,7 @@ def depthwise(command: Command, machine: Machine, scratch: Scratch) -> bool:
 def depthwise_window(shape: Window, element: int, command: Command, machine: Machine, scratch: Scratch) -> bool:
     """Executes a depthwise convolution of a known window; False as `depthwise`."""
     taps = shape.kh * shape.kw
-    if shape.oc % shape.ic or taps > EXACT // PRODUCT:
+    if shape.oc % shape.ic or taps > CHUNK:
         return False
     if not operands_apart(shape, element, shape.oc * taps, command, machine):
         return False

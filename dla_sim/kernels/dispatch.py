@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
+from dla_sim.kernels.addition import addition
 from dla_sim.kernels.convolution import convolution
 from dla_sim.kernels.depthwise import depthwise
+from dla_sim.kernels.elementwise import comparison, unary
+from dla_sim.kernels.matmul import matrix_product
+from dla_sim.kernels.movement import read, write
+from dla_sim.kernels.pooling import pooling
+from dla_sim.kernels.requantisation import requantisation
 from dla_sim.kernels.scratch import Scratch
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -18,6 +26,17 @@ Attempt = Callable[[Command, Machine, Scratch], bool]
 ATTEMPTS: Mapping[str, Attempt] = {
     "OP_CONV": convolution,
     "OP_DEPTH_CONV": depthwise,
+    "OP_MAT_MUL": matrix_product,
+    "OP_REQUANT": requantisation,
+    "OP_POOL": pooling,
+    "OP_ACT_RELU": unary("relu"),
+    "OP_ACT_LRELU": unary("leaky_relu"),
+    "OP_E_ABS": unary("absolute"),
+    "OP_C_MIN": comparison(np.minimum),
+    "OP_C_MAX": comparison(np.maximum),
+    "OP_E_ADD": addition,
+    "OP_DMA_READ": read,
+    "OP_DMA_WRITE": write,
 }
 """Kernels by mnemonic."""
 

@@ -17,7 +17,7 @@ EXACT = 1 << 24
 PRODUCT = 1 << 14
 """Largest magnitude of a product of two int8."""
 _INT32 = 1 << 31
-_LARGEST_SCALE = 1e20
+LARGEST_SCALE = 1e20
 
 
 def magnitude(values: NDArray[Any]) -> float:
@@ -31,8 +31,8 @@ def magnitude(values: NDArray[Any]) -> float:
 class Results:
     """How a command turns sums of products into its results. ``low`` is the lower clamp limit.
 
-    ``bias`` is there where adding it in float32 is right: sum and bias are exact float32, so their float32 sum is rounded
-    once, as the conversion of the exact int32 sum is; and where the result is not a float, it is exact.
+    ``bias`` is there where adding it in float32 is right: sum and bias are exact in float32, so that their float32 sum
+    is rounded once, as the conversion of the exact int32 sum is; and where the result is an integer, it is exact.
     """
 
     command: Command
@@ -80,8 +80,8 @@ class Results:
 def results(command: Command, machine: Machine, channels: int, products: int, low: int) -> Results | None:
     """The :class:`Results` of a command whose sums have ``products`` products each.
 
-    None for what is left to the semantics: sums that might leave int32, clamp limits in the wrong order, scales that are
-    not finite or so large that a product could overflow float32, records past the end of the scratchpad.
+    None for what is left to the semantics: sums that might leave int32, clamp limits in the wrong order, scales that
+    are not finite or so large that a product could overflow float32, records past the end of the scratchpad.
     """
     address = command["EX_CHANNEL_ADDRESS"]
     if address + channels * machine.arch.channel_record_bytes > machine.sram.size:
@@ -92,7 +92,7 @@ def results(command: Command, machine: Machine, channels: int, products: int, lo
     if bound >= _INT32 or (command.fields["requantise"] and low > command["EX_CLAMP_HIGH"]):
         return None
     is_float = machine.arch.numerics == "onnxruntime"
-    if is_float and command.fields["requantise"] and not magnitude(records.scale) <= _LARGEST_SCALE:
+    if is_float and command.fields["requantise"] and not magnitude(records.scale) <= LARGEST_SCALE:
         return None
     rounded_once = is_float and bool(command.fields["requantise"]) and largest <= EXACT
     bias = records.bias.astype(np.float32) if rounded_once or bound <= EXACT else None

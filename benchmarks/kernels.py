@@ -1,0 +1,130 @@
+"""Time of the kernels on the layers of MobileNetV1 1.0/224, one untiled command a layer, one thread.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/kernels.py [--check]
+
+Values are random: the kernels' time does not depend on them. ``--check`` compares each layer with the semantics (slow). The
+number of BLAS threads changes no bit: all float32 sums are of integers and exact in any order.
+"""
+
+from __future__ import annotations
+
+import os
+
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import argparse  # noqa: E402 - the number of threads must be set before NumPy is imported
+import time  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+from dla_sim.kernels import Kernels  # noqa: E402
+from isa.arch import Arch  # noqa: E402
+from isa.instruction import Command, Machine, Unit  # noqa: E402
+from isa.ops import ALL  # noqa: E402
+from isa.registers import RESET  # noqa: E402
+
+SRAM_BYTES = 16 << 20
+SHAPES = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
+"""(output channels, stride of the depthwise layer) of the 13 blocks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A command with its name and multiply-accumulates."""
+
+    name: str
+    command: Command
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, padded taps included."""
+        return self.command.instruction.macs(self.command)
+
+
+def make(mnemonic: str, **registers: int) -> Command:
+    """A command with ``registers`` (names without EX_), everything else at reset; it requantises with ReLU."""
+    instruction = ALL[mnemonic]
+    snapshot = {name: RESET[name] for name in instruction.registers} | {f"EX_{k}": v for k, v in registers.items()}
+    fields = {field.name: 0 for field in instruction.fields}
+    fields.update({name: 1 for name in ("requantise", "relu") if name in fields})
+    return Command(0, instruction, Unit.EX, False, False, False, False, fields, snapshot)
+
+
+def convolution(mnemonic: str, ic: int, oc: int, size: int, kernel: int, stride: int) -> Layer:
+    """One convolution with "same" padding of the ONNX export (1 on all sides of a 3×3 window)."""
+    out = size // stride
+    command = make(
+        mnemonic, INPUT_ADDRESS=0, OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20, OUTPUT_ADDRESS=12 << 20,
+        INPUT_CHANNELS=ic, INPUT_HEIGHT=size, INPUT_WIDTH=size, OUTPUT_CHANNELS=oc, OUTPUT_HEIGHT=out, OUTPUT_WIDTH=out,
+        KERNEL_HEIGHT=kernel, KERNEL_WIDTH=kernel, STRIDE_HEIGHT=stride, STRIDE_WIDTH=stride,
+        PAD_TOP=kernel // 2, PAD_LEFT=kernel // 2, INPUT_ZERO_POINT=-128, OUTPUT_ZERO_POINT=-128,
+    )  # fmt: skip
+    kind = "depth" if mnemonic == "OP_DEPTH_CONV" else "conv"
+    return Layer(f"{kind} {kernel}x{kernel}/{stride} {ic}x{size}x{size} -> {oc}", command)
+
+
+def layers() -> list[Layer]:
+    """All layers of the network but the pooling, in order."""
+    found, channels, size = [convolution("OP_CONV", 3, 32, 224, 3, 2)], 32, 112
+    for output, stride in SHAPES:
+        found.append(convolution("OP_DEPTH_CONV", channels, channels, size, 3, stride))
+        size //= stride
+        found.append(convolution("OP_CONV", channels, output, size, 1, 1))
+        channels = output
+    dense = make("OP_MAT_MUL", OPERAND_ADDRESS=4 << 20, CHANNEL_ADDRESS=8 << 20, OUTPUT_ADDRESS=12 << 20,
+                 INPUT_CHANNELS=1024, OUTPUT_CHANNELS=1000)  # fmt: skip
+    return [*found, Layer("matmul 1x1024 by 1024x1000", dense)]
+
+
+def machine() -> Machine:
+    """A machine with a large scratchpad of random bytes and sensible channel records."""
+    generator = np.random.default_rng(0)
+    memory = generator.integers(0, 256, SRAM_BYTES, dtype=np.uint8)
+    records = memory[8 << 20 : (8 << 20) + 1024 * 8].view("<i4").reshape(-1, 2)
+    records[:, 0] = generator.integers(-60000, 60000, 1024)
+    records[:, 1] = generator.uniform(1e-4, 1e-2, 1024).astype("<f4").view("<i4")
+    return Machine(Arch(sram_bytes=SRAM_BYTES), memory, np.zeros(0, np.uint8))
+
+
+def best_of(kernels: Kernels, command: Command, device: Machine, repeats: int) -> float:
+    """Shortest of ``repeats`` executions, in seconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        kernels.run(command, device)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def check(command: Command, device: Machine) -> str:
+    """Compares the whole scratchpad after kernel and semantics."""
+    expected = Machine(device.arch, device.sram.copy(), device.dram)
+    command.instruction.semantics(command, expected)
+    Kernels(device.arch).run(command, device)
+    return "equal" if np.array_equal(device.sram, expected.sram) else "DIFFERENT"
+
+
+def main() -> None:
+    """Prints a line a layer, the totals by kind, and the time of one command of an emulated depthwise filter."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with the semantics")
+    parser.add_argument("--repeats", type=int, default=20)
+    options = parser.parse_args()
+    device, totals = machine(), {"conv": 0.0, "depth": 0.0, "matmul": 0.0}
+    kernels = Kernels(device.arch)
+    for layer in layers():
+        seconds = best_of(kernels, layer.command, device, options.repeats)
+        totals[layer.name.split()[0]] += seconds
+        verdict = check(layer.command, device) if options.check else ""
+        print(f"{layer.name:36s} {seconds * 1e3:8.3f} ms {layer.macs / seconds / 1e9:7.2f} GMAC/s {verdict}")
+    print(", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in totals.items()))
+    print(f"total {sum(totals.values()) * 1e3:.2f} ms")
+    for size in (112, 28, 14, 7):
+        single = convolution("OP_CONV", 1, 1, size, 3, 1)
+        print(f"one emulated filter {size}x{size}: {best_of(kernels, single.command, device, 200) * 1e6:.1f} us")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""``OP_POOL``: maxima of shifted rows and columns, ONNX Runtime's running float32 sum, and global averages."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.kernels.overlaps import all_apart
+from dla_sim.kernels.scratch import Scratch
+from dla_sim.kernels.windows import Source, Window, source, window
+from isa import numerics
+from isa.instruction import Command, Machine
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
+from isa.registers import float_value
+
+_SANE = (1e-20, 1e20)
+
+
+def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    shape = window(command, 1)
+    mode = command.fields["mode"]
+    if shape is None or command["EX_CLAMP_LOW"] > command["EX_CLAMP_HIGH"]:
+        return False
+    if mode == GLOBAL_AVERAGE:
+        shape = shape._replace(oh=1, ow=1, output_plane=command["EX_OUTPUT_PLANE"] or 1)
+    shape = shape._replace(oc=shape.ic)
+    if shape.output_plane < shape.oh * shape.ow and shape.oc > 1:
+        return False
+    output = command["EX_OUTPUT_ADDRESS"], shape.output_bytes(1)
+    if not all_apart(output, ((command["EX_INPUT_ADDRESS"], shape.input_bytes),), machine.sram.size):
+        return False
+    size = (shape.oc, shape.oh, shape.ow)
+    target = np.ndarray(size, np.int8, machine.sram, output[0], (shape.output_plane, shape.ow, 1))
+    if mode == MAX:
+        return _maximum(shape, command, machine, scratch, target)
+    if machine.arch.numerics != "onnxruntime":
+        return False
+    if mode == AVERAGE:
+        return _average(shape, command, machine, scratch, target)
+    return _global_average(shape, command, machine, target)
+
+
+def _maximum(shape: Window, command: Command, machine: Machine, scratch: Scratch, target: NDArray[np.int8]) -> bool:
+    """Maxima down the rows first, then along the columns."""
+    planes = source(shape, command, machine, scratch, -128)
+    if planes is None:
+        return False
+    tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
+    for row in range(shape.kh):
+        taken = planes.view(tall.shape, (planes.plane, shape.sy * planes.row, 1), row * shape.dy * planes.row)
+        if row == 0:
+            np.copyto(tall, taken)
+        else:
+            np.maximum(tall, taken, out=tall)
+    wide: NDArray[np.int8] = scratch.array("columns", (shape.ic, shape.oh, shape.columns), np.int8)
+    length = (shape.ow - 1) * shape.sx + 1
+    best = wide[:, :, :length]
+    np.copyto(best, tall[:, :, :length])
+    for column in range(1, shape.kw):
+        skip = column * shape.dx
+        np.maximum(best, tall[:, :, skip : skip + length], out=best)
+    np.clip(best[:, :, :: shape.sx], command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], out=target)
+    return True
+
+
+def _average(shape: Window, command: Command, machine: Machine, scratch: Scratch, target: NDArray[np.int8]) -> bool:
+    """The running sum of dequantised taps, row by row, each step rounded to float32; padding adds nothing."""
+    offset, zero_point = command["EX_OFFSET"], command["EX_INPUT_ZERO_POINT"]
+    input_scale, output_scale = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
+    if not all(_SANE[0] < scale < _SANE[1] for scale in (input_scale, output_scale)):
+        return False
+    count = _counts(shape, command)
+    if not count.all():
+        return False
+    values = _dequantised(shape, command, machine, scratch, offset - zero_point, np.float32(input_scale))
+    total: NDArray[np.float32] = scratch.array("sums", target.shape, np.float32)
+    total.fill(0)
+    for row in range(shape.kh):
+        rows = slice(row * shape.dy, row * shape.dy + (shape.oh - 1) * shape.sy + 1, shape.sy)
+        for column in range(shape.kw):
+            first = column * shape.dx
+            np.add(total, values[:, rows, first : first + (shape.ow - 1) * shape.sx + 1 : shape.sx], out=total)
+    np.divide(total, count.astype(np.float32), out=total)
+    np.divide(total, np.float32(output_scale), out=total)
+    np.add(total, np.float32(command["EX_OUTPUT_ZERO_POINT"]), out=total)
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    numerics.requantise_float32(total, np.ones((), np.float32), -offset, low, high, out=target)
+    return True
+
+
+def _counts(shape: Window, command: Command) -> NDArray[np.int64]:
+    """Divisors of all outputs (OH, OW): taps in the data, or all taps where the padding counts."""
+    if command.fields["count_include_pad"]:
+        return np.full((shape.oh, shape.ow), shape.kh * shape.kw, dtype=np.int64)
+    rows = _inside(shape.oh, shape.sy, shape.kh, shape.dy, shape.top, shape.ih)
+    columns = _inside(shape.ow, shape.sx, shape.kw, shape.dx, shape.left, shape.iw)
+    return rows[:, None] * columns
+
+
+def _inside(outputs: int, stride: int, taps: int, dilation: int, pad: int, size: int) -> NDArray[np.int64]:
+    """Along one axis: for each output the number of taps that read data rather than padding."""
+    position = np.arange(outputs)[:, None] * stride + np.arange(taps) * dilation - pad
+    inside: NDArray[np.int64] = ((position >= 0) & (position < size)).sum(axis=1)
+    return inside
+
+
+def _dequantised(
+    shape: Window, command: Command, machine: Machine, scratch: Scratch, offset: int, scale: np.float32
+) -> NDArray[np.float32]:
+    """(IC, rows, columns) float32 (x + offset) * scale, and 0 in the padding."""
+    rows, columns = shape.rows, shape.columns
+    values: NDArray[np.float32] = scratch.array("columns", (shape.ic, rows, columns), np.float32)
+    values.fill(0)
+    bottom, right = min(rows, shape.top + shape.ih), min(columns, shape.left + shape.iw)
+    if bottom > shape.top and right > shape.left:
+        planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw)
+        size = (shape.ic, bottom - shape.top, right - shape.left)
+        inner = values[:, shape.top : bottom, shape.left : right]
+        np.add(planes.view(size, (planes.plane, planes.row, 1)), np.float32(offset), out=inner)
+        np.multiply(inner, scale, out=inner)
+    return values
+
+
+def _global_average(shape: Window, command: Command, machine: Machine, target: NDArray[np.int8]) -> bool:
+    """The integer sum of each plane, which float32 holds, through the rule of the semantics."""
+    pixels = shape.ih * shape.iw
+    if pixels * 128 > 1 << 24:
+        return False
+    planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw)
+    data = planes.view((shape.ic, pixels), (planes.plane, 1)).astype(np.float32)
+    totals = (data @ np.ones(pixels, np.float32)).astype(np.int64) - pixels * command["EX_INPUT_ZERO_POINT"]
+    low, high, zero_point = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    factor = np.float32(float_value(command["EX_SCALE_A"]))
+    target[:, 0, 0] = numerics.global_average(totals, factor, zero_point, low, high)
+    return True

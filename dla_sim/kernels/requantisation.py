@@ -1,0 +1,66 @@
+"""``OP_REQUANT`` in blocks of float32, also in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dla_sim.kernels.overlaps import all_apart
+from dla_sim.kernels.results import LARGEST_SCALE, magnitude
+from dla_sim.kernels.scratch import Scratch
+from isa import numerics
+from isa.instruction import Command, Machine
+from isa.ops.channels import load_records
+from isa.ops.requant import shape
+
+_BLOCK_ELEMENTS = 64 * 1024
+
+
+def requantisation(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    outer, channels, inner = shape(command)
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if machine.arch.numerics != "onnxruntime" or not outer * channels * inner or low > high:
+        return False
+    if not _safe(command, machine, outer * channels * inner):
+        return False
+    scale = load_records(machine, command["EX_CHANNEL_ADDRESS"], channels).scale
+    if not magnitude(scale) <= LARGEST_SCALE:
+        return False
+    accumulator = np.ndarray((outer, channels, inner), np.int32, machine.sram, command["EX_INPUT_ADDRESS"])
+    output = np.ndarray((outer, channels, inner), np.int8, machine.sram, command["EX_OUTPUT_ADDRESS"])
+    for block in _blocks(outer, channels, inner):
+        wide = scratch.array("sums", accumulator[block].shape, np.float32)
+        np.copyto(wide, accumulator[block], casting="unsafe")
+        factors = scale[block[1], None]
+        numerics.requantise_float32(wide, factors, command["EX_OUTPUT_ZERO_POINT"], low, high, out=output[block])
+    return True
+
+
+def _safe(command: Command, machine: Machine, elements: int) -> bool:
+    """Whether blocks in ascending order overwrite nothing that is still to be read.
+
+    In place is safe: the byte of result i lies at or below the first byte of accumulator i, which has been read.
+    """
+    source, target = command["EX_INPUT_ADDRESS"], command["EX_OUTPUT_ADDRESS"]
+    records = command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
+    end = machine.sram.size
+    if not all_apart((target, elements), (records,), end) or source + 4 * elements > end:
+        return False
+    return target <= source or target >= source + 4 * elements
+
+
+def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Blocks of at most about 64 Ki elements in the order of memory: several matrices, or channels, or part of one."""
+    matrices = max(_BLOCK_ELEMENTS // (channels * inner), 1)
+    planes = min(max(_BLOCK_ELEMENTS // inner, 1), channels)
+    elements = min(_BLOCK_ELEMENTS, inner)
+    for first in range(0, outer, matrices):
+        for channel in range(0, channels, planes):
+            for element in range(0, inner, elements):
+                yield (
+                    slice(first, min(first + matrices, outer)),
+                    slice(channel, min(channel + planes, channels)),
+                    slice(element, min(element + elements, inner)),
+                )

@@ -1,0 +1,187 @@
+"""The kernels beside the convolutions equal the semantics to the bit on random commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dla_sim.kernels import Kernels, kernel_for
+from dla_sim.kernels.addition import exact_in_float64
+from dla_sim.kernels.dispatch import ATTEMPTS
+from isa import numerics
+from isa.ops import ALL
+from isa.registers import RESET
+from tests.dla_sim.kernel_bench import ARCHS, BIASES, SCALES, compare, random_bytes, write_records
+
+FLOAT = ARCHS["onnxruntime"]
+EXACT = settings(max_examples=80, deadline=None, derandomize=True)
+SEEDS = st.integers(0, 1 << 32)
+INT8 = st.integers(-128, 127)
+
+
+def clamps(data: Any) -> dict[str, int]:
+    """Zero point and clamp limits, now and then in the wrong order."""
+    return {
+        "EX_OUTPUT_ZERO_POINT": data.draw(st.one_of(INT8, st.sampled_from([-32768, 32767]))),
+        "EX_CLAMP_LOW": data.draw(st.one_of(st.just(-128), INT8)),
+        "EX_CLAMP_HIGH": data.draw(st.one_of(st.just(127), INT8)),
+    }
+
+
+def bits(value: float) -> int:
+    """Raw float32 bits of a number that float32 rounds."""
+    return numerics.float32_bits(np.float32(value))
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
+    m, n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 40))
+    if data.draw(st.booleans()):
+        k = data.draw(st.sampled_from([1024, 1025, 2100]))
+    fields = {"requantise": data.draw(st.integers(0, 1)), "relu": data.draw(st.integers(0, 1))}
+    places = {
+        "EX_INPUT_ADDRESS": 5,
+        "EX_OPERAND_ADDRESS": 12000,
+        "EX_CHANNEL_ADDRESS": 33002,
+        "EX_OUTPUT_ADDRESS": 34000,
+    }
+    registers = {"EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n, **places, **clamps(data)}
+    sram = random_bytes(35000, seed)
+    biases = data.draw(st.lists(BIASES, min_size=n, max_size=n))
+    scales = data.draw(st.lists(SCALES, min_size=n, max_size=n))
+    write_records(sram, 33002, biases, scales, arch)
+    compare("OP_MAT_MUL", registers, fields, sram, arch)
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, place=st.sampled_from([0, 1, -1, 40000, -40000]))
+def test_requantisation_apart_and_in_place(data: Any, seed: int, place: int) -> None:
+    """Also over blocks: 1 × 3 × 65537 and 40000 × 2 × 1 elements need several."""
+    sizes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 40))
+    outer, channels, inner = data.draw(st.one_of(sizes, st.sampled_from([(1, 3, 65537), (40000, 2, 1)])))
+    sram = random_bytes(1 << 20, seed)
+    registers = {
+        "EX_ROWS": outer, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": inner, **clamps(data),
+        "EX_INPUT_ADDRESS": 50000, "EX_OUTPUT_ADDRESS": 50000 + place, "EX_CHANNEL_ADDRESS": 1000000,
+    }  # fmt: skip
+    scales = data.draw(st.lists(SCALES, min_size=3, max_size=3))
+    write_records(sram, 1000000, [0] * channels, (scales * channels)[:channels], FLOAT)
+    took = compare("OP_REQUANT", registers, {}, sram, FLOAT)
+    assert took or place > 0 or registers["EX_CLAMP_LOW"] > registers["EX_CLAMP_HIGH"]
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), mode=st.integers(0, 2))
+def test_pooling(data: Any, seed: int, arch: Any, mode: int) -> None:
+    small, size = st.integers(1, 3), st.integers(1, 12)
+    registers = {f"EX_{name}": data.draw(small) for name in (
+        "KERNEL_HEIGHT", "KERNEL_WIDTH", "STRIDE_HEIGHT", "STRIDE_WIDTH", "DILATION_HEIGHT", "DILATION_WIDTH",
+    )}  # fmt: skip
+    channels, height, width = data.draw(st.integers(1, 5)), data.draw(size), data.draw(size)
+    registers |= {
+        "EX_INPUT_CHANNELS": channels, "EX_OUTPUT_CHANNELS": channels,
+        "EX_INPUT_HEIGHT": height, "EX_INPUT_WIDTH": width,
+        "EX_OUTPUT_HEIGHT": data.draw(st.integers(1, 6)), "EX_OUTPUT_WIDTH": data.draw(st.integers(1, 6)),
+        "EX_PAD_TOP": data.draw(st.integers(0, 3)), "EX_PAD_LEFT": data.draw(st.integers(0, 3)),
+        "EX_INPUT_PLANE": data.draw(st.sampled_from([0, 200])), "EX_OUTPUT_PLANE": data.draw(st.sampled_from([0, 50])),
+        "EX_INPUT_ZERO_POINT": data.draw(INT8), "EX_OFFSET": data.draw(st.sampled_from([0, 128])),
+        "EX_SCALE_A": bits(data.draw(SCALES)), "EX_SCALE_Y": bits(data.draw(SCALES)),
+        "EX_INPUT_ADDRESS": 3, "EX_OUTPUT_ADDRESS": 4001, **clamps(data),
+    }  # fmt: skip
+    if arch.numerics == "fixed":
+        multiplier, shift = numerics.quantise_multiplier(data.draw(st.floats(0.01, 1.0)))
+        registers |= {"EX_SCALE_A": multiplier, "EX_SHIFT_A": shift}
+    fields = {"mode": mode, "count_include_pad": data.draw(st.integers(0, 1))}
+    compare("OP_POOL", registers, fields, random_bytes(8192, seed), arch)
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "kernel", "stride"), [(0, 20, 3, 2), (0, 8, 2, 2), (1, 14, 3, 1), (2, 7, 1, 1)]
+)
+def test_pooling_is_taken_by_the_kernel(mode: int, size: int, kernel: int, stride: int) -> None:
+    out = (size - kernel) // stride + 1
+    registers = {
+        "EX_INPUT_CHANNELS": 20, "EX_INPUT_HEIGHT": size, "EX_INPUT_WIDTH": size, "EX_OUTPUT_CHANNELS": 20,
+        "EX_OUTPUT_HEIGHT": out, "EX_OUTPUT_WIDTH": out, "EX_KERNEL_HEIGHT": kernel, "EX_KERNEL_WIDTH": kernel,
+        "EX_STRIDE_HEIGHT": stride, "EX_STRIDE_WIDTH": stride, "EX_OUTPUT_ADDRESS": 10000,
+        "EX_SCALE_A": bits(0.013), "EX_SCALE_Y": bits(0.011), "EX_INPUT_ZERO_POINT": -7,
+    }  # fmt: skip
+    assert compare("OP_POOL", registers, {"mode": mode, "count_include_pad": 0}, random_bytes(20000, 9), FLOAT)
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+@pytest.mark.parametrize("mnemonic", ["OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS", "OP_C_MIN", "OP_C_MAX", "OP_E_ADD"])
+def test_elementwise(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
+    """Results that lie apart, in place, or shifted against an operand."""
+    registers = {
+        "EX_LENGTH": data.draw(st.sampled_from([0, 1, 33, 700, 17000])),
+        "EX_INPUT_ADDRESS": 1000, "EX_OPERAND_ADDRESS": 41000,
+        "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([0, 999, 1000, 1001, 41000, 81003])), **clamps(data),
+        "EX_INPUT_ZERO_POINT": data.draw(INT8), "EX_OPERAND_ZERO_POINT": data.draw(INT8),
+        "EX_OFFSET": data.draw(st.sampled_from([0, 128])), "EX_SHIFT_A": data.draw(st.integers(-4, 0)),
+        "EX_SHIFT_B": data.draw(st.integers(-4, 0)), "EX_SHIFT_Y": data.draw(st.integers(-20, -16)),
+    }  # fmt: skip
+    for name in "ABY":
+        fixed = st.integers(1 << 30, (1 << 31) - 1)
+        registers[f"EX_SCALE_{name}"] = data.draw(fixed if arch.numerics == "fixed" else SCALES.map(bits))
+    compare(mnemonic, registers, {}, random_bytes(122000, seed), arch)
+
+
+@EXACT
+@given(ratios=st.tuples(SCALES, SCALES), zeros=st.tuples(*[st.integers(0, 255)] * 3), offset=st.sampled_from([0, 128]))
+def test_addition_of_all_pairs(ratios: tuple[float, float], zeros: tuple[int, int, int], offset: int) -> None:
+    """All 65,536 pairs, with constants as the compiler makes them, on ties too."""
+    if min(ratios) <= 0 or max(ratios) > 100:
+        return
+    constants = numerics.add_constants(ratios[0], zeros[0], ratios[1], zeros[1], 1.0, zeros[2])
+    sram = np.empty(3 << 16, np.uint8)
+    sram[: 1 << 16], sram[1 << 16 : 2 << 16] = np.repeat(np.arange(256), 256), np.tile(np.arange(256), 256)
+    registers = {"EX_LENGTH": 1 << 16, "EX_OPERAND_ADDRESS": 1 << 16, "EX_OUTPUT_ADDRESS": 2 << 16, "EX_OFFSET": offset}
+    registers |= {f"EX_SCALE_{name}": bits(float(value)) for name, value in zip("ABY", constants, strict=True)}
+    took = compare("OP_E_ADD", registers | {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}, {}, sram, FLOAT)
+    assert took == exact_in_float64(*(float(value) for value in constants))
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, unit=st.sampled_from(["LD", "ST"]))
+def test_transfers(data: Any, seed: int, unit: str) -> None:
+    """Rows dense, apart, overlapping or repeated on either side."""
+    registers = {name: RESET[name] for name in RESET if name.startswith(f"{unit}_")}
+    registers |= {f"{unit}_BYTES": data.draw(st.integers(0, 40)), f"{unit}_DRAM_ADDRESS": data.draw(st.integers(0, 9))}
+    registers[f"{unit}_SRAM_ADDRESS"] = data.draw(st.integers(0, 9))
+    for dimension in (1, 2, 3):
+        registers[f"{unit}_COUNT_{dimension}"] = data.draw(st.integers(1, 4))
+        for side in ("DRAM", "SRAM"):
+            stride = data.draw(st.one_of(st.integers(0, 60), st.sampled_from([40, 160, 640])))
+            registers[f"{unit}_{side}_STRIDE_{dimension}"] = stride
+    dram, sram = random_bytes(8192, seed), random_bytes(8192, seed + 1)
+    compare("OP_DMA_READ" if unit == "LD" else "OP_DMA_WRITE", registers, {}, sram, FLOAT, dram)
+
+
+def test_transfer_of_planes_is_taken_by_the_kernel() -> None:
+    registers = {name: RESET[name] for name in RESET if name.startswith("LD_")}
+    registers |= {"LD_BYTES": 28, "LD_COUNT_1": 7, "LD_DRAM_STRIDE_1": 56, "LD_SRAM_STRIDE_1": 28}
+    registers |= {"LD_COUNT_2": 5, "LD_DRAM_STRIDE_2": 900, "LD_SRAM_STRIDE_2": 200}
+    assert compare("OP_DMA_READ", registers, {}, random_bytes(1024, 1), FLOAT, random_bytes(8192, 2))
+    registers["LD_COUNT_1"], registers["LD_COUNT_2"] = 1, 1
+    assert compare("OP_DMA_READ", registers, {}, random_bytes(1024, 1), FLOAT, random_bytes(8192, 2))
+
+
+def test_every_kernel_belongs_to_an_instruction() -> None:
+    assert ATTEMPTS.keys() <= ALL.keys()
+
+
+def test_an_instruction_without_a_kernel_runs_on_its_semantics() -> None:
+    assert "OP_E32_ADD" not in ATTEMPTS
+    registers = {"EX_LENGTH": 9, "EX_OPERAND_ADDRESS": 40, "EX_OUTPUT_ADDRESS": 80}
+    sram = np.zeros(160, np.uint8)
+    sram[:80] = random_bytes(80, 3) >> 2
+    compare("OP_E32_ADD", registers, {}, sram, FLOAT)
+    assert callable(kernel_for("OP_E32_ADD", FLOAT))
+    assert callable(Kernels(FLOAT).kernel_for("OP_CONV"))
