@@ -1,0 +1,111 @@
+"""Programs from the command line: emit, disasm, asm, simulate on tensors and on memory images, packages likewise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.network import load_network, network_feeds
+from experiments.run import Choices, infer
+from isa import program_file
+from tests.experiments.command_line import dla, save_tiny
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_program_round_trips_through_text(capsys: Capture) -> None:
+    assert dla(capsys, "emit", save_tiny(Path()), "-o", "tiny.prog").status == 0
+    assert dla(capsys, "disasm", "tiny.prog", "-o", "tiny.s").status == 0
+    assert dla(capsys, "asm", "tiny.s", "-o", "again.prog").status == 0
+    assert Path("again.prog").read_bytes() == Path("tiny.prog").read_bytes()
+    shown = dla(capsys, "disasm", "tiny.prog")
+    assert shown.out == Path("tiny.s").read_text()
+    assert "OP_CONV" in shown.out
+
+
+def test_program_computes_what_the_network_does_from_tensors_and_from_images(capsys: Capture) -> None:
+    model = save_tiny(Path())
+    assert dla(capsys, "emit", model, "-o", "tiny.prog").status == 0
+    program = program_file.load(Path("tiny.prog"))
+    values = _boundary_values(model)
+    (source,), (result,) = program.inputs, program.outputs
+    np.save("input.npy", values[source.name].reshape(source.shape))
+    Path("input.bin").write_bytes(values[source.name].tobytes())
+    ran = dla(
+        capsys, "simulate", "tiny.prog", "--tensor", f"{source.name}=input.npy", "-o", "a.npz", "--json", "a.json"
+    )
+    assert ran.status == 0
+    assert " cycles, 6,912 MACs" in ran.out
+    image = f"{source.address:#x}=input.bin"
+    assert dla(capsys, "simulate", "tiny.prog", "--image", image, "-o", "b.npz", "--json", "b.json").status == 0
+    with np.load("a.npz") as first, np.load("b.npz") as second:
+        assert first.files == second.files == [result.name]
+        np.testing.assert_array_equal(first[result.name].reshape(-1), values[result.name].reshape(-1))
+        np.testing.assert_array_equal(second[result.name], first[result.name])
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    assert json.loads(Path("a.json").read_text())["totals"]["macs"] == 6912
+
+
+def _boundary_values(model: Path) -> dict[str, np.ndarray]:
+    """Every boundary tensor of one inference on the recommended machine."""
+    from experiments.config import load_hardware
+
+    network = load_network(str(model))
+    return dict(infer(network, load_hardware(), Choices(), network_feeds(network)).result.values)
+
+
+def test_program_wants_its_inputs(capsys: Capture) -> None:
+    assert dla(capsys, "emit", save_tiny(Path()), "-o", "tiny.prog").status == 0
+    found = dla(capsys, "simulate", "tiny.prog")
+    assert found.status == 2
+    assert "is missing: give --tensor '" in found.err
+    assert dla(capsys, "simulate", "tiny.prog", "--tensor", "other=x.npy").err.startswith(
+        "error: --tensor other=x.npy: the program has no input 'other'; its inputs are image_"
+    )
+
+
+def test_package_serves_every_machine(capsys: Capture) -> None:
+    assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
+    first = Path("digits.dla").read_bytes()
+    assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
+    assert Path("digits.dla").read_bytes() == first
+    for machine in (["--preset", "seed-i64", "--isa", "v1", "--schedule", "seed"], ["--set", "sram_bytes=16384"]):
+        assert dla(capsys, "simulate", "digits.dla", *machine, "-o", "out.npz").status == 0
+        with np.load("out.npz") as outputs:
+            assert outputs["logits"].shape == (1, 10)
+        assert dla(capsys, "run", "digits.dla", *machine, "--json", "run.json").status == 0
+        assert json.loads(Path("run.json").read_text())["check"]["mismatches"] == 0
+
+
+def test_several_regions_go_to_a_folder_or_are_chosen(capsys: Capture) -> None:
+    options = ["digits-cnn", "--isa", "v1"]
+    assert dla(capsys, "emit", *options, "-o", "programs").status == 0
+    assert sorted(path.name for path in Path("programs").iterdir()) == ["region0.prog", "region1.prog"]
+    assert dla(capsys, "emit", *options, "--region", "1", "-o", "one.prog").status == 0
+    assert Path("one.prog").read_bytes() == Path("programs/region1.prog").read_bytes()
+    assert dla(capsys, "emit", *options, "-o", "one.prog").err == (
+        "error: one.prog: the network has 2 regions, a program each; give a folder, or choose with --region\n"
+    )
+    assert (
+        dla(capsys, "emit", *options, "--region", "2").err == "error: --region 2: the network has the regions 0 to 1\n"
+    )
+
+
+def test_partition_names_every_node_and_why_it_is_on_the_cpu(capsys: Capture) -> None:
+    shown = dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--json", "where.json")
+    assert shown.status == 0
+    assert "region 1: " in shown.out
+    placement = json.loads(Path("where.json").read_text())["placement"]
+    depthwise = next(entry for entry in placement if entry["node"] == "depthwise")
+    assert (depthwise["on"], depthwise["region"]) == ("cpu", None)
+    assert "v1" in depthwise["reason"]
+    assert dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--strict").status == 2
+    assert dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--emulate-depthwise", "--strict").status == 0

@@ -1,0 +1,131 @@
+"""``dla run`` and ``experiments.run``: the report, the check's exit status, reproducibility."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import experiments.oracle
+from byoc.oracle import Oracle
+from experiments.report.schema import KINDS, RunReport
+from experiments.run import run
+from tests.experiments.command_line import dla, save_tiny
+
+Capture = pytest.CaptureFixture[str]
+
+STABLE_KEYS = {
+    *("schema", "version", "command", "model", "hashes", "arch", "timing", "schedule", "seed", "totals", "kinds"),
+    *("ex_cycles", "layers", "units", "placement", "host", "check", "accuracy"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_digits_run_exactly_in_one_region_and_agree_on_every_image(capsys: Capture) -> None:
+    found = dla(capsys, "run", "digits-cnn", "--json", "run.json")
+    assert (found.status, found.err) == (0, "")
+    report = json.loads(Path("run.json").read_text())
+    assert report.keys() >= STABLE_KEYS
+    assert (report["check"]["mismatches"], report["compile"]["regions"]) == (0, 1)
+    accuracy = report["accuracy"]
+    assert (accuracy["images"], accuracy["differences"]) == (450, 0)
+    assert accuracy["int8"] == accuracy["dla"] > 0.95
+    assert accuracy["float"] > 0.95
+    assert report["command"] == "dla run digits-cnn"
+    assert found.out.endswith("report written to run.json\n")
+
+
+def test_report_is_shown_again_as_it_was(capsys: Capture) -> None:
+    shown = dla(capsys, "run", "digits-cnn", "--json", "run.json").out
+    assert shown == dla(capsys, "report", "run.json").out + "report written to run.json\n"
+
+
+def test_equal_runs_give_equal_bytes_and_a_name_of_their_own(capsys: Capture) -> None:
+    for _ in range(2):
+        assert dla(capsys, "run", save_tiny(Path())).status == 0
+    (report,) = Path("runs").iterdir()
+    first = report.read_bytes()
+    assert dla(capsys, "run", "tiny.onnx", "--json", "other.json").status == 0
+    assert Path("other.json").read_bytes() == first
+    assert dla(capsys, "run", "tiny.onnx", "--set", "bus_bytes=16").status == 0
+    assert len(list(Path("runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "seed"}, {"isa": "v1"}, {"isa": "v1", "emulate_depthwise": True}])
+def test_every_scenario_is_exact(options: Mapping[str, Any]) -> None:
+    report = run("digits-cnn", **options)
+    assert report.check.mismatches == 0
+    assert report.accuracy is not None
+    assert report.accuracy.differences == 0
+    assert ("depthwise" in {layer.node for layer in report.host.layers}) == (options == {"isa": "v1"})
+
+
+def test_command_repeats_the_run(capsys: Capture) -> None:
+    report = run("digits-cnn", preset="seed-o64", settings=["bus_bytes=16"], isa="v1", emulate_depthwise=True, seed=3)
+    words = "dla run digits-cnn --preset seed-o64 --set bus_bytes=16 --isa v1 --emulate-depthwise --seed 3"
+    assert report.command == words
+    assert dla(capsys, *words.split()[1:], "--json", "again.json").status == 0
+    assert RunReport.model_validate_json(Path("again.json").read_text()) == report
+
+
+def test_timing_changes_cycles_and_no_bit_of_the_program() -> None:
+    slow, fast = run("digits-cnn"), run("digits-cnn", settings=["bus_bytes=32", "dram_latency=10"])
+    assert slow.hashes["programs"] == fast.hashes["programs"]
+    assert slow.totals.cycles > fast.totals.cycles
+
+
+def test_float_parts_on_the_host_are_estimated_and_outside_the_total(capsys: Capture) -> None:
+    for host in ("onnxruntime", "reference"):
+        report = run(save_tiny(Path(), softmax=True), host=host)
+        assert report.check.oracle.startswith("ONNX Runtime ")
+        softmax = next(layer for layer in report.host.layers if layer.node == "softmax")
+        assert softmax.estimated_cycles > 0
+        assert sum(report.kinds[kind] for kind in KINDS) == report.totals.cycles
+    assert report.command == "dla run tiny.onnx --host reference"
+
+
+def test_fixed_numerics_have_no_oracle_here() -> None:
+    report = run("digits-cnn", settings=["numerics=fixed"])
+    assert report.check.oracle == "none (numerics = fixed rounds otherwise than ONNX Runtime)"
+    assert (report.check.tensors, report.check.mismatches) == (0, 0)
+
+
+def test_input_from_a_file_changes_the_input_and_not_the_cycles(capsys: Capture) -> None:
+    np.save("zeros.npy", np.zeros((1, 1, 8, 8), np.float32))
+    own, given = run("digits-cnn"), run("digits-cnn", input="zeros.npy")
+    assert own.hashes["input"] != given.hashes["input"]
+    assert own.totals == given.totals
+    assert given.check.mismatches == 0
+
+
+def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(Oracle):
+        """An oracle that is off by one in one element of the first tensor."""
+
+        def values(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+            """The right values, but for one."""
+            found = super().values(tensors)
+            first = found[self.names[0]].copy()
+            first[0, 2, 3, 1] ^= 1
+            return found | {self.names[0]: first}
+
+    monkeypatch.setattr(experiments.oracle, "Oracle", Wrong)
+    found = dla(capsys, "run", save_tiny(Path()), "--json", "run.json")
+    first = json.loads(Path("run.json").read_text())["check"]["first"]
+    assert found.status == 1
+    assert first["coordinates"] == [0, 2, 3, 1]
+    assert first["dla"] ^ 1 == first["oracle"]
+    assert found.err == (
+        f"difference: tensor '{first['tensor']}' at [0, 2, 3, 1]: the DLA has {first['dla']}, "
+        f"the oracle has {first['oracle']}\n"
+    )
+    assert "1 MISMATCHES in " in found.out
