@@ -1,0 +1,163 @@
+"""Whole programs whose cycles were worked out by hand from docs/machine.md; the arithmetic is in the comments.
+
+Notation: a beat is one bus word; G is the burst gap, ceil((dram_latency + burst_beats) / outstanding_bursts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dla_sim.device import Device
+from dla_sim.timing import Timing
+from dla_sim.trace import Trace
+from isa.assembler import assemble
+
+
+def trace_of(text: str, timing: Timing) -> Trace:
+    """The trace of a program that moves no data."""
+    program = assemble(".arch {}\n.memory 0x4000 commands 0x0\n" + text)
+    return Device(program.arch, timing).run(program, {}, timing_only=True).trace
+
+
+def spans(trace: Trace) -> list[tuple[int, int, int]]:
+    """(arrival, start, end) of each command."""
+    schedule = trace.schedule
+    return list(zip(schedule.arrival.tolist(), schedule.start.tolist(), schedule.end.tolist(), strict=True))
+
+
+def present(causes: Mapping[str, int]) -> dict[str, int]:
+    """The causes that occur."""
+    return {cause: cycles for cause, cycles in causes.items() if cycles}
+
+
+def test_one_transfer() -> None:
+    """One DMA of three rows of eight bytes, each in a burst of its own, and the end."""
+    text = """
+        SET LD_DRAM_ADDRESS, 0x1000     # word 0
+        SET LD_BYTES, 8                 # word 1
+        SET LD_COUNT_1, 3               # word 2
+        SET LD_DRAM_STRIDE_1, 32        # word 3
+        SET LD_SRAM_STRIDE_1, 8         # word 4
+        OP_DMA_READ                     # word 5
+        OP_END                          # word 6
+    """
+    trace = trace_of(text, Timing())
+    # Defaults: burst of 64 / 8 = 8 beats, G = ceil((100 + 8) / 16) = 7.
+    # Fetch: 7 words = 56 bytes at 0, one burst of 7 beats, max(7, 7) = 7 slots. Requested at 0, data from 100 on, ready
+    # at 107. Word 0 executes at 107, word 5 at 112, so the command is in the queue from 113 on and starts.
+    # It takes 4 setup, 100 latency, then rows at 0x1000, 0x1020, 0x1040: one beat each, max(1, 7) = 7 slots each, 21
+    # slots with the bus to itself, 4 drain: 129 cycles, until 242. OP_END executes at 242: 243 cycles in all.
+    assert spans(trace) == [(113, 113, 242)]
+    assert trace.cycles == 243
+    # Busy: 4 + 3 beats + 4 = 11. System memory: 100 + 21 - 3 = 118. 113 + 11 + 118 + 1 = 243.
+    assert present(trace.units["LD"]) == {"queue_empty": 113, "busy": 11, "dram": 118, "drained": 1}
+    assert present(trace.units["EX"]) == {"drained": 243}
+    assert present(trace.units["ST"]) == {"drained": 243}
+    assert present(trace.kinds) == {"ISSUE": 113 + 1, "DMA": 129}
+
+
+def test_load_compute_store() -> None:
+    """The three units one after the other, held together by tokens."""
+    text = """
+        SET LD_DRAM_ADDRESS, 0x1000     # word 0
+        SET LD_BYTES, 64                # word 1
+        OP_DMA_READ push.EX             # word 2
+        SET EX_LENGTH, 1000             # word 3
+        SET EX_OUTPUT_ADDRESS, 1000     # word 4
+        OP_E_ABS pop.LD push.ST         # word 5
+        SET ST_DRAM_ADDRESS, 0x1803     # word 6
+        SET ST_SRAM_ADDRESS, 1000       # word 7
+        SET ST_BYTES, 64                # word 8
+        OP_DMA_WRITE pop.EX             # word 9
+        OP_END                          # word 10
+    """
+    trace = trace_of(text, Timing())
+    # Fetch: 11 words = 88 bytes at 0: bursts of 8 and 3 beats, max(8, 7) + max(3, 7) = 15 slots; ready at 115.
+    # LD: word 2 executes at 117. 118 + 4 + 100 + 8 slots + 4 = 234.
+    # EX: word 5 executes at 120, arrives at 121, waits for LD until 234. 1000 elements on 64 lanes are 16 cycles.
+    #     234 + 8 + 16 + 8 = 266.
+    # ST: word 9 executes at 124, arrives at 125, waits for EX until 266. 64 bytes from 0x1803 on touch 61 bytes of one
+    #     block (bus words 0 to 7: 8 beats) and 3 of the next (1 beat): max(8, 7) + max(1, 7) = 15 slots, 9 beats.
+    #     266 + 4 + 15 + 100 + 4 = 389. OP_END executes at 389.
+    assert spans(trace) == [(118, 118, 234), (121, 234, 266), (125, 266, 389)]
+    assert trace.cycles == 390
+    assert present(trace.units["LD"]) == {"queue_empty": 118, "busy": 16, "dram": 100, "drained": 156}
+    assert present(trace.units["EX"]) == {"queue_empty": 121, "token_LD": 113, "busy": 32, "drained": 124}
+    # ST is busy for 4 + 9 beats + 4 = 17 cycles and waits for the memory for 100 + 15 - 9 = 106.
+    assert present(trace.units["ST"]) == {
+        "queue_empty": 125, "token_EX": 141, "busy": 17, "dram": 106, "drained": 1,
+    }  # fmt: skip
+    # EX executes for 32 cycles, LD or ST alone for 116 + 123; the rest are 118 before LD and 1 at the end.
+    assert present(trace.kinds) == {"ELTWISE": 32, "DMA": 239, "ISSUE": 119}
+
+
+def test_two_transfers_and_the_fetch_share_the_bus() -> None:
+    """LD, ST and the second chunk of command words are in their data phases together."""
+    text = """
+        SET LD_BYTES, 64                # word 0
+        SET LD_DRAM_ADDRESS, 0x1000     # word 1
+        SET LD_SRAM_ADDRESS, 64         # word 2
+        OP_DMA_READ                     # word 3
+        SET ST_BYTES, 64                # word 4
+        SET ST_DRAM_ADDRESS, 0x1800     # word 5
+        OP_DMA_WRITE                    # word 6
+        SET LD_BYTES, 8                 # word 7, the last of chunk 0
+        OP_END                          # word 8, chunk 1
+    """
+    timing = Timing(dram_latency=10, fetch_bytes=64, fetch_buffers=1, dma_setup=2, dma_drain=3)
+    trace = trace_of(text, timing)
+    # G = ceil((10 + 8) / 16) = 2, so a whole burst takes 8 slots. Chunk 0 is one burst: data in 10..17, ready at 18.
+    # Word 3 executes at 21: LD starts at 22, sets up in 22..23, waits for the memory in 24..33, data phase from 34 on.
+    # Word 6 executes at 24: ST starts at 25, sets up in 25..26, data phase from 27 on.
+    # Word 7 executes at 25, so chunk 1 is requested at 26; its data phase, max(1 beat, 2) = 2 slots, begins at 36.
+    # The bus: 27..33 ST (7 of its 8 slots); 34 LD, the first after ST; 35 ST, its last, data phase over at 36;
+    # 36 fetch, the first after ST; 37 LD; 38 fetch, its last, so chunk 1 is ready at 39; 39..44 LD, its last 6, over
+    # at 45.
+    # LD ends at 45 + 3 = 48, ST at 36 + 10 + 3 = 49. OP_END is there at 39, waits until 49 and executes then.
+    assert spans(trace) == [(22, 22, 48), (25, 25, 49)]
+    assert trace.cycles == 50
+    # LD: 2 + 8 beats + 3 busy; of its 11 cycles in the data phase it was served in 8. ST: 8 of 9.
+    assert present(trace.units["LD"]) == {"queue_empty": 22, "busy": 13, "dram": 10, "bus": 3, "drained": 2}
+    assert present(trace.units["ST"]) == {"queue_empty": 25, "busy": 13, "dram": 10, "bus": 1, "drained": 1}
+    assert present(trace.kinds) == {"ISSUE": 22 + 1, "DMA": 27}
+
+
+def test_full_queue_holds_the_command_processor() -> None:
+    """With queues of one entry the second command of a unit waits in the command processor."""
+    text = """
+        SET EX_LENGTH, 64               # word 0
+        OP_E_ABS                        # word 1
+        OP_E_ABS                        # word 2
+        OP_SYNC unit=LD                 # word 3
+        OP_END                          # word 4
+    """
+    trace = trace_of(text, Timing(dram_latency=0, queue_depth=1))
+    # G = ceil(8 / 16) = 1. Fetch: 5 words = 40 bytes, 5 beats and slots, from 0 on: ready at 5. Word 1 executes at 6.
+    # EX: 7 + 8 + 1 + 8 = 24. Word 2 could execute at 7, waits until the queue is free at 24, starts at 25, ends at 42.
+    # Word 3 executes at 25: SYNC in cycle 26. OP_END executes at 42.
+    assert spans(trace) == [(7, 7, 24), (25, 25, 42), (26, 26, 27)]
+    assert trace.cycles == 43
+    assert present(trace.units["EX"]) == {"queue_empty": 8, "busy": 34, "drained": 1}
+
+
+def test_narrow_scratchpad_ports_stall_the_array() -> None:
+    """Ports and banks: the compute cycles of 640 elements on 64 lanes are 10; the scratchpad asks for more."""
+    text = """
+        SET EX_LENGTH, 640
+        SET EX_OUTPUT_ADDRESS, 640
+        OP_E_ABS
+        OP_END
+    """
+    # 512 KiB in 16 banks: both streams lie in bank 0, and one port makes 2 accesses a cycle take 2: 10 * 2 - 10 = 10.
+    assert trace_of(text, Timing(bank_ports=1)).units["EX"]["sram"] == 10
+    # 640 bytes read 16 at a time are 40 cycles, 30 more than 10; written 4 at a time 160, 150 more.
+    assert trace_of(text, Timing(sram_read_bytes=16)).units["EX"]["sram"] == 30
+    assert trace_of(text, Timing(sram_read_bytes=16, sram_write_bytes=4, bank_ports=1)).units["EX"]["sram"] == 150
+    assert trace_of(text, Timing()).units["EX"]["sram"] == 0
+
+
+def test_only_the_end() -> None:
+    # One word, max(1, 7) = 7 slots after 100 cycles: ready at 107, where OP_END executes.
+    trace = trace_of("    OP_END", Timing())
+    assert trace.cycles == 108
+    assert present(trace.kinds) == {"ISSUE": 108}

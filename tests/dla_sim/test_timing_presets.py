@@ -1,0 +1,107 @@
+"""Presets and settings: what they hold, and the exact message for everything that is wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dla_sim.presets import DEFAULT_PRESET, apply_settings, load_preset, preset_names
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from isa.errors import InputError
+from isa.variants import VARIANTS
+
+NAMES = ("balanced-64", "nvdla-small-like", "seed-i128", "seed-i64", "seed-o128", "seed-o64")
+
+
+def test_every_preset_loads() -> None:
+    assert preset_names() == NAMES
+    for name in NAMES:
+        preset = load_preset(name)
+        assert (preset.name, preset.arch.sram_bytes) == (name, 512 * 1024)
+        assert preset.description
+        assert preset.timing == Timing()
+
+
+def test_the_published_machines_are_the_edges_of_the_array() -> None:
+    arrays = {name: load_preset(name).arch.pe for name in NAMES}
+    assert {name: (pe.ic, pe.oc, pe.ow) for name, pe in arrays.items() if name.startswith("seed")} == {
+        "seed-i64": (64, 1, 1),
+        "seed-o64": (1, 64, 1),
+        "seed-i128": (128, 1, 1),
+        "seed-o128": (1, 128, 1),
+    }
+    assert load_preset("nvdla-small-like").arch.lanes < 64
+    assert load_preset() == load_preset(DEFAULT_PRESET)
+    assert load_preset().arch.pe.count == 64
+
+
+def test_a_file_is_a_preset(tmp_path: Path) -> None:
+    path = tmp_path / "wide.toml"
+    path.write_text("[arch]\nsram_bytes = 1048576\npe.oc = 32\n[timing]\nbus_bytes = 32\n")
+    preset = load_preset(str(path))
+    assert (preset.name, preset.arch.pe.oc, preset.arch.sram_bytes, preset.timing.bus_bytes) == (
+        "wide", 32, 1 << 20, 32,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[arch", "not a TOML file"),
+        ("[arch]\nsram = 5\n", f"unknown key 'arch.sram'; choose one of {', '.join(Arch.model_fields)}"),
+        ("[arch.pe]\nx = 5\n", "unknown key 'arch.pe.x'; choose one of ic, oc, ow"),
+        ("[timings]\n", "unknown key 'timings'; choose one of name, description, arch, timing"),
+        ("[timing]\nbus_bytes = 'x'\n", "bus_bytes is 'x': should be a valid integer"),
+        ("[timing]\nbus_bytes = 24\n", "bus_bytes is 24; it must be a power of two"),
+        ("[arch.pe]\nic = 0\n", "pe.ic is 0: should be greater than or equal to 1"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"^{re.escape(f'preset {path}: {message}')}"):
+        load_preset(str(path))
+
+
+def test_unknown_presets() -> None:
+    message = f"unknown preset 'seed-x64'; choose one of {', '.join(NAMES)}, or a .toml file"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_preset("seed-x64")
+    with pytest.raises(InputError, match=r"^preset nowhere/x\.toml: no such file$"):
+        load_preset("nowhere/x.toml")
+
+
+def test_settings_change_arch_and_timing() -> None:
+    settings = ["sram_bytes=1048576", "pe.oc=64", "pe.ic = 0x2", "bus_bytes=128", "burst_bytes=256", "numerics=fixed"]
+    preset = apply_settings(load_preset(), [*settings, "isa=v1", "post_lanes=16", "post_lanes=none"])
+    assert (preset.arch.sram_bytes, preset.arch.pe.oc, preset.arch.pe.ic) == (1 << 20, 64, 2)
+    assert (preset.timing.bus_bytes, preset.timing.burst_bytes) == (128, 256)
+    assert (preset.arch.numerics, preset.arch.isa, preset.arch.post_lanes) == ("fixed", "v1", None)
+    assert apply_settings(load_preset(), []) == load_preset()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("bus_bytes", "setting 'bus_bytes' is not of the form key=value"),
+        ("bus_bytes=wide", "setting bus_bytes=wide: 'wide' is not an integer"),
+        ("bus_bytes=12", "setting bus_bytes=12: bus_bytes is 12; it must be a power of two"),
+        ("pe.oc=0", "setting pe.oc=0: pe.oc is 0: should be greater than or equal to 1"),
+        ("numerics=exact", "setting numerics=exact: numerics is 'exact': should be 'onnxruntime' or 'fixed'"),
+        ("isa=v9", f"unknown ISA variant 'v9'; choose one of {', '.join(sorted(VARIANTS))}"),
+        ("sram_bytes=1000001", "setting sram_bytes=1000001: sram_bytes 1000001 is not a multiple of sram_banks 16"),
+    ],
+)
+def test_bad_settings(setting: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        apply_settings(load_preset(), [setting])
+
+
+def test_unknown_settings_list_the_known() -> None:
+    with pytest.raises(
+        InputError, match=r"^unknown setting 'sram'; choose one of isa, sram_bytes, .*pe\.ic.*bus_bytes"
+    ):
+        apply_settings(load_preset(), ["sram=1"])
