@@ -12,6 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from byoc.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
 from byoc.onnx_file import load_model
 from byoc.passes.onnx_edit import array_of, constants, copy_model
+from byoc.passes.onnx_pools import dilated
 
 __all__ = ["is_quantised", "load_model", "quantise"]
 
@@ -93,7 +94,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
 def _float_nodes(model: ModelProto) -> list[str]:
     """Names of nodes that stay float.
 
-    Products of two computed values; reshapes among float operators only; Clip with computed limits or limits on one
+    Dilated average pools, which ONNX Runtime has no integer operator for; products of two computed values; reshapes among float operators only; Clip with computed limits or limits on one
     side of zero, which no quantised range can express.
     """
     constant = constants(model.graph)
@@ -107,6 +108,8 @@ def _stays_float(node: NodeProto, constant: Mapping[str, TensorProto], producers
     if node.op_type in _PASSIVE_OPERATORS:
         made_by = [producers.get(name) for name in node.input if name not in constant]
         return all(maker is not None and maker.op_type not in QUANTISED_OPERATORS for maker in made_by)
+    if node.op_type == "AveragePool":
+        return dilated(node)
     return node.op_type == "Clip" and not _straddles_zero(node, constant)
 
 

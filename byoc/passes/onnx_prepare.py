@@ -14,6 +14,7 @@ from byoc.passes.onnx_hoist import hoist_activations
 from byoc.passes.onnx_identities import remove_identities
 from byoc.passes.onnx_names import name_nodes
 from byoc.passes.onnx_opset import convert_opset
+from byoc.passes.onnx_pools import drop_unit_dilations
 from byoc.passes.onnx_shapes import fix_shapes, infer_shapes
 
 
@@ -30,7 +31,11 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
     # Passes that never look at weights run without them: copying half a gigabyte each time is what takes long.
     current = without_large_constants(plain, lambda m: infer_shapes(convert_opset(m)))
     folded = canonicalise_gemm(fold_affine(remove_identities(fold_constants(current))))
-    return without_large_constants(_tidy(folded), lambda m: name_nodes(infer_shapes(hoist_activations(m))))
+    return without_large_constants(_tidy(folded), _finish)
+
+
+def _finish(model: ModelProto) -> ModelProto:
+    return name_nodes(infer_shapes(hoist_activations(drop_unit_dilations(model))))
 
 
 def _tidy(model: ModelProto) -> ModelProto:
