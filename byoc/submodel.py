@@ -16,7 +16,7 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
     """The nodes of ``model`` between the tensors ``inputs`` and ``outputs``, as a model of its own.
 
     Both are tensors of ``graph``, which gives their shapes and element types; constants come along. The order of the
-    nodes is kept, so equal cuts make equal models.
+    nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse are outputs as well.
     """
     sources, results = list(inputs), list(outputs)
     nodes = _nodes_between(model.graph, set(sources), set(results))
@@ -25,7 +25,7 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
         nodes,
         model.graph.name or "network",
         [_information(graph.values[name]) for name in sources],
-        [_information(graph.values[name]) for name in results],
+        [_information(graph.values[name]) for name in results] + [_float(name) for name in unfusable(model, nodes)],
         [tensor for tensor in model.graph.initializer if tensor.name in used and tensor.name not in sources],
     )
     cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
@@ -42,6 +42,32 @@ def _nodes_between(graph: onnx.GraphProto, sources: set[str], results: set[str])
             chosen.append(node)
             needed.update(name for name in (*node.input, *captured_names(node)) if name and name not in sources)
     return chosen[::-1]
+
+
+def unfusable(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    """Float results of operators that ONNX Runtime fuses into integer operators which then refuse to run.
+
+    They are average pooling with dilations and products with stacks of matrices quantised per channel. An operator
+    whose result is an output of the model is not fused.
+    """
+    sizes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    dequantized = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    found = []
+    for node in nodes:
+        if node.op_type == "AveragePool":
+            broken = any(a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute)
+        elif node.op_type == "MatMul" and node.input[1] in dequantized:
+            weights, scale = dequantized[node.input[1]].input[:2]
+            broken = len(sizes.get(weights, [])) > 2 and bool(sizes.get(scale))
+        else:
+            continue
+        if broken and node.input[0] in dequantized:
+            found.append(node.output[0])
+    return found
+
+
+def _float(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
 
 
 def _information(value: Value) -> onnx.ValueInfoProto:

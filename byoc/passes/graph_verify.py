@@ -98,16 +98,31 @@ def _verify_ranks(graph: Graph, node: Node) -> None:
         spatial = len(source) - 2
         lengths = [len(attributes[key]) for key in _WINDOW]
         fits = lengths == [spatial, spatial, spatial, 2 * spatial] and len(result) == len(source)
-        _require(fits, f"the window of '{node.name}' does not fit shape {source}")
+        fits = fits and source[0] == result[0] and _windows_fit(attributes, source[2:], result[2:])
+        _require(fits, f"the window of '{node.name}' does not fit input {source} and output {result}")
     if node.op_type == "Conv":
         filters = graph.values[node.inputs[1]].shape
         fits = len(filters) == len(source) and filters[2:] == attributes["kernel"]
         fits = fits and filters[1] * attributes["group"] == source[1] and filters[0] == result[1]
         _require(fits, f"the weights of '{node.name}' have shape {filters} for input {source} and output {result}")
     if node.op_type == "MatMul":
-        _require(len(source) > 0 and len(result) > 0, f"'{node.name}' multiplies scalars")
+        matrix = graph.values[node.inputs[1]].shape
+        products = source[-1:] == matrix[:1] and (*source[:-1], *matrix[1:]) == result
+        fits = len(matrix) != 2 or products or bool(node.attributes.get("transA"))
+        _require(fits, f"the weights of '{node.name}' have shape {matrix} for input {source} and output {result}")
     if "Global" in node.op_type:
         _require(len(source) >= 2 and len(result) == len(source), f"'{node.name}' pools shape {source}")
+
+
+def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """Whether the last window along every dimension ends inside the padded input."""
+    rank = len(source)
+    for axis, (size, count) in enumerate(zip(source, result, strict=True)):
+        reach = (attributes["kernel"][axis] - 1) * attributes["dilations"][axis] + 1
+        padded = size + attributes["pads"][axis] + attributes["pads"][rank + axis]
+        if (count - 1) * attributes["strides"][axis] + reach > padded:
+            return False
+    return True
 
 
 def _integers(least: int) -> Callable[[Any], bool]:

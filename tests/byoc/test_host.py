@@ -20,8 +20,8 @@ from byoc.package import build_package
 from byoc.partition import HostPart, partition
 from byoc.submodel import cut_model
 from isa.errors import InputError
-from tests.byoc.oracle_check import V2, random_feeds
-from tests.byoc.small_models import ModelBuilder, convolution_unit
+from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
+from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 
 WEIGHTS = np.random.default_rng(3).integers(-128, 128, (6, 4, 3, 3), np.int8)
 
@@ -116,7 +116,7 @@ def test_activations_inside_the_range_are_rewritten(
     assert found == count
     assert model.SerializeToString(deterministic=True) == before
     assert [node.op_type for node in rewritten.graph.node if node.name == "op:clamp"] == ["Clip"] * count
-    onnx.checker.check_model(rewritten)
+    assert OnnxRuntimeSession(rewritten).run(["y"], random_feeds(model, 1))["y"].shape == (1, 6, 3, 4)
 
 
 def test_rewritten_groups_mean_the_same_up_to_the_last_bit() -> None:
@@ -136,6 +136,18 @@ def test_rewriting_needs_a_clip_of_integers() -> None:
     model.opset_import.append(helper.make_opsetid("", 11))
     with pytest.raises(InputError, match=r"^the model has opset 11; convert it to opset 12 or later$"):
         integer_clamps(model, import_model(model))
+
+
+def test_what_onnxruntime_fuses_wrongly_stays_in_float() -> None:
+    model = unary_unit("AveragePool", (1, 3, 6, 7), kernel_shape=[3, 3], dilations=[2, 1])
+    assert placed(check_against_onnxruntime(model))["op"].startswith("dilations are (2, 1)")
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (2, 3, 4), "int8"), 0.1)
+    stack = builder.weights(WEIGHTS[:2, :, :, 0].copy(), np.full(3, 0.1), axis=2)
+    builder.quantize(builder.node("MatMul", x, stack, name="op"), 0.1, result="y")
+    builder.output("y", "int8")
+    reason = "the weights have shape (2, 4, 3); the weights are one matrix"
+    assert placed(check_against_onnxruntime(builder.model()))["op"] == reason
 
 
 def test_the_oracle_can_start_at_a_region() -> None:
