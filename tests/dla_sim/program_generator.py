@@ -14,9 +14,11 @@ from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
 from isa.ops import ALL
 from isa.registers import RESET
+from isa.variants import variant
 from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
 
-COMPUTE = tuple(sorted(name for name, item in ALL.items() if item.unit is Unit.EX))
+ISA = "v2"
+COMPUTE = tuple(sorted(name for name in variant(ISA).mnemonics if ALL[name].unit is Unit.EX))
 
 SMALL: Mapping[str, tuple[int, ...]] = {
     "EX_INPUT_CHANNELS": (1, 2, 3, 5),
@@ -30,7 +32,7 @@ SMALL: Mapping[str, tuple[int, ...]] = {
     "EX_KERNEL_HEIGHT": (1, 1, 2),
     "EX_KERNEL_WIDTH": (1, 1, 2, 3),
     "EX_ROWS": (1, 1, 2, 5),
-    "EX_LENGTH": (0, 1, 2, 7, 20, 60, 150),
+    "EX_LENGTH": (0, 1, 2, 7, 20, 64, 128),
 }
 """Values of the registers that decide cycles and byte ranges; the others keep their reset values."""
 
@@ -68,7 +70,7 @@ def _arch(rng: random.Random) -> Arch:
     numbers = (1, 1, 2, 4, 8)
     banks = rng.choice((1, 2, 3, 4, 16))
     return Arch(
-        pe=PeArray(ic=rng.choice(numbers), oc=rng.choice(numbers), ow=rng.choice((1, 1, 2, 3))),
+        isa=ISA, pe=PeArray(ic=rng.choice(numbers), oc=rng.choice(numbers), ow=rng.choice((1, 1, 2, 3))),
         sram_bytes=banks * rng.choice((512, 1024, 4096)), sram_banks=banks, alignment=1,
         numerics=rng.choice(("onnxruntime", "fixed")), post_lanes=rng.choice((None, 1, 4)),
     )  # fmt: skip
@@ -100,7 +102,9 @@ def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
     """Rows of up to ``scale`` bytes in all or a little more, dense or strided, aligned or not, now and then none."""
     unit, mnemonic = ("LD", "OP_DMA_READ") if kind == "read" else ("ST", "OP_DMA_WRITE")
     counts = [rng.choice((1, 1, 1, 2, 3, 5)) for _ in range(3)]
-    rows = counts[0] * counts[1] * counts[2]
+    if rng.random() < 0.03:
+        counts[rng.randrange(3)] = 0
+    rows = max(1, counts[0] * counts[1] * counts[2])
     dram = sram = 0 if rng.random() < 0.06 else rng.randint(1, 1 + 2 * scale // rows)
     registers = {"BYTES": sram}
     for dimension, count in enumerate(counts, start=1):
@@ -124,7 +128,8 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
         extent = _extent(mnemonic, registers, fields, arch)
     for name in instruction.registers:
         if name.endswith("ADDRESS"):
-            registers[name] = rng.randint(0, arch.sram_bytes - extent)
+            address = rng.randint(0, arch.sram_bytes - extent)
+            registers[name] = rng.choice((address, address // 64 * 64))  # so that streams end where a bank does
     return Step(mnemonic, "EX", registers, fields)
 
 
