@@ -1,4 +1,4 @@
-"""Takes the attribute ``dilations`` off AveragePool where it says 1: ONNX Runtime's integer operator does not know it."""
+"""Takes ``dilations`` of 1 off AveragePool: ONNX Runtime's integer operator does not know the attribute."""
 
 from __future__ import annotations
 
