@@ -11,7 +11,7 @@ from typing import NamedTuple
 from byoc.emit_compute import layer_settings, tile_registers
 from byoc.layer import Layer
 from byoc.tile import Span, band_rows, make_tile
-from byoc.tiling import Resident, Tiling, counts, slot_counts
+from byoc.tiling import Resident, Tiling, aligned
 from isa.arch import Arch
 from isa.instruction import Command, Unit, ceil_div
 from isa.registers import RESET
@@ -27,113 +27,132 @@ TRAFFIC = 0.1
 """Price of a bus cycle even where computation hides it: layers before and after want the bus too."""
 
 
-class Traffic(NamedTuple):
-    """Bus cycles of a layer: all of them, and those of its first loads and last store."""
+class Shape(NamedTuple):
+    """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles of one tile."""
 
-    total: int
-    edge: int
+    parts: int
+    bands: int
+    input_bytes: int
+    constant_bytes: int
+    output_bytes: int
+    input_cycles: int
+    constant_cycles: int
+    output_cycles: int
+    compute: int
 
 
 class LayerCost:
-    """Estimates for one layer; remembers the cycles of tile shapes."""
+    """Estimates for one layer; remembers tile shapes."""
 
     def __init__(self, layer: Layer, arch: Arch) -> None:
         self._layer = layer
         self._arch = arch
         self._settings = layer_settings(layer, arch)
         self._cycles: dict[tuple[int, int], int] = {}
+        self._shapes: dict[tuple[int, int], Shape] = {}
+        self._base: dict[str, int] = {**RESET, **self._settings.registers}
 
-    def estimate(self, tiling: Tiling, resident: Resident) -> float:
-        """Estimated cycles, the overhead of tiles included."""
-        layer = self._layer
-        parts, bands = counts(layer, tiling)
-        commands = bands * (layer.nest.channels if layer.family == "emulated" else parts)
-        compute = self._compute(tiling) + commands * COMMAND_OVERHEAD
-        traffic = _traffic(layer, tiling, resident)
-        hidden = max(compute, traffic.total)
-        return hidden + EXPOSED * traffic.edge + TRAFFIC * traffic.total + TILE_OVERHEAD * parts * bands
+    def shape(self, channels: int, rows: int) -> Shape:
+        """The account of one tile shape."""
+        key = channels, rows
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = self._make_shape(channels, rows)
+        return found
 
-    def _compute(self, tiling: Tiling) -> int:
-        nest = self._layer.nest
-        total = 0
-        for channels, many in pieces(nest.channels, tiling.channels):
-            for rows, often in pieces(nest.rows, tiling.rows):
-                total += many * often * self._tile_cycles(channels, rows)
+    def working_set(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
+        """:func:`byoc.tiling.working_set` of a tiling of this shape."""
+        parts, bands, slots = shape.parts, shape.bands, tiling.slots
+        grouped = self._layer.nest.grouped
+        inputs = min(slots.input, parts * bands if grouped else bands) * resident.inputs.count(False)
+        total = inputs * shape.input_bytes + min(slots.constants, parts) * shape.constant_bytes
+        if not resident.output:
+            total += min(slots.output, parts * bands) * shape.output_bytes
         return total
 
-    def _tile_cycles(self, channels: int, rows: int) -> int:
-        if self._layer.family == "emulated":
-            return channels * self._single(1, rows)
-        return self._single(channels, rows)
+    def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
+        """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
+        parts, bands = shape.parts, shape.bands
+        grouped = self._layer.nest.grouped
+        again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
+        edge, traffic = shape.constant_cycles, shape.constant_cycles * parts * again
+        streams = resident.inputs.count(False)
+        if streams:
+            reread = grouped or (tiling.channels_outer and tiling.slots.input < bands)
+            traffic += shape.input_cycles * bands * (parts if reread else 1) * streams
+            edge += shape.input_cycles * streams
+        if not resident.output:
+            traffic += shape.output_cycles * parts * bands
+            edge += shape.output_cycles
+        return max(shape.compute, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * parts * bands
 
-    def _single(self, channels: int, rows: int) -> int:
-        key = channels, rows
-        if key not in self._cycles:
-            self._cycles[key] = self._instruction_cycles(channels, rows)
-        return self._cycles[key]
+    def _make_shape(self, channels: int, rows: int) -> Shape:
+        layer, alignment = self._layer, self._arch.alignment
+        nest = layer.nest
+        constants = layer.constant_bytes(channels) if layer.has_constants else 0
+        return Shape(
+            ceil_div(nest.channels, channels),
+            ceil_div(nest.rows, rows),
+            aligned(layer.input_tile_bytes(channels, rows), alignment),
+            aligned(constants, alignment),
+            0 if layer.in_place else aligned(layer.output_tile_bytes(channels, rows), alignment),
+            _input_cycles(layer, channels, rows),
+            constants // BUS_BYTES + bool(constants),
+            _output_cycles(layer, channels, rows),
+            self._compute(channels, rows),
+        )
 
-    def _instruction_cycles(self, channels: int, rows: int) -> int:
+    def _compute(self, channels: int, rows: int) -> int:
+        """Cycles of all tiles together."""
+        layer = self._layer
+        emulated = layer.family == "emulated"
+        total = 0
+        for size, many in pieces(layer.nest.channels, channels):
+            for height, often in pieces(layer.nest.rows, rows):
+                commands = many * often * (size if emulated else 1)
+                total += commands * (COMMAND_OVERHEAD + self._command_cycles(1 if emulated else size, height))
+        return total
+
+    def _command_cycles(self, channels: int, rows: int) -> int:
+        """Cycles of one compute command, by the instruction's formula."""
         layer = self._layer
         if layer.instruction is None:
             return 0
-        tile = make_tile(layer.nest, Span(0, channels), Span(0, rows))
-        registers = {**RESET, **self._settings.registers, **tile_registers(layer, tile)}
-        if layer.family == "emulated":
-            registers["EX_INPUT_CHANNELS"] = 1
-        fields = self._settings.fields
-        command = Command(0, layer.instruction, Unit.EX, False, False, False, False, fields, registers)
-        return layer.instruction.cycles(command, self._arch)
+        key = channels, rows
+        if key not in self._cycles:
+            tile = make_tile(layer.nest, Span(0, channels), Span(0, rows))
+            registers = {**self._base, **tile_registers(layer, tile)}
+            fields = self._settings.fields
+            command = Command(0, layer.instruction, Unit.EX, False, False, False, False, fields, registers)
+            self._cycles[key] = layer.instruction.cycles(command, self._arch)
+        return self._cycles[key]
 
 
 def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     """The different pieces of ``size`` cut in steps, each (size, how many)."""
     whole, rest = divmod(size, step)
-    return tuple(piece for piece in ((step, whole), (rest, 1)) if piece[0] and piece[1])
+    return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
-def _traffic(layer: Layer, tiling: Tiling, resident: Resident) -> Traffic:
-    parts, bands = counts(layer, tiling)
-    slots = slot_counts(layer, tiling)
-    total = edge = 0
-    if layer.has_constants:
-        one = layer.constant_bytes(tiling.channels) // BUS_BYTES + 1
-        again = bands if slots.constants < parts and not tiling.channels_outer else 1
-        total += one * parts * again
-        edge += one
-    streams = resident.inputs.count(False)
-    if streams:
-        one = _input_cycles(layer, tiling)
-        times = bands * parts if layer.nest.grouped else bands
-        if not layer.nest.grouped and tiling.channels_outer and slots.input < bands:
-            times *= parts
-        total += one * times * streams
-        edge += one * streams
-    if not resident.output:
-        one = _output_cycles(layer, tiling)
-        total += one * parts * bands
-        edge += one
-    return Traffic(total, edge)
-
-
-def _input_cycles(layer: Layer, tiling: Tiling) -> int:
+def _input_cycles(layer: Layer, channels: int, rows: int) -> int:
     """Bus cycles of the input of one tile."""
     nest = layer.nest
-    nbytes = layer.input_tile_bytes(tiling.channels, tiling.rows)
+    nbytes = layer.input_tile_bytes(channels, rows)
     if nest.matrix:
-        strided_rows = nest.rows if nest.grouped and tiling.channels < nest.channels else 1
-    elif tiling.rows == nest.rows:
+        strided_rows = nest.rows if nest.grouped and channels < nest.channels else 1
+    elif rows == nest.rows:
         strided_rows = 1
     else:
-        strided_rows = nbytes // (band_rows(nest, tiling.rows) * nest.input_columns * layer.input_bytes)
+        strided_rows = nbytes // (band_rows(nest, rows) * nest.input_columns * layer.input_bytes)
     return nbytes // BUS_BYTES + strided_rows
 
 
-def _output_cycles(layer: Layer, tiling: Tiling) -> int:
+def _output_cycles(layer: Layer, channels: int, rows: int) -> int:
     """Bus cycles of the output of one tile."""
     nest = layer.nest
-    nbytes = layer.output_tile_bytes(tiling.channels, tiling.rows)
+    nbytes = layer.output_tile_bytes(channels, rows)
     if nest.matrix:
-        strided_rows = tiling.rows if tiling.channels < nest.channels else 1
+        strided_rows = rows if channels < nest.channels else 1
     else:
-        strided_rows = tiling.channels if tiling.rows < nest.rows else 1
+        strided_rows = channels if rows < nest.rows else 1
     return ceil_div(nbytes, BUS_BYTES) + strided_rows

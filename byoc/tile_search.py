@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from byoc.layer import Layer
 from byoc.tile import allowed_channels
-from byoc.tile_cost import LayerCost
-from byoc.tiling import Resident, Slots, Tiling, working_set
+from byoc.tile_cost import LayerCost, Shape
+from byoc.tiling import Resident, Slots, Tiling
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
-_CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-_FINER = 4
+_CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+_FINER = 2
 """How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
 
 
@@ -44,51 +44,57 @@ class TileSearch:
 
     def _search(self, resident: Resident, budget: int) -> Choice | None:
         best: Choice | None = None
-        for tiling in self._candidates(resident, budget):
-            cycles = self._cost.estimate(tiling, resident)
-            if best is None or cycles < best.cycles:
-                best = Choice(tiling, cycles)
+        for channels in self._channels:
+            if self._lies_dense(channels, resident):
+                best = self._best_rows(channels, resident, budget, best)
         return best or self._smallest(resident, budget)
 
-    def _candidates(self, resident: Resident, budget: int) -> Iterator[Tiling]:
-        """Double-buffered tilings that fit; for every cut of the channels the coarsest cuts of the rows."""
+    def _lies_dense(self, channels: int, resident: Resident) -> bool:
+        """Whether the result can be written: columns of a resident matrix would not lie dense."""
         nest = self._layer.nest
-        for channels in self._channels:
-            if resident.output and nest.matrix and nest.rows > 1 and channels < nest.channels:
-                continue  # columns of a resident matrix do not lie dense
-            tried = 0
-            for rows in self._rows:
-                fits = [tiling for tiling in self._variants(channels, rows) if self._fits(tiling, resident, budget)]
-                yield from fits
-                tried += bool(fits)
-                if tried > _FINER:
-                    break
+        return not (resident.output and nest.matrix and nest.rows > 1 and channels < nest.channels)
 
-    def _variants(self, channels: int, rows: int) -> Iterator[Tiling]:
+    def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
+        """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
+        tried = 0
+        for rows in self._rows:
+            shape = self._cost.shape(channels, rows)
+            fits = False
+            for tiling in self._variants(channels, rows, shape):
+                if self._cost.working_set(shape, tiling, resident) <= budget:
+                    fits = True
+                    cycles = self._cost.estimate(shape, tiling, resident)
+                    if best is None or cycles < best.cycles:
+                        best = Choice(tiling, cycles)
+            tried += fits
+            if tried > _FINER:
+                break
+        return best
+
+    def _variants(self, channels: int, rows: int, shape: Shape) -> tuple[Tiling, ...]:
         """Loop orders and slots for one tile shape."""
-        nest = self._layer.nest
-        parts, bands = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows)
-        yield Tiling(channels, rows, False, Slots(2, 2, 2))
-        if parts > 1 and bands > 1:
-            yield Tiling(channels, rows, False, Slots(2, parts, 2))
-            yield Tiling(channels, rows, True, Slots(2, 2, 2))
-            if not nest.grouped:
-                yield Tiling(channels, rows, True, Slots(bands, 2, 2))
+        parts, bands = shape.parts, shape.bands
+        first = Tiling(channels, rows, False, Slots(2, 2, 2))
+        if parts == 1 or bands == 1:
+            return (first,)
+        loops = first, Tiling(channels, rows, False, Slots(2, parts, 2)), Tiling(channels, rows, True, Slots(2, 2, 2))
+        if self._layer.nest.grouped:
+            return loops
+        return (*loops, Tiling(channels, rows, True, Slots(bands, 2, 2)))
 
     def _smallest(self, resident: Resident, budget: int) -> Choice | None:
         """Single-buffered tilings, for want of memory: the cheapest that fits."""
         best: Choice | None = None
         for channels in (*self._channels, 1):
+            if not self._lies_dense(channels, resident):
+                continue
             for rows in (*self._rows, 1 if self._layer.nest.splits_rows else self._layer.nest.rows):
-                tiling = Tiling(channels, rows)
-                if self._fits(tiling, resident, budget):
-                    cycles = self._cost.estimate(tiling, resident)
+                tiling, shape = Tiling(channels, rows), self._cost.shape(channels, rows)
+                if self._cost.working_set(shape, tiling, resident) <= budget:
+                    cycles = self._cost.estimate(shape, tiling, resident)
                     if best is None or cycles < best.cycles:
                         best = Choice(tiling, cycles)
         return best
-
-    def _fits(self, tiling: Tiling, resident: Resident, budget: int) -> bool:
-        return working_set(self._layer, tiling, resident, self._arch.alignment) <= budget
 
 
 def smallest_tiling(layer: Layer) -> Tiling:
