@@ -94,7 +94,8 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
 def _float_nodes(model: ModelProto) -> list[str]:
     """Names of nodes that stay float.
 
-    Dilated average pools, which ONNX Runtime has no integer operator for; products of two computed values; reshapes
+    Dilated average pools, which ONNX Runtime has no integer operator for; products of two computed values, or with a matrix
+    for a bias; reshapes
     among float operators only; Clip with computed limits or limits on one side of zero, which no quantised range can
     express.
     """
@@ -105,13 +106,19 @@ def _float_nodes(model: ModelProto) -> list[str]:
 
 def _stays_float(node: NodeProto, constant: Mapping[str, TensorProto], producers: dict[str, NodeProto]) -> bool:
     if node.op_type in ("Conv", "Gemm", "MatMul"):
-        return any(name not in constant for name in node.input[1:] if name)
+        return any(name not in constant for name in node.input[1:] if name) or _matrix_bias(node, constant)
     if node.op_type in _PASSIVE_OPERATORS:
         made_by = [producers.get(name) for name in node.input if name not in constant]
         return all(maker is not None and maker.op_type not in QUANTISED_OPERATORS for maker in made_by)
     if node.op_type == "AveragePool":
         return dilated(node)
     return node.op_type == "Clip" and not _straddles_zero(node, constant)
+
+
+def _matrix_bias(node: NodeProto, constant: Mapping[str, TensorProto]) -> bool:
+    """Whether a Gemm adds a matrix of several rows, which is no bias of its channels."""
+    bias = constant.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+    return bias is not None and len(bias.dims) > 1 and bias.dims[0] > 1
 
 
 def _straddles_zero(node: NodeProto, constant: Mapping[str, TensorProto]) -> bool:

@@ -65,7 +65,9 @@ def parse(graph: Graph, node: Node) -> ConvRecord:
         weights=filters,
         bias=tensors.fold_zero_point(bias, sums, zero_point),
         input_zero_point=zero_point,
-        requantise=None if result.dtype == "int32" else tensors.requantisation(node, source, kernel, result),
+        requantise=None
+        if result.dtype == "int32"
+        else tensors.requantisation(node, source, kernel, result, kernel.shape[0]),
         group=node.attributes["group"],
         strides=strides,
         dilations=dilations,
@@ -126,8 +128,8 @@ def _image(record: ConvRecord, image: int) -> Iterator[ConvOperation]:
 
 def _channels(requantise: Requantise | None, chosen: slice) -> Requantise | None:
     """The requantisation of some of the output channels."""
-    if requantise is None or requantise.scale.ndim == 0:
-        return requantise
+    if requantise is None:
+        return None
     return Requantise(requantise.scale[chosen], requantise.zero_point, requantise.low, requantise.high)
 
 

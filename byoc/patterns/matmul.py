@@ -44,7 +44,9 @@ def parse(graph: Graph, node: Node) -> MatMulRecord:
         rows=math.prod(source.shape[:-1]),
         weights=data,
         bias=tensors.fold_zero_point(flat, sums, input_zero_point(graph, node)),
-        requantise=None if result.dtype == "int32" else tensors.requantisation(node, source, matrix, result),
+        requantise=None
+        if result.dtype == "int32"
+        else tensors.requantisation(node, source, matrix, result, matrix.shape[1]),
     )
 
 

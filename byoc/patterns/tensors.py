@@ -77,13 +77,17 @@ def quantised_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, 
     return min(low, high), high
 
 
-def requantisation(node: Node, data: Value, weights: Value, result: Value) -> Requantise:
-    """Requantisation of the products of ``data`` and ``weights`` to ``result``, with its fused activation."""
+def requantisation(node: Node, data: Value, weights: Value, result: Value, channels: int) -> Requantise:
+    """Requantisation of the products of ``data`` and ``weights`` to ``result``, with its fused activation.
+
+    The scale has one element for each of the ``channels`` output channels, also where the weights have only one.
+    """
     assert weights.quantization is not None
     output = affine(result)
     low, high = clamp(node, output)
     scale = requantise_scale(affine(data).scale, weights.quantization.scale, output.scale)
-    return Requantise(scale=scale, zero_point=output.stored_zero_point, low=low, high=high)
+    spread = np.broadcast_to(np.atleast_1d(scale), (channels,)).copy()
+    return Requantise(scale=spread, zero_point=output.stored_zero_point, low=low, high=high)
 
 
 def plane(shape: tuple[int, ...]) -> tuple[int, int, int]:
