@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,8 @@ from isa.encoding import encode_operation, encode_set
 from isa.instruction import Command, Operands
 from isa.ops.control import OP_END, OP_SYNC
 from isa.program import Provenance
-from isa.registers import RESET
+from isa.registers import RegisterFile
+from isa.variants import variant
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +46,14 @@ def lifetimes(steps: Sequence[Step], sizes: Sequence[tuple[str, int]]) -> tuple[
 def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
     """The words of ``steps`` with scratchpad buffers at ``addresses``; ``strict`` as in :func:`derive_tokens`."""
     registers = [_placed(step, addresses) for step in steps]
-    operands = [_operands(step, values, arch) for step, values in zip(steps, registers, strict=True)]
+    file = variant(arch.isa).register_file
+    operands = [_operands(step, values, file.reset, arch) for step, values in zip(steps, registers, strict=True)]
     stream = derive_tokens([step.unit for step in steps], operands, strict)
     issues = [_issue(item, steps, registers) for item in stream]
     issues.append(Issue((), encode_operation(OP_END, {})))
-    kept = elide(issues)
+    kept = elide(issues, file.reset)
     provenance = _provenance(kept, [steps[item.serves].source for item in stream])
-    return Emission(_words(kept), provenance, count_words(issues))
+    return Emission(_words(kept, file), provenance, count_words(issues))
 
 
 def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
@@ -62,9 +64,9 @@ def _placed(step: Step, addresses: Sequence[int]) -> dict[str, int]:
     return values
 
 
-def _operands(step: Step, registers: dict[str, int], arch: Arch) -> Operands:
+def _operands(step: Step, registers: Mapping[str, int], reset: Mapping[str, int], arch: Arch) -> Operands:
     """The byte ranges of a step. Registers it leaves alone have no influence on them; they read as after reset."""
-    snapshot = {name: registers.get(name, RESET[name]) for name in step.instruction.registers}
+    snapshot = {name: registers.get(name, reset[name]) for name in step.instruction.registers}
     command = Command(0, step.instruction, step.unit, False, False, False, False, step.fields, snapshot)
     return step.instruction.operands(command, arch)
 
@@ -82,10 +84,10 @@ def _issue(item: Ordered, steps: Sequence[Step], registers: Sequence[dict[str, i
     return Issue(tuple(registers[item.index].items()), encode_operation(step.instruction, {**flags, **step.fields}))
 
 
-def _words(issues: Iterable[Issue]) -> NDArray[np.uint64]:
+def _words(issues: Iterable[Issue], file: RegisterFile) -> NDArray[np.uint64]:
     words: list[int] = []
     for writes, word in issues:
-        words += [encode_set(name, value) for name, value in writes]
+        words += [encode_set(name, value, file) for name, value in writes]
         words.append(word)
     return np.array(words, dtype=np.uint64)
 

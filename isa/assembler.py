@@ -17,7 +17,6 @@ from isa.errors import InputError
 from isa.instruction import NEXT, PREVIOUS, Command, Unit
 from isa.program import Program, Segment
 from isa.program_file import header_of, program_from_header
-from isa.registers import BY_NAME, RESET
 from isa.variants import SET_OPCODE, Variant, variant
 
 _DATA_BYTES_A_LINE = 96
@@ -52,12 +51,13 @@ def _segment_lines(segment: Segment) -> list[str]:
 def disassemble_words(words: list[int], isa: Variant) -> list[str]:
     """One line of text a word."""
     lines = []
+    file = isa.register_file
     for index, word in enumerate(words):
         if word >> 56 == SET_OPCODE:
-            name, value = decode_set(word, index)
-            lines.append(f"    SET {name}, {BY_NAME[name].format(value)}")
+            name, value = decode_set(word, index, file)
+            lines.append(f"    SET {name}, {file.by_name[name].format(value)}")
         else:
-            lines.append(command_text(decode_operation(word, index, isa, RESET)))
+            lines.append(command_text(decode_operation(word, index, isa, file.reset)))
     return lines
 
 
@@ -123,7 +123,7 @@ class _Assembler:
             self.directive(head, rest.strip())
         elif head == "SET":
             name, _, value = rest.partition(",")
-            self.words.append(encode_set(name.strip(), int(value.strip(), 0)))
+            self.words.append(encode_set(name.strip(), int(value.strip(), 0), self.isa().register_file))
         else:
             self.words.append(_operation_word(head, rest.split(), self.isa()))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from isa.errors import InputError
 from isa.fields import Field, decode_fields, encode_fields, prove_layout
 from isa.instruction import Command, Instruction, Unit
-from isa.registers import BY_INDEX, BY_NAME, RESET
+from isa.registers import COMMON, RegisterFile
 from isa.variants import SET_OPCODE, Variant
 
 SET_LAYOUT = prove_layout(
@@ -25,11 +25,14 @@ SET_LAYOUT = prove_layout(
 )
 
 
-def encode_set(name: str, value: int) -> int:
-    """The word ``SET name, value``; raises InputError for an unknown register or a value that does not fit."""
-    if name not in BY_NAME:
+def encode_set(name: str, value: int, registers: RegisterFile = COMMON) -> int:
+    """The word ``SET name, value``; raises InputError for an unknown register or a value that does not fit.
+
+    ``registers`` are those of the variant; the default holds the ones that every variant has.
+    """
+    register = registers.by_name.get(name)
+    if register is None:
         raise InputError(f"SET: unknown register '{name}'")
-    register = BY_NAME[name]
     return (SET_OPCODE << 56) | (register.index << 48) | register.to_raw(value)
 
 
@@ -43,12 +46,12 @@ def _layout(instruction: Instruction) -> tuple[Field, ...]:
     return instruction.layout
 
 
-def decode_set(word: int, index: int) -> tuple[str, int]:
+def decode_set(word: int, index: int, registers: RegisterFile = COMMON) -> tuple[str, int]:
     """(register name, value) of a SET word; raises InputError naming the word's position."""
     fields = decode_fields(f"word {index}: SET", SET_LAYOUT, word)
-    if fields["register"] not in BY_INDEX:
+    register = registers.by_index.get(fields["register"])
+    if register is None:
         raise InputError(f"word {index}: SET of the unknown register {fields['register']:#04x}")
-    register = BY_INDEX[fields["register"]]
     try:
         return register.name, register.from_raw(fields["value"])
     except InputError as error:
@@ -93,12 +96,13 @@ def decode(words: NDArray[np.uint64] | Sequence[int], variant: Variant) -> tuple
     Raises InputError naming the word when an opcode is not in the variant, a reserved bit is set, a value does not fit,
     the stream does not end with ``OP_END``, or words follow it.
     """
-    registers = dict(RESET)
+    file = variant.register_file
+    registers = dict(file.reset)
     commands: list[Command] = []
     stream = [int(word) for word in words]
     for index, word in enumerate(stream):
         if word >> 56 == SET_OPCODE:
-            name, value = decode_set(word, index)
+            name, value = decode_set(word, index, file)
             registers[name] = value
         else:
             commands.append(decode_operation(word, index, variant, registers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +16,8 @@ from isa.arch import Arch
 from isa.fields import Field, prove_layout
 from isa.registers import BY_NAME, Register
 
+_MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")
+
 
 class Unit(Enum):
     """The three decoupled units. The value is the number in ``OP_SYNC`` and the order in which ties are broken."""
@@ -26,6 +29,9 @@ class Unit(Enum):
 
 PREVIOUS = {Unit.EX: Unit.LD, Unit.ST: Unit.EX}
 NEXT = {Unit.LD: Unit.EX, Unit.EX: Unit.ST}
+
+KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
+"""The accounts that cycles belong to, in the order of the run report."""
 
 OPCODE = Field("opcode", 56, 8, description="which instruction")
 TOKENS = (
@@ -97,6 +103,8 @@ class Instruction:
     compute cycles of design section 5, without fill and drain, for instructions of unit EX; ``macs`` the
     multiply-accumulates, padded taps included; ``kind`` the account it belongs to. ``aliases`` are further mnemonics
     that stand for settings of the fields. ``unit`` None means that the field ``unit`` of the word names it.
+    ``adds_registers`` are those of ``registers`` that are not part of every variant: they come with the instruction.
+    The docstrings of ``semantics`` and ``cycles`` are printed in ``docs/isa.md``.
     """
 
     mnemonic: str
@@ -113,13 +121,21 @@ class Instruction:
     aliases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     inputs: str = ""
     outputs: str = ""
+    adds_registers: tuple[Register, ...] = ()
 
     def __post_init__(self) -> None:
-        """Prove the layout and that all registers exist, once, at import."""
-        for name in self.registers:
-            if name not in BY_NAME:
-                raise ValueError(f"{self.mnemonic} reads the unknown register {name}")
-        self.layout  # noqa: B018 - computing it proves it
+        """Prove names, kind, registers and layout, once, at import; raises ValueError naming the instruction."""
+        for name in (self.mnemonic, *self.aliases):
+            if not _MNEMONIC.fullmatch(name):
+                raise ValueError(f"mnemonic '{name}' must be OP_ and capitals, digits or underscores")
+        if self.kind not in KINDS:
+            raise ValueError(f"{self.mnemonic}: kind '{self.kind}' does not exist; choose one of {', '.join(KINDS)}")
+        if not 0x02 <= self.opcode <= 0xFF:
+            raise ValueError(f"{self.mnemonic}: opcode {self.opcode:#04x} must be 0x02 to 0xff; 0x01 is SET")
+        self.register_declarations()
+        names = [item.name for item in self.layout]
+        if len(set(names)) != len(names):
+            raise ValueError(f"{self.mnemonic}: two fields share a name")
 
     @property
     def layout(self) -> tuple[Field, ...]:
@@ -130,8 +146,12 @@ class Instruction:
         return prove_layout(self.mnemonic, (*declared, *reserved))
 
     def register_declarations(self) -> tuple[Register, ...]:
-        """The declarations of the registers that it reads."""
-        return tuple(BY_NAME[name] for name in self.registers)
+        """The declarations of the registers that it reads; raises ValueError for a register that does not exist."""
+        known = {**BY_NAME, **{register.name: register for register in self.adds_registers}}
+        for name in self.registers:
+            if name not in known:
+                raise ValueError(f"{self.mnemonic} reads the unknown register {name}; declare it in adds_registers")
+        return tuple(known[name] for name in self.registers)
 
     def mnemonic_for(self, fields: Mapping[str, int]) -> str:
         """The most specific mnemonic whose settings all hold in ``fields``."""

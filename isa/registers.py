@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, get_args
 
 from isa.errors import InputError
 
 Form = Literal["unsigned", "signed", "float32"]
+_NAME = re.compile(r"(LD|EX|ST)_[A-Z0-9_]+")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,18 @@ class Register:
     reset: int
     form: Form
     description: str
+
+    def __post_init__(self) -> None:
+        """Prove once that the declaration can be encoded; raises ValueError naming the register."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"register name '{self.name}' must be LD_, EX_ or ST_ and capitals, digits or underscores")
+        if self.form not in get_args(Form):
+            forms = ", ".join(get_args(Form))
+            raise ValueError(f"{self.name}: form '{self.form}' does not exist; choose one of {forms}")
+        if not 0 <= self.index <= 0xFF or not 1 <= self.width <= 32:
+            raise ValueError(f"{self.name}: index {self.index} must fit 8 bits, width {self.width} must be 1 to 32")
+        if not self.minimum <= self.reset <= self.maximum:
+            raise ValueError(f"{self.name}: the reset value {self.reset} does not fit its {self.width} bits")
 
     @property
     def minimum(self) -> int:
@@ -55,6 +71,39 @@ class Register:
         if self.form == "float32" or self.name.endswith("ADDRESS"):
             return f"{value:#010x}"
         return str(value)
+
+
+@dataclass(frozen=True, eq=False)
+class RegisterFile:
+    """The registers of one ISA variant. Raises ValueError when two share a name or an index."""
+
+    registers: tuple[Register, ...]
+
+    def __post_init__(self) -> None:
+        """Prove that names and indices are unique."""
+        names: dict[str, Register] = {}
+        indices: dict[int, Register] = {}
+        for register in self.registers:
+            if names.setdefault(register.name, register) != register:
+                raise ValueError(f"register {register.name} is declared twice, differently")
+            other = indices.setdefault(register.index, register)
+            if other != register:
+                raise ValueError(f"register index {register.index:#04x} of {register.name} is taken by {other.name}")
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Register]:
+        """Registers by name."""
+        return {register.name: register for register in self.registers}
+
+    @cached_property
+    def by_index(self) -> Mapping[int, Register]:
+        """Registers by index."""
+        return {register.index: register for register in self.registers}
+
+    @cached_property
+    def reset(self) -> Mapping[str, int]:
+        """The value of each register after reset, by name."""
+        return {register.name: register.reset for register in self.registers}
 
 
 def float_value(raw: int) -> float:
@@ -136,9 +185,6 @@ def _compute(base: int) -> list[Register]:
 
 
 REGISTERS: tuple[Register, ...] = (*_dma("LD", 0x00), *_dma("ST", 0x10), *_compute(0x20))
-BY_NAME = {register.name: register for register in REGISTERS}
-BY_INDEX = {register.index: register for register in REGISTERS}
-RESET = {register.name: register.reset for register in REGISTERS}
-
-if len(BY_INDEX) != len(REGISTERS) or len(BY_NAME) != len(REGISTERS) or max(BY_INDEX) > 0xFF:
-    raise ValueError("register names and indices must be unique and fit eight bits")
+COMMON = RegisterFile(REGISTERS)
+"""What every variant has. Instructions bring further registers (``Instruction.adds_registers``) into their variants."""
+BY_NAME, BY_INDEX, RESET = COMMON.by_name, COMMON.by_index, COMMON.reset

@@ -1,58 +1,105 @@
-"""ISA variants: declared sets of instructions. ``v1`` is the published machine without depthwise, ``v2`` adds it."""
+"""ISA variants: declared sets of instructions.
+
+``v1`` is the published machine without depthwise convolution, ``v2`` adds it, ``v3`` adds grouped convolution. Packages
+outside this repository declare further ones (:mod:`isa.plugins`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.ops import ALL
+from isa.registers import COMMON, Register, RegisterFile
 
 SET_OPCODE = 0x01
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(\+OP_[A-Z0-9_]+)*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Variant:
-    """A named instruction set."""
+    """A named instruction set. Raises ValueError when two instructions share an opcode, a mnemonic or a register."""
 
     name: str
     description: str
-    mnemonics: frozenset[str]
+    instructions: tuple[Instruction, ...]
+
+    def __post_init__(self) -> None:
+        """Prove that opcodes, mnemonics and registers are unique and that programs can end."""
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"ISA variant name '{self.name}' must be small letters, digits, points or hyphens")
+        opcodes: dict[int, Instruction] = {}
+        names: dict[str, Instruction] = {}
+        for item in self.instructions:
+            other = opcodes.setdefault(item.opcode, item)
+            if other is not item:
+                what = f"opcode {item.opcode:#04x} of {item.mnemonic}"
+                raise ValueError(f"ISA {self.name}: {what} is taken by {other.mnemonic}; choose another")
+            for name in (item.mnemonic, *item.aliases):
+                if names.setdefault(name, item) is not item:
+                    raise ValueError(f"ISA {self.name}: two instructions are called {name}; rename one")
+        if "OP_END" not in self.mnemonics:
+            raise ValueError(f"ISA {self.name} has no OP_END; no program could end")
+        self.register_file  # noqa: B018 - computing it proves it
+
+    @cached_property
+    def mnemonics(self) -> frozenset[str]:
+        """Mnemonics of the instructions, without aliases."""
+        return frozenset(item.mnemonic for item in self.instructions)
 
     @cached_property
     def by_opcode(self) -> Mapping[int, Instruction]:
         """Instructions of the variant by opcode."""
-        return {ALL[name].opcode: ALL[name] for name in sorted(self.mnemonics)}
+        return {item.opcode: item for item in self._sorted()}
 
     @cached_property
     def by_mnemonic(self) -> Mapping[str, tuple[Instruction, Mapping[str, int]]]:
         """Instruction and implied field settings by mnemonic, aliases included."""
         table: dict[str, tuple[Instruction, Mapping[str, int]]] = {}
-        for name in sorted(self.mnemonics):
-            table[name] = (ALL[name], {})
-            for alias, settings in ALL[name].aliases.items():
-                table[alias] = (ALL[name], settings)
+        for item in self._sorted():
+            table[item.mnemonic] = (item, {})
+            for alias, settings in item.aliases.items():
+                table[alias] = (item, settings)
         return table
 
+    @cached_property
+    def register_file(self) -> RegisterFile:
+        """The registers that every variant has and those that the instructions bring."""
+        added: dict[Register, None] = {}
+        for item in self._sorted():
+            added |= dict.fromkeys(item.adds_registers)
+        return RegisterFile((*COMMON.registers, *added)) if added else COMMON
 
-def _declare(name: str, description: str, mnemonics: frozenset[str]) -> Variant:
-    opcodes = [ALL[mnemonic].opcode for mnemonic in mnemonics]
-    if len(set(opcodes)) != len(opcodes) or SET_OPCODE in opcodes:
-        raise ValueError(f"ISA {name}: two instructions share an opcode")
-    return Variant(name, description, mnemonics)
+    def _sorted(self) -> list[Instruction]:
+        return sorted(self.instructions, key=lambda item: item.mnemonic)
 
 
-_V1 = frozenset(ALL) - {"OP_DEPTH_CONV"}
-VARIANTS: dict[str, Variant] = {
-    "v1": _declare("v1", "the published instruction set, no depthwise convolution", _V1),
-    "v2": _declare("v2", "v1 and OP_DEPTH_CONV", _V1 | {"OP_DEPTH_CONV"}),
-}
+def extend(base: Variant, name: str, description: str, *instructions: Instruction) -> Variant:
+    """A variant that has the instructions of ``base`` and further ones. Raises ValueError like :class:`Variant`."""
+    return Variant(name, description, (*base.instructions, *instructions))
+
+
+_V1 = Variant(
+    "v1",
+    "the published instruction set, no depthwise convolution",
+    tuple(item for name, item in ALL.items() if name not in ("OP_DEPTH_CONV", "OP_GROUP_CONV")),
+)
+_V2 = extend(_V1, "v2", "v1 and OP_DEPTH_CONV", ALL["OP_DEPTH_CONV"])
+_V3 = extend(_V2, "v3", "v2 and OP_GROUP_CONV", ALL["OP_GROUP_CONV"])
+VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3)}
+"""The variants of this repository."""
 
 
 def variant(name: str) -> Variant:
-    """The variant called ``name``; raises InputError listing those that exist."""
-    if name not in VARIANTS:
-        raise InputError(f"unknown ISA variant '{name}'; choose one of {', '.join(sorted(VARIANTS))}")
-    return VARIANTS[name]
+    """The variant called ``name``: of this repository, of an installed package, or composed as in ``v2+OP_NAME``.
+
+    Raises InputError listing those that exist, and for a package whose declarations do not fit in.
+    """
+    if name in VARIANTS:
+        return VARIANTS[name]
+    from isa.plugins import installed  # looks at all installed packages, which takes longer than all the rest of isa
+
+    return installed().variant(name)

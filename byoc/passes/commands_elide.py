@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from isa.registers import RESET
@@ -15,9 +15,9 @@ class Issue(NamedTuple):
     word: int
 
 
-def elide(issues: Iterable[Issue]) -> tuple[Issue, ...]:
-    """The same operations, each with the same register file, starting from the documented reset values."""
-    current = dict(RESET)
+def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Issue, ...]:
+    """The same operations, each with the same register file, starting from the variant's ``reset`` values."""
+    current = dict(reset)
     kept: list[Issue] = []
     for writes, word in issues:
         needed = tuple([write for write in writes if current[write[0]] != write[1]])

@@ -55,7 +55,8 @@ def element_bytes(command: Command) -> int:
     return 1 if command.fields["requantise"] else 4
 
 
-def _operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
+def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
+    """Input planes, ``weight_bytes`` of weights and one record an output channel in; output planes out."""
     records = command["EX_OUTPUT_CHANNELS"] * arch.channel_record_bytes
     reads = (
         input_access(command),
@@ -65,16 +66,17 @@ def _operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
     return Operands(reads=reads, writes=(output_access(command, element_bytes(command)),))
 
 
-def _taps(command: Command) -> int:
+def taps(command: Command) -> int:
+    """KH·KW."""
     return command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
 
 
 def _conv_operands(command: Command, arch: Arch) -> Operands:
-    return _operands(command, arch, command["EX_OUTPUT_CHANNELS"] * command["EX_INPUT_CHANNELS"] * _taps(command))
+    return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * command["EX_INPUT_CHANNELS"] * taps(command))
 
 
 def _depth_operands(command: Command, arch: Arch) -> Operands:
-    return _operands(command, arch, command["EX_OUTPUT_CHANNELS"] * _taps(command))
+    return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * taps(command))
 
 
 def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.int64]:
@@ -107,8 +109,8 @@ def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArra
     return padded[:, rows, columns]
 
 
-def _finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
-    """Adds the bias and writes accumulators or int8 results."""
+def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
+    """Adds the bias to int64 (OC, OH, OW) and writes accumulators, or int8 results with ``requantise``."""
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"])
     accumulator = accumulator + records.bias.astype(np.int64)[:, None, None]
     if np.abs(accumulator).max(initial=0) >= 1 << 31:
@@ -130,6 +132,10 @@ def lower_limit(command: Command) -> int:
 
 
 def _conv(command: Command, machine: Machine) -> None:
+    """y[o, r, c] = bias[o] + Σ over i, kr, kc of w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+
+    Weights are (OC, IC, KH, KW); outside the input x reads EX_INPUT_ZERO_POINT, within it x is the stored value.
+    """
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
     kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
@@ -138,10 +144,11 @@ def _conv(command: Command, machine: Machine) -> None:
     for row in range(kh):
         for column in range(kw):
             accumulator += np.tensordot(weights[:, :, row, column], tap(command, padded, row, column), axes=1)
-    _finish(command, machine, accumulator)
+    finish(command, machine, accumulator)
 
 
 def _depth(command: Command, machine: Machine) -> None:
+    """As OP_CONV with weights (OC, KH, KW) and i = o // (OC / IC) instead of the sum over i."""
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
     kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
@@ -151,10 +158,11 @@ def _depth(command: Command, machine: Machine) -> None:
     for row in range(kh):
         for column in range(kw):
             accumulator += weights[:, row, column, None, None] * tap(command, padded, row, column)[source]
-    _finish(command, machine, accumulator)
+    finish(command, machine, accumulator)
 
 
-def _outputs(command: Command) -> int:
+def output_count(command: Command) -> int:
+    """OC·OH·OW."""
     return command["EX_OUTPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
 
 
@@ -164,19 +172,21 @@ def fused_cycles(mac_cycles: int, outputs: int, command: Command, arch: Arch) ->
 
 
 def _conv_cycles(command: Command, arch: Arch) -> int:
+    """⌈IC/a⌉ · ⌈OC/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉."""
     pe = arch.pe
     blocks = ceil_div(command["EX_INPUT_CHANNELS"], pe.ic) * ceil_div(command["EX_OUTPUT_CHANNELS"], pe.oc)
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
-    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * _taps(command)
-    return fused_cycles(macs, _outputs(command), command, arch)
+    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * taps(command)
+    return fused_cycles(macs, output_count(command), command, arch)
 
 
 def _depth_cycles(command: Command, arch: Arch) -> int:
+    """⌈OC/(a·b)⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉."""
     pe = arch.pe
     blocks = ceil_div(command["EX_OUTPUT_CHANNELS"], pe.ic * pe.oc)
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
-    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * _taps(command)
-    return fused_cycles(macs, _outputs(command), command, arch)
+    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * taps(command)
+    return fused_cycles(macs, output_count(command), command, arch)
 
 
 OP_CONV = Instruction(
@@ -184,7 +194,7 @@ OP_CONV = Instruction(
     description="2-D convolution with bias, stride, dilation and padding; int32 accumulators or requantised int8.",
     registers=REGISTERS, fields=(REQUANTISE, RELU),
     operands=_conv_operands, semantics=_conv, cycles=_conv_cycles,
-    macs=lambda command: _outputs(command) * command["EX_INPUT_CHANNELS"] * _taps(command),
+    macs=lambda command: output_count(command) * command["EX_INPUT_CHANNELS"] * taps(command),
     aliases={"OP_CONV_RELU": {"requantise": 1, "relu": 1}},
     inputs="int8", outputs="int32, or int8 with requantise",
 )  # fmt: skip
@@ -193,7 +203,7 @@ OP_DEPTH_CONV = Instruction(
     description="Depthwise 2-D convolution; output channel o reads input channel o // (OC / IC).",
     registers=REGISTERS, fields=(REQUANTISE, RELU),
     operands=_depth_operands, semantics=_depth, cycles=_depth_cycles,
-    macs=lambda command: _outputs(command) * _taps(command),
+    macs=lambda command: output_count(command) * taps(command),
     inputs="int8", outputs="int32, or int8 with requantise",
 )  # fmt: skip
 INSTRUCTIONS = (OP_CONV, OP_DEPTH_CONV)

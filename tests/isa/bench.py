@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from isa.access import overlap, strided
 from isa.arch import Arch
-from isa.instruction import Command, Machine, Unit
+from isa.instruction import Command, Instruction, Machine, Unit
 from isa.ops import ALL
-from isa.registers import RESET
 from isa.variants import VARIANTS
 
 ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS")
@@ -20,9 +19,18 @@ ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS")
 
 def make_command(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int] | None = None) -> Command:
     """A command outside any stream; registers that are not given have their reset values."""
-    instruction, implied = VARIANTS["v2"].by_mnemonic[mnemonic]
+    return command_of(*VARIANTS["v3"].by_mnemonic[mnemonic], registers, fields)
+
+
+def command_of(
+    instruction: Instruction,
+    implied: Mapping[str, int],
+    registers: Mapping[str, int],
+    fields: Mapping[str, int] | None = None,
+) -> Command:
+    """As :func:`make_command`, of an instruction that need not belong to this repository."""
     declared = {f.name: 0 for f in instruction.fields} | dict(implied) | dict(fields or {})
-    snapshot = {name: RESET[name] for name in instruction.registers} | dict(registers)
+    snapshot = {item.name: item.reset for item in instruction.register_declarations()} | dict(registers)
     unit = instruction.unit or Unit.EX
     return Command(0, instruction, unit, False, False, False, False, declared, snapshot)
 

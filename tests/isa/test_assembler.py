@@ -17,7 +17,7 @@ from isa.instruction import Unit
 from isa.ops import ALL
 from isa.program import Program, Provenance, Segment, Tensor
 from isa.program_file import from_bytes, load, save, to_bytes
-from isa.registers import REGISTERS
+from isa.variants import VARIANTS, variant
 
 GOLDEN = """\
 .program "add one row"
@@ -54,12 +54,15 @@ def test_assembly_golden_round_trips() -> None:
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     words = []
+    isa = variant(draw(st.sampled_from(sorted(VARIANTS))))
+    operations = [item for item in isa.by_opcode.values() if item.mnemonic != "OP_END"]
     for _ in range(draw(st.integers(0, 20))):
         if draw(st.booleans()):
-            register = draw(st.sampled_from(REGISTERS))
-            words.append(encode_set(register.name, draw(st.integers(register.minimum, register.maximum))))
+            register = draw(st.sampled_from(isa.register_file.registers))
+            value = draw(st.integers(register.minimum, register.maximum))
+            words.append(encode_set(register.name, value, isa.register_file))
             continue
-        instruction = draw(st.sampled_from([item for item in ALL.values() if item.mnemonic != "OP_END"]))
+        instruction = draw(st.sampled_from(operations))
         values = {f.name: draw(st.integers(f.minimum, f.maximum)) for f in instruction.layout if f.constant is None}
         unit = instruction.unit or Unit(min(values.setdefault("unit", 1), 2))
         if instruction.unit is None:
@@ -72,7 +75,9 @@ def programs(draw: st.DrawFn) -> Program:
     name = draw(st.text(max_size=8))
     tensors = (Tensor(name, "input", "int8", (2, 3), 0), Tensor("out", "output", "int32", (2,), 8))
     source = (Provenance(0, len(words), name, "CONV", "op", draw(st.integers(0, 9)), (name,)),)
-    return Program(name, Arch(), np.array(words, np.uint64), tensors, (Segment(64, data),), source, 4096, 512)
+    return Program(
+        name, Arch(isa=isa.name), np.array(words, np.uint64), tensors, (Segment(64, data),), source, 4096, 512
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from isa.errors import InputError
 from isa.fields import Field, decode_fields, encode_fields, prove_layout
 from isa.instruction import Command, Instruction, Unit
 from isa.ops import ALL
-from isa.registers import REGISTERS, Register
+from isa.registers import REGISTERS, Register, RegisterFile
 from isa.variants import VARIANTS, variant
 
 INSTRUCTIONS = sorted(ALL.values(), key=lambda item: item.opcode)
@@ -120,8 +121,29 @@ def test_bad_streams_are_refused(words: list[int], message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_v2_is_v1_and_depthwise() -> None:
+def test_every_variant_adds_one_instruction_to_the_one_before() -> None:
     assert VARIANTS["v2"].mnemonics - VARIANTS["v1"].mnemonics == {"OP_DEPTH_CONV"}
     assert VARIANTS["v1"].mnemonics < VARIANTS["v2"].mnemonics
-    with pytest.raises(InputError, match="unknown ISA variant 'v9'; choose one of v1, v2"):
+    assert VARIANTS["v3"].mnemonics - VARIANTS["v2"].mnemonics == {"OP_GROUP_CONV"}
+    assert VARIANTS["v2"].mnemonics < VARIANTS["v3"].mnemonics
+    with pytest.raises(InputError, match=r"^unknown ISA variant 'v9'; choose one of v1, v2, v3$"):
         variant("v9")
+
+
+def test_a_register_that_comes_with_an_instruction_exists_only_where_the_instruction_does() -> None:
+    words = [encode_set("EX_GROUPS", 4, variant("v3").register_file), encode_operation(ALL["OP_GROUP_CONV"], {})]
+    words.append(encode_operation(ALL["OP_END"], {}))
+    assert decode(words, variant("v3"))[0]["EX_GROUPS"] == 4
+    assert decode(words[1:], variant("v3"))[0]["EX_GROUPS"] == 1
+    with pytest.raises(InputError, match="word 0: SET of the unknown register 0x42"):
+        decode(words, variant("v2"))
+    with pytest.raises(InputError, match="SET: unknown register 'EX_GROUPS'"):
+        encode_set("EX_GROUPS", 4)
+
+
+def test_registers_that_share_a_name_or_an_index_are_refused() -> None:
+    register = REGISTERS[0]
+    with pytest.raises(ValueError, match=f"register {register.name} is declared twice, differently"):
+        RegisterFile((*REGISTERS, replace(register, index=0x7F)))
+    with pytest.raises(ValueError, match="register index 0x00 of EX_NEW is taken by LD_DRAM_ADDRESS"):
+        RegisterFile((*REGISTERS, replace(register, name="EX_NEW")))
