@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.kernels.depthwise_pixels import by_pixels
 from dla_sim.kernels.overlaps import operands_apart
 from dla_sim.kernels.products import CHUNK
 from dla_sim.kernels.results import Results, results
@@ -21,6 +22,9 @@ from dla_sim.kernels.windows import Source, Window, source, window
 from isa.instruction import Command, Machine
 from isa.ops.convolution import element_bytes, lower_limit
 
+_FEW_PIXELS = 400
+_MANY_CHANNELS = 16
+"""Up to so many outputs a plane, from so many channels on, it is faster with the channels innermost."""
 _BLOCK_ELEMENTS = 128 * 1024
 """Elements of the float32 copies of one block of channels."""
 
@@ -40,22 +44,31 @@ def depthwise_window(shape: Window, element: int, command: Command, machine: Mac
     if not operands_apart(shape, element, shape.oc * taps, command, machine):
         return False
     found = results(command, machine, shape.oc, taps, lower_limit(command))
-    planes = source(shape, command, machine, scratch, command["EX_INPUT_ZERO_POINT"])
-    if found is None or planes is None:
+    if found is None:
         return False
+    zero_point = command["EX_INPUT_ZERO_POINT"]
     raw = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, machine.sram, command["EX_OPERAND_ADDRESS"])
-    _by_planes(shape, element, planes, raw.astype(np.float32), found, scratch)
+    dtype = np.int8 if element == 1 else np.int32
+    if shape.oh * shape.ow <= _FEW_PIXELS and shape.oc >= _MANY_CHANNELS:
+        if shape.padded and not -128 <= zero_point <= 127:
+            return False
+        by_pixels(shape, dtype, raw, found, scratch)
+        return True
+    planes = source(shape, command, machine, scratch, zero_point)
+    if planes is None:
+        return False
+    _by_planes(shape, dtype, planes, raw.astype(np.float32), found, scratch)
     return True
 
 
 def _by_planes(
-    shape: Window, element: int, planes: Source, weights: NDArray[np.float32], found: Results, scratch: Scratch
+    shape: Window, dtype: Any, planes: Source, weights: NDArray[np.float32], found: Results, scratch: Scratch
 ) -> None:
     multiplier = shape.oc // shape.ic
     phases, height = _phases(shape)
     inputs = max(_BLOCK_ELEMENTS // (multiplier * shape.kw * phases * height * shape.ow), 1)
     pixels = shape.oh * shape.ow
-    dtype = np.int8 if element == 1 else np.int32
+    element = np.dtype(dtype).itemsize
     for first in range(0, shape.ic, inputs):
         count = min(inputs, shape.ic - first)
         channels = slice(first * multiplier, (first + count) * multiplier)

@@ -1,0 +1,103 @@
+"""Depthwise convolution of small planes with the channels innermost.
+
+The planes are transposed to float32 (rows, phases, columns, channels), columns split by their phase under the stride, so
+that a tap of a whole row of outputs is one contiguous run of OW * C elements, as are its weights, repeated OW times.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.kernels.results import Results
+from dla_sim.kernels.scratch import Scratch
+from dla_sim.kernels.windows import Window
+from isa.instruction import Command, Machine
+
+_BLOCK_ELEMENTS = 96 * 1024
+"""Elements of the float32 planes of one block of channels."""
+_SKEW = 16
+"""Bytes added to the rows of the result before it is transposed, whose length is often a power of two: columns of such a
+matrix share a few sets of the first-level cache."""
+
+
+def by_pixels(shape: Window, dtype: Any, weights: NDArray[np.int8], found: Results, scratch: Scratch) -> None:
+    """Computes the window; ``weights`` int8 (OC, KH, KW). The input zero point is an int8 if there is padding."""
+    multiplier = shape.oc // shape.ic
+    inputs = max(_BLOCK_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
+    for first in range(0, shape.ic, inputs):
+        count = min(inputs, shape.ic - first)
+        channels = slice(first * multiplier, (first + count) * multiplier)
+        pixels = _pixels(shape, first, count, found.command, found.machine, scratch)
+        sums = _sums(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
+        _store(shape, dtype, sums, channels.start, found, scratch)
+
+
+def _store(shape: Window, dtype: Any, sums: NDArray[np.float32], first: int, found: Results, scratch: Scratch) -> None:
+    """Results of (OH * OW, channels) sums to the planes of the output."""
+    pixels, channels = sums.shape
+    result = scratch.array("result", (pixels, channels + _SKEW), dtype)[:, :channels]
+    found.store(sums, result, first, 1)
+    strides = shape.output_plane, result.itemsize
+    address = found.command["EX_OUTPUT_ADDRESS"] + first * shape.output_plane
+    np.copyto(np.ndarray((channels, pixels), dtype, found.machine.sram, address, strides), result.T)
+
+
+def _pixels(
+    shape: Window, first: int, count: int, command: Command, machine: Machine, scratch: Scratch
+) -> NDArray[np.float32]:
+    """(rows, phases, columns, channels) float32 of some input channels, padding included, repeated by the multiplier."""
+    multiplier = shape.oc // shape.ic
+    size = (shape.rows, shape.sx, -(-shape.columns // shape.sx), count, multiplier)
+    pixels: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
+    if shape.padded:
+        pixels.fill(command["EX_INPUT_ZERO_POINT"])
+    address = command["EX_INPUT_ADDRESS"] + first * shape.input_plane
+    top, bottom = shape.top, min(shape.rows, shape.top + shape.ih)
+    for phase in range(shape.sx):
+        # Column j of the phase is input column j * sx + phase - left.
+        low = max(-((phase - shape.left) // shape.sx), 0)
+        end = min(shape.columns, shape.left + shape.iw)
+        high = max(-(-(end - phase) // shape.sx), low)
+        if high > low and bottom > top:
+            inner = pixels[top:bottom, phase, low:high]
+            start = address + low * shape.sx + phase - shape.left
+            strides = (shape.iw, shape.sx, shape.input_plane, 0)
+            np.copyto(inner, np.ndarray(inner.shape, np.int8, machine.sram, start, strides))
+    return pixels.reshape(*size[:3], count * multiplier)
+
+
+def _factors(shape: Window, weights: NDArray[np.int8], scratch: Scratch) -> NDArray[np.float32]:
+    """(KW, KH, OW * channels) float32 weights, repeated for each column of outputs."""
+    channels = len(weights)
+    short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
+    np.copyto(short, weights.transpose(2, 1, 0))
+    full: NDArray[np.float32] = scratch.array("factors", (shape.kw, shape.kh, shape.ow, channels), np.float32)
+    np.copyto(full, short[:, :, None])
+    return full.reshape(shape.kw, shape.kh, shape.ow * channels)
+
+
+def _sums(
+    shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Scratch
+) -> NDArray[np.float32]:
+    """(OH * OW, channels) float32 sums of products over all taps."""
+    run = factors.shape[2]
+    total: NDArray[np.float32] = scratch.array("sums", (shape.oh, run), np.float32)
+    row, phase, column, _ = pixels.strides
+    period = shape.sx // gcd(shape.sx, shape.dx)
+    for first in range(min(period, shape.kw)):
+        taken = range(first, shape.kw, period)
+        start, step = first * shape.dx, period * shape.dx // shape.sx
+        size = (len(taken), shape.kh, shape.oh, run)
+        skip = phase * (start % shape.sx) + column * (start // shape.sx)
+        taps = np.ndarray(size, np.float32, pixels, skip, (step * column, shape.dy * row, shape.sy * row, 4))
+        if first == 0:
+            np.einsum("xyq,xyrq->rq", factors[::period], taps, out=total)
+        else:
+            part = scratch.array("part", total.shape, np.float32)
+            np.einsum("xyq,xyrq->rq", factors[first::period], taps, out=part)
+            np.add(total, part, out=total)
+    return total.reshape(shape.oh * shape.ow, -1)
