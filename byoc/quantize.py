@@ -94,10 +94,9 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
 def _float_nodes(model: ModelProto) -> list[str]:
     """Names of nodes that stay float.
 
-    Dilated average pools, which ONNX Runtime has no integer operator for; products of two computed values, or with a matrix
-    for a bias; reshapes
-    among float operators only; Clip with computed limits or limits on one side of zero, which no quantised range can
-    express.
+    Dilated average pools, which ONNX Runtime has no integer operator for; products of two computed values, or with
+    a matrix for a bias; reshapes among float operators only; Clip with computed limits or limits on one side of
+    zero, which no quantised range can express.
     """
     constant = constants(model.graph)
     producers = {output: node for node in model.graph.node for output in node.output}
