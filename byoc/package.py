@@ -9,18 +9,15 @@ stored, so that no file expands.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import os
-import tempfile
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.graph import Graph
+from byoc.package_file import MANIFEST, MEMBERS, read_archive, write_archive
 from byoc.package_graph import ArrayWriter, decode_graph, encode_graph
 from byoc.passes.graph_annotate import Annotation, annotate
 from isa.errors import InputError
@@ -29,11 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
 FORMAT_VERSION = 1
-MEMBERS = ("graph.json", "model.onnx", "weights.bin")
-MANIFEST = "manifest.json"
-MAXIMUM_FILE = 4 << 30
-MAXIMUM_JSON = 256 << 20
-_EPOCH = (1980, 1, 1, 0, 0, 0)
+_NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +34,7 @@ class Package:
     """A compiled network, before anything that depends on a machine.
 
     ``rewritten_activations`` counts the groups that :func:`byoc.clamps.integer_clamps` has rewritten in the embedded
-    model. ``members`` are the bytes of the file's parts.
+    model. ``sha256`` has the sum of every member; ``read_member`` returns the bytes of one, checked against it.
     """
 
     source: str
@@ -49,18 +42,19 @@ class Package:
     annotations: tuple[Annotation, ...]
     rewritten_activations: int
     tool: str
-    members: Mapping[str, bytes] = field(repr=False)
-    label: str = "package"
+    sha256: Mapping[str, str]
+    read_member: Callable[[str], bytes] = field(repr=False)
 
     @cached_property
     def model(self) -> onnx.ModelProto:
-        """The embedded quantised ONNX model, checked and parsed when first needed."""
+        """The embedded quantised ONNX model, read and parsed when first needed: for host parts and the oracle."""
         import onnx
 
+        data = self.read_member("model.onnx")
         try:
-            return onnx.load_model_from_string(self.members["model.onnx"])
+            return onnx.load_model_from_string(data)
         except Exception as error:  # protobuf's DecodeError, which has no type information to name it by
-            raise InputError(f"{self.label}: its model.onnx is not an ONNX model; compile the model again") from error
+            raise InputError(f"{self.source}: model.onnx is not an ONNX model; compile the model again") from error
 
     @cached_property
     def digest(self) -> str:
@@ -83,7 +77,8 @@ def build_package(model: onnx.ModelProto, source: str) -> Package:
         "model.onnx": embedded.SerializeToString(deterministic=True),
         "weights.bin": arrays.block(),
     }
-    return Package(source, graph, annotations, rewritten, _tool(), members)
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    return Package(source, graph, annotations, rewritten, _tool(), sums, members.__getitem__)
 
 
 def _tool() -> str:
@@ -102,81 +97,51 @@ def _manifest(package: Package) -> bytes:
         "source": package.source,
         "tool": package.tool,
         "rewritten_activations": package.rewritten_activations,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in package.members.items()},
+        "sha256": dict(package.sha256),
     }
     return json.dumps(document, sort_keys=True, indent=1).encode()
 
 
 def save_package(package: Package, path: str | Path) -> None:
     """Write ``package``; the file appears whole or not at all, with equal bytes for equal packages."""
-    file = Path(path)
-    contents = {MANIFEST: _manifest(package), **{name: package.members[name] for name in MEMBERS}}
-    try:
-        handle, temporary = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.")
-    except OSError as error:
-        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
-    try:
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in contents.items():
-                information = zipfile.ZipInfo(name, _EPOCH)
-                information.external_attr = 0o644 << 16
-                archive.writestr(information, data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_archive(Path(path), {MANIFEST: _manifest(package), **{name: package.read_member(name) for name in MEMBERS}})
 
 
 def load_package(path: str | Path) -> Package:
-    """Read a package. :class:`InputError` in one line for whatever is wrong with the file."""
+    """Read a package. :class:`InputError` in one line for whatever is wrong with the file.
+
+    The embedded model is read and checked when something asks for it: only host parts and the oracle do.
+    """
     file = Path(path)
     try:
-        members = _read_members(file)
-        manifest = _read_manifest(members.pop(MANIFEST))
-        for name in MEMBERS:
-            if hashlib.sha256(members[name]).hexdigest() != manifest["sha256"][name]:
-                raise InputError(f"{name} is damaged (its SHA-256 differs from the manifest's)")
-        graph, annotations = decode_graph(
-            _json(members["graph.json"], "graph.json"), memoryview(members["weights.bin"])
-        )
+        members = read_archive(file, (MANIFEST, *_NEEDED_AT_LOAD))
+        manifest = _read_manifest(members[MANIFEST])
+        for name in _NEEDED_AT_LOAD:
+            _check_sum(name, members[name], manifest["sha256"])
+        document = _json(members["graph.json"], "graph.json")
+        graph, annotations = decode_graph(document, memoryview(members["weights.bin"]))
     except InputError as error:
-        raise InputError(f"{file}: {error}; compile the model again") from error
-    return Package(
-        manifest["source"], graph, annotations, manifest["rewritten_activations"], manifest["tool"], members, str(file)
-    )
+        raise _about(file, error) from error
+    sums, rewritten = manifest["sha256"], manifest["rewritten_activations"]
+
+    def read_member(name: str) -> bytes:
+        try:
+            data = members.get(name) or read_archive(file, (name,))[name]
+            _check_sum(name, data, sums)
+        except InputError as error:
+            raise _about(file, error) from error
+        return data
+
+    return Package(manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member)
 
 
-def _read_members(file: Path) -> dict[str, bytes]:
-    """The bytes of every member, once the archive has exactly the members of a package, stored, within bounds."""
-    try:
-        size = file.stat().st_size
-        if size > MAXIMUM_FILE:
-            raise InputError(f"{size} bytes are more than the {MAXIMUM_FILE} a package may have")
-        data = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})") from error
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = archive.infolist()
-            names = sorted(entry.filename for entry in entries)
-            if names != sorted((MANIFEST, *MEMBERS)):
-                raise InputError(f"its members are {', '.join(names[:8]) or 'none'}; those of a package are expected")
-            for entry in entries:
-                _check_entry(entry, len(data))
-            return {entry.filename: archive.read(entry) for entry in entries}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError("not a package, or a truncated or damaged one") from error
+def _about(file: Path, error: InputError) -> InputError:
+    return InputError(f"{file}: {error}; compile the model again")
 
 
-def _check_entry(entry: zipfile.ZipInfo, available: int) -> None:
-    limit = available if not entry.filename.endswith(".json") else min(available, MAXIMUM_JSON)
-    if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size or entry.flag_bits & 1:
-        raise InputError(f"{entry.filename} is compressed or encrypted; members of a package are stored")
-    if entry.file_size > limit:
-        raise InputError(f"{entry.filename} declares {entry.file_size} bytes, {limit} are possible")
+def _check_sum(name: str, data: bytes, sums: Mapping[str, str]) -> None:
+    if hashlib.sha256(data).hexdigest() != sums[name]:
+        raise InputError(f"{name} is damaged (its SHA-256 differs from the manifest's)")
 
 
 def _json(data: bytes, name: str) -> Any:

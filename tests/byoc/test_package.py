@@ -107,9 +107,10 @@ def test_every_flipped_byte_is_noticed_or_harmless(package: Package, path: Path)
         path.write_bytes(original[:position] + bytes([original[position] ^ 0x10]) + original[position + 1 :])
         try:
             loaded = load_package(path)
+            model = loaded.model
         except InputError:
             continue
-        assert loaded.digest == package.digest
+        assert (loaded.digest, model) == (package.digest, package.model)
 
 
 def test_damaged_member(path: Path) -> None:
@@ -117,6 +118,16 @@ def test_damaged_member(path: Path) -> None:
     contents["weights.bin"] = b"\1" + contents["weights.bin"][1:]
     _write(path, contents)
     _expect(path, "weights.bin is damaged (its SHA-256 differs from the manifest's)")
+
+
+def test_damaged_model_is_noticed_when_it_is_needed(path: Path) -> None:
+    contents = _contents(path)
+    contents["model.onnx"] = contents["model.onnx"][:-1] + b"?"
+    _write(path, contents)
+    loaded = load_package(path)
+    message = f"{path}: model.onnx is damaged (its SHA-256 differs from the manifest's); compile the model again"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        _ = loaded.model
 
 
 def test_members_outside_the_list(path: Path) -> None:

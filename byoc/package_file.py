@@ -1,0 +1,69 @@
+"""The archive of a package on disk: written whole or not at all, read with nothing trusted."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from isa.errors import InputError
+
+MANIFEST = "manifest.json"
+MEMBERS = ("graph.json", "model.onnx", "weights.bin")
+MAXIMUM_FILE = 4 << 30
+MAXIMUM_JSON = 256 << 20
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def write_archive(file: Path, contents: Mapping[str, bytes]) -> None:
+    """Write members, stored, in their order; equal contents make equal bytes. The file appears whole or not at all."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
+    try:
+        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            for name, data in contents.items():
+                information = zipfile.ZipInfo(name, _EPOCH)
+                information.external_attr = 0o644 << 16
+                archive.writestr(information, data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def read_archive(file: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of some members, once the archive has exactly those of a package, stored, within bounds.
+
+    Raises :class:`InputError`, whose message does not name the file.
+    """
+    try:
+        size = file.stat().st_size
+        if size > MAXIMUM_FILE:
+            raise InputError(f"{size} bytes are more than the {MAXIMUM_FILE} a package may have")
+        with zipfile.ZipFile(file) as archive:
+            _check_entries(archive.infolist(), size)
+            return {name: archive.read(name) for name in names}
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise InputError("not a package, or a truncated or damaged one") from error
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror or 'damaged'})") from error
+
+
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    names = sorted(entry.filename for entry in entries)
+    if names != sorted((MANIFEST, *MEMBERS)):
+        raise InputError(f"its members are {', '.join(names[:8]) or 'none'}; those of a package are expected")
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size or entry.flag_bits & 1:
+            raise InputError(f"{entry.filename} is compressed or encrypted; members of a package are stored")
+        limit = min(size, MAXIMUM_JSON) if entry.filename.endswith(".json") else size
+        if entry.file_size > limit:
+            raise InputError(f"{entry.filename} declares {entry.file_size} bytes, {limit} are possible")
