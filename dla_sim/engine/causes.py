@@ -94,5 +94,5 @@ def _check(workload: Workload, schedule: Schedule, causes: NDArray[np.int64]) ->
         raise AssertionError("an account of cycles is negative")
     for name, members in zip(UNIT_NAMES, workload.by_unit, strict=True):
         last = int(schedule.end[members].max(initial=0))
-        if causes[members].sum() != last or last > schedule.total:
+        if causes[members].sum() != last or last >= schedule.total:
             raise AssertionError(f"the cycles of unit {name} do not add up to the total")

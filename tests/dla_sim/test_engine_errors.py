@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dla_sim.device import Device
+from dla_sim.engine.causes import explain
 from dla_sim.engine.hazards import HazardError, _concurrent
 from dla_sim.engine.schedule import DeadlockError, Schedule
 from dla_sim.timing import Timing
@@ -162,6 +164,20 @@ def test_deadlock_of_a_full_queue() -> None:
 def test_wrong_tokens_are_bad_input() -> None:
     assert issubclass(DeadlockError, InputError)
     assert issubclass(HazardError, InputError)
+
+
+@pytest.mark.parametrize("column", ["start", "end"])
+def test_a_schedule_that_breaks_the_rules_does_not_pass(column: str) -> None:
+    """The accounts of every run are also a check of its engine: one cycle too many in a start or an end here is noticed."""
+    program = assemble(chain())
+    device = Device(program.arch)
+    loaded = device.load(program)
+    schedule = device.run(program, {}, timing_only=True).trace.schedule
+    for command in range(len(loaded.commands)):
+        wrong = getattr(schedule, column).copy()
+        wrong[command] += 1
+        with pytest.raises(AssertionError):
+            explain(loaded.workload, replace(schedule, **{column: wrong}))
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), max_size=8)
