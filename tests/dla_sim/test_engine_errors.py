@@ -168,7 +168,7 @@ def test_wrong_tokens_are_bad_input() -> None:
 
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_a_schedule_that_breaks_the_rules_does_not_pass(column: str) -> None:
-    """The accounts of every run are also a check of its engine: one cycle too many in a start or an end here is noticed."""
+    """The accounts of every run also check its engine: one cycle too many in a start or an end is noticed here."""
     program = assemble(chain())
     device = Device(program.arch)
     loaded = device.load(program)
