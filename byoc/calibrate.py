@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from byoc.onnxruntime_errors import readable_errors
 from byoc.passes.onnx_edit import copy_model
+from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
@@ -42,25 +44,33 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
 
     Raises:
         ValueError: there is no feed.
+        InputError: ONNX Runtime cannot run the model, or a value is infinite or not a number.
     """
     import onnxruntime
 
     names, observed = _observed_model(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = 4
+    with readable_errors():
+        session = onnxruntime.InferenceSession(
+            observed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
     del observed
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     ranges: Ranges = {}
     for feed in feeds:
-        results = session.run(names, dict(feed))
+        with readable_errors():
+            results = session.run(names, dict(feed))
         for name, array in chain(zip(names, results, strict=True), ((name, feed[name]) for name in inputs)):
             low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
             old = ranges.get(name, (low, high))
             ranges[name] = (min(low, old[0]), max(high, old[1]))
     if not ranges:
         raise ValueError("no calibration data: give at least one feed")
+    for name, limits in ranges.items():
+        if not np.isfinite(limits).all():
+            raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
     return {name: _usable(*limits) for name, limits in ranges.items()}
 
 

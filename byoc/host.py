@@ -80,5 +80,9 @@ def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST)
 
 
 def _nbytes(graph: Graph, name: str) -> int:
+    """Bytes of a tensor; 0 for what has no fixed size (sequences, optional values)."""
     value = graph.values[name]
-    return value.elements * np.dtype(value.dtype).itemsize
+    try:
+        return value.elements * np.dtype(value.dtype).itemsize
+    except TypeError:
+        return 0

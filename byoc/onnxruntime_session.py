@@ -10,11 +10,16 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from byoc.onnxruntime_errors import readable_errors
+
 Feeds = Mapping[str, NDArray[Any]]
 
 
 class OnnxRuntimeSession:
-    """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output."""
+    """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
+
+    Raises InputError where ONNX Runtime cannot run the model.
+    """
 
     def __init__(self, model: onnx.ModelProto, optimized_path: str | None = None) -> None:
         import onnxruntime
@@ -28,14 +33,16 @@ class OnnxRuntimeSession:
             options.add_session_config_entry("session.x64quantprecision", "1")
         if optimized_path is not None:
             options.optimized_model_filepath = optimized_path
-        self._session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        with readable_errors():
+            self._session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
         """The named outputs for ``feeds`` (exact shapes and element types)."""
         wanted = list(outputs)
-        return dict(zip(wanted, self._session.run(wanted, dict(feeds)), strict=True))
+        with readable_errors():
+            return dict(zip(wanted, self._session.run(wanted, dict(feeds)), strict=True))
 
 
 def _quantises_to_uint8_only(model: onnx.ModelProto) -> bool:

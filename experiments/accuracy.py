@@ -47,6 +47,7 @@ def _float_outputs(model: ModelProto, feeds: Sequence[dict[str, Outputs]]) -> li
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [session.run(None, feed)[0] for feed in feeds]
 

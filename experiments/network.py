@@ -76,7 +76,10 @@ def _load_package(path: Path, shapes: Shapes | None) -> Network:
     if shapes:
         raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
     package = load_package(path)
-    return Network(package.source, package, builtin=MODELS.get(package.source))
+    builtin = MODELS.get(package.source)
+    if builtin is not None and not _fits(package.graph, builtin.sample_input()):
+        builtin = None  # it goes by the name of a built-in network and is another
+    return Network(package.source, package, builtin=builtin)
 
 
 def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int) -> Network:
@@ -102,9 +105,7 @@ def network_feeds(network: Network, file: Path | None = None, seed: int = 0) -> 
     if file is not None:
         return _feeds_from_file(graph, file)
     if network.builtin is not None:
-        feeds = network.builtin.sample_input()
-        if _fits(graph, feeds):
-            return dict(feeds)
+        return dict(network.builtin.sample_input())
     generator = np.random.default_rng(seed)
     return {name: _drawn(graph.values[name], generator) for name in graph.inputs}
 
@@ -125,7 +126,7 @@ def _feeds_from_file(graph: Graph, file: Path) -> Feeds:
 
 
 def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
-    """Whether a built-in network's feeds suit this graph: a package may only claim to be that network."""
+    """Whether a built-in network's feeds are inputs of this graph."""
     return tuple(feeds) == graph.inputs and all(
         array.shape == graph.values[name].shape and array.dtype.name == graph.values[name].dtype
         for name, array in feeds.items()

@@ -18,7 +18,7 @@ from experiments.models.inputs import load_input
 from experiments.network import load_network, network_feeds
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
-from experiments.run import Choices, infer
+from experiments.workflow import Choices, infer
 from isa import program_file
 from isa.errors import InputError
 from isa.program import Program, Segment, Tensor
@@ -52,7 +52,10 @@ def simulate_program(
     segments = [_segment(program, text) for text in images]
     inputs = program_inputs(program, tensors, segments)
     imaged = replace(program, segments=(*program.segments, *segments))
-    execution = Device(hardware.arch, hardware.timing).run(imaged, inputs)
+    try:
+        execution = Device(hardware.arch, hardware.timing).run(imaged, inputs)
+    except OverflowError as error:
+        raise InputError(f"{file}: the program stopped: {error}") from error
     return dict(execution.outputs), figures(hardware, [RegionRun(0, program, execution.trace)])
 
 

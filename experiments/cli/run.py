@@ -30,7 +30,7 @@ def command(
     from experiments.network import parse_shapes
     from experiments.report.store import default_path, save_report
     from experiments.report.tables import print_report, report_console
-    from experiments.run import run
+    from experiments.workflow import run
 
     with stages() as progress:
         report = run(

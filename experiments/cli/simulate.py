@@ -56,8 +56,8 @@ def command(
         if is_package(file):
             if tensor or image:
                 raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
-            from experiments.run import Choices
             from experiments.simulate import simulate_package
+            from experiments.workflow import Choices
 
             choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed)
             outputs, figures = simulate_package(file, preset, settings or (), isa, choices, input)

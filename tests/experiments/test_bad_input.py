@@ -213,3 +213,33 @@ def test_result_that_cannot_be_written(capsys: Capture) -> None:
     Path("taken").write_text("a file")
     line = refused(capsys, "models", "--json", "taken/list.json")
     assert line.startswith("taken/list.json: cannot be written (")
+
+
+def _model(node: onnx.NodeProto, *constants: onnx.TensorProto, domain: str = "") -> Path:
+    """A float model of one node from ``x`` (1, 3, 8, 8) to ``y`` in a file; ``domain`` is imported as well."""
+    source = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 3, 8, 8))
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph([node], "one", [source], [result], list(constants))
+    opsets = [onnx.helper.make_opsetid("", 21), *([onnx.helper.make_opsetid(domain, 1)] if domain else [])]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), "one.onnx")
+    return Path("one.onnx")
+
+
+def test_operator_that_nobody_knows(capsys: Capture) -> None:
+    model = _model(onnx.helper.make_node("Foo", ["x"], ["y"], domain="my.ops"), domain="my.ops")
+    assert refused(capsys, "run", model) == (
+        "ONNX Runtime cannot run the model (Fatal error: my.ops:Foo(-1) is not a registered function/op); "
+        "correct or export it again"
+    )
+
+
+def test_shapes_that_contradict_one_another(capsys: Capture) -> None:
+    weights = onnx.numpy_helper.from_array(np.ones((4, 5, 3, 3), np.float32), "w")
+    line = refused(capsys, "run", _model(onnx.helper.make_node("Conv", ["x", "w"], ["y"]), weights))
+    assert line.startswith("ONNX Runtime cannot run the model (")
+
+
+def test_weights_that_are_not_numbers(capsys: Capture) -> None:
+    weights = onnx.numpy_helper.from_array(np.full((4, 3, 3, 3), np.nan, np.float32), "w")
+    line = refused(capsys, "run", _model(onnx.helper.make_node("Conv", ["x", "w"], ["y"]), weights))
+    assert line == "tensor 'y' is not finite on the calibration data; correct the model's constants"

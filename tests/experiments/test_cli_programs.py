@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.network import load_network, network_feeds
-from experiments.run import Choices, infer
+from experiments.workflow import Choices, infer
 from isa import program_file
 from tests.experiments.command_line import dla, save_tiny
 

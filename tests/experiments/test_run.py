@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 import experiments.oracle
 from byoc.oracle import Oracle
+from experiments import run
 from experiments.report.schema import KINDS, RunReport
-from experiments.run import run
 from tests.experiments.command_line import dla, save_tiny
 
 Capture = pytest.CaptureFixture[str]
