@@ -77,6 +77,8 @@ class _Builder:
             if unit.node.attributes.get("transB", 0):
                 operands[1] = self._transposed(operands[1])
             op_type = "MatMul"
+        if op_type in ("Min", "Max") and len(operands) == 1:
+            op_type = "Identity"
         self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)
         self._nodes.append(
             Node(

@@ -19,12 +19,19 @@ _LAYOUTS: dict[str, Layout] = {
     "QLinearLeakyRelu": ("LeakyRelu", ((0, 1, 2),), (3, 4), None),
 }
 _INTEGER_PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
-_PLAIN = frozenset(
+PLAIN_OPERATORS = frozenset(
     {"MaxPool", "GlobalMaxPool", "Min", "Max", "Concat", "Relu", "Clip"}
     | {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Dropout"}
 )
 _ALL_INPUTS = frozenset({"Min", "Max", "Concat"})
 _INTEGER_TYPES = ("int8", "uint8")
+
+
+def integer_operators(op_type: str) -> tuple[str, ...]:
+    """ONNX Runtime's and ONNX's integer operators that become the canonical operator ``op_type``."""
+    layouts = [name for name, layout in _LAYOUTS.items() if layout[0] == op_type]
+    products = [name for name, target in _INTEGER_PRODUCTS.items() if target == op_type]
+    return (*layouts, *products, *(("QLinearConcat",) if op_type == "Concat" else ()))
 
 
 def recognise_integer(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised | None:
@@ -35,7 +42,7 @@ def recognise_integer(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised | N
         return _concat(view, node)
     if node.op_type in _INTEGER_PRODUCTS:
         return _integer_product(view, node)
-    if is_standard(node) and node.op_type in _PLAIN and view.element_type(node.inputs[0]) in _INTEGER_TYPES:
+    if is_standard(node) and node.op_type in PLAIN_OPERATORS and view.element_type(node.inputs[0]) in _INTEGER_TYPES:
         return _plain(view, node)
     return None
 

@@ -8,7 +8,7 @@ from byoc.patterns import tensors
 
 def two_operands(graph: Graph, node: Node) -> str | None:
     """element-wise operators have two operands"""
-    return None if len(node.inputs) == 2 else f"it has {len(node.inputs)} operand{'s' * (len(node.inputs) != 1)}"
+    return None if len(node.inputs) == 2 else f"it has {len(node.inputs)} operands"
 
 
 def computed_operands(graph: Graph, node: Node) -> str | None:

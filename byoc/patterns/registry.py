@@ -26,10 +26,15 @@ _BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
 
 @dataclass(frozen=True)
 class SupportRow:
-    """One row of the support table: a family, its canonical operators, and the rules a node must meet."""
+    """One row of the support table: a family, its ONNX operators, and the rules a node must meet.
+
+    Operators without ``QLinear`` or ``Integer`` in their names run quantised: between DequantizeLinear and
+    QuantizeLinear, or where ``plain`` lists them, on bare integers as well.
+    """
 
     pattern: str
     operators: tuple[str, ...]
+    plain: tuple[str, ...]
     rules: tuple[str, ...]
 
 
@@ -52,4 +57,13 @@ def find_pattern(graph: Graph, node: Node) -> Pattern[Any] | Rejection:
 
 def support_table() -> tuple[SupportRow, ...]:
     """The rows of the generated support table, a family each."""
-    return tuple(SupportRow(pattern.name, pattern.op_types, pattern.rules()) for pattern in PATTERNS)
+    from byoc.frontend.qoperator import PLAIN_OPERATORS, integer_operators  # they import onnx, which takes its time
+
+    rows = []
+    for pattern in PATTERNS:
+        floats = [op_type for op_type in pattern.op_types if op_type != "Requantize"]
+        floats += ["Gemm"] * ("MatMul" in floats)
+        integers = [name for op_type in (*pattern.op_types, *floats) for name in integer_operators(op_type)]
+        plain = tuple(op_type for op_type in floats if op_type in PLAIN_OPERATORS)
+        rows.append(SupportRow(pattern.name, tuple(dict.fromkeys((*floats, *integers))), plain, pattern.rules()))
+    return tuple(rows)

@@ -162,6 +162,11 @@ def test_minimum_and_maximum(dtype: str, op_type: str) -> None:
     _runs_on_accelerator(builder.model())
 
 
+@pytest.mark.parametrize("op_type", ["Min", "Max"])
+def test_comparison_of_one_operand_is_the_operand(op_type: str) -> None:
+    _runs_on_accelerator(unary_unit(op_type, (3, 7)))
+
+
 MOVEMENTS: dict[str, tuple[str, tuple[int, ...], list[tuple[Any, str]], dict[str, Any]]] = {
     "reshape": ("Reshape", (2, 3, 4), [([4, -1], "int64")], {}),
     "flatten": ("Flatten", (2, 3, 4), [], {"axis": 2}),

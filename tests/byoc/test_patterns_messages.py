@@ -285,9 +285,9 @@ MESSAGES: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
         lambda: unary_unit("AveragePool", (1, 3, 6, 7), strides=[2, 2], ceil_mode=1, count_include_pad=1, **POOL),
         "ceil_mode is 1; average pooling that counts padding does not round its output size up",
     ),
-    "one operand": (
-        lambda: unary_unit("Max", (3, 7)),
-        "it has 1 operand; element-wise operators have two operands",
+    "three operands": (
+        lambda: _mixed("Max", "int8", "int8", "int8", "int8"),
+        "it has 3 operands; element-wise operators have two operands",
     ),
     "broadcast": (
         lambda: _pair("Add", (3, 7), (7,)),
@@ -341,6 +341,8 @@ def test_depthwise_needs_its_instruction_or_emulation() -> None:
 def test_every_rule_is_one_line_and_in_the_support_table() -> None:
     rows = support_table()
     assert [row.pattern for row in rows] == [pattern.name for pattern in PATTERNS]
+    products = next(row for row in rows if row.pattern == "matmul")
+    assert products.operators == ("MatMul", "Gemm", "QLinearMatMul", "MatMulInteger", "QGemm")
     for row in rows:
         assert row.operators
         assert all(rule and "\n" not in rule and not rule.endswith(".") for rule in row.rules), row.pattern
