@@ -45,7 +45,12 @@ class Access:
 
 
 def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> Access:
-    """An :class:`Access` in normal form: dimensions of count 1 dropped, dense inner dimensions merged into the row."""
+    """An :class:`Access` in normal form: dimensions of count 1 dropped, dense inner dimensions merged into the row.
+
+    A dimension of count 0 makes it empty: no bytes, whatever the rest says.
+    """
+    if any(count == 0 for count, _ in dims):
+        return Access(space, address, 0)
     kept: list[tuple[int, int]] = []
     for count, stride in reversed(dims):
         if count == 1:

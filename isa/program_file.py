@@ -110,6 +110,8 @@ def check_memory(program: Program) -> None:
     """Raises InputError when a tensor, an image or the command stream lies outside the program's system memory."""
     if not 0 <= program.dram_bytes <= MAXIMUM_BYTES:
         raise InputError(f"the program wants {program.dram_bytes} bytes of system memory; the limit is {MAXIMUM_BYTES}")
+    if program.command_address % 8:
+        raise InputError(f"the command stream is at {program.command_address:#x}; it must be at a multiple of 8 bytes")
     places = [(f"tensor '{t.name}'", t.address, t.nbytes) for t in program.tensors]
     places += [("a memory image", s.address, int(s.data.size)) for s in program.segments]
     places.append(("the command stream", program.command_address, 8 * len(program.words)))
