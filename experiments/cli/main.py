@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except InputError as error:
         return _fail(str(error))
-    except BrokenPipeError:  # the reader of our output went away, as in `dla disasm FILE | head`
+    except (BrokenPipeError, SystemExit):  # our reader went away, as in `dla disasm FILE | head`: typer exits with 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:

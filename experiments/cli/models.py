@@ -18,7 +18,7 @@ def command(json: options.Json = None) -> None:
         return
     from experiments.report.tables import plain_table, report_console
 
-    table = plain_table(("name", "left"), ("network", "left"))
+    table = plain_table(("name", "left"), ("network", "fold"))
     for model in MODELS.values():
         table.add_row(model.name, model.description)
     report_console().print(table)

@@ -47,7 +47,7 @@ def _print(partition: Partition) -> None:
     from experiments.report.tables import plain_table, report_console
 
     console = report_console()
-    table = plain_table(("node", "left"), ("operator", "left"), ("where", "left"), ("reason", "left"))
+    table = plain_table(("node", "fold"), ("operator", "left"), ("where", "left"), ("reason", "fold"))
     for entry in partition.placement:
         where = "cpu" if entry.region is None else f"dla {entry.region}"
         table.add_row(entry.node, entry.op_type, where, entry.reason or "")

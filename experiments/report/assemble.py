@@ -23,6 +23,7 @@ from experiments.report.schema import (
     Compilation,
     Host,
     HostLayer,
+    Layer,
     PlacementEntry,
     RunReport,
 )
@@ -63,13 +64,22 @@ def assemble(
         totals=machine.totals,
         kinds=machine.kinds,
         ex_cycles=machine.ex_cycles,
-        layers=machine.layers,
+        layers=_in_network_order(machine.layers, compiled.partition),
         units=machine.units,
         placement=placement_entries(compiled.partition),
         host=_host(compiled.partition),
         check=check,
         accuracy=accuracy,
         compile=_compilation(compiled),
+    )
+
+
+def _in_network_order(layers: Iterable[Layer], partition: Partition) -> tuple[Layer, ...]:
+    """Layers by region and, within one, in the graph's order: what is fetched early did not run early."""
+    position = {name: index for index, node in enumerate(partition.graph.nodes) for name in node.onnx_nodes}
+    last = len(position)
+    return tuple(
+        sorted(layers, key=lambda layer: (layer.region, min((position[n] for n in layer.onnx_nodes), default=last)))
     )
 
 

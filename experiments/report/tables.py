@@ -39,13 +39,16 @@ def machine_line(report: RunReport) -> str:
 
 
 def plain_table(*columns: tuple[str, str]) -> Table:
-    """An empty table of ``columns`` = (heading, "left" or "right")."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, side in columns:
-        if side == "left":
+    """An empty table of ``columns`` = (heading, how): left or right, or "fold" where long text takes several lines.
+
+    On a narrow terminal only the folding columns shrink: a figure is never cut.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading, how in columns:
+        if how == "fold":
             table.add_column(heading, overflow="fold")
         else:
-            table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(heading, justify="right" if how == "right" else "left", no_wrap=True)
     return table
 
 
@@ -61,12 +64,12 @@ def figures_table(figures: Figures) -> Table:
 
 def _filled(rows: Iterable[tuple[str, ...]]) -> Table:
     table = plain_table(
-        ("layer", "left"),
+        ("layer", "fold"),
         ("where", "left"),
-        ("kind", "left"),
+        ("kind", "fold"),
         ("cycles", "right"),
         ("MACs", "right"),
-        ("utilisation", "right"),
+        ("util.", "right"),
         ("DRAM bytes", "right"),
         ("tiles", "right"),
     )

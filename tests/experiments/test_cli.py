@@ -1,0 +1,75 @@
+"""The command itself: light to start, options the same everywhere, quiet when piped."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dla_sim.presets import DEFAULT_PRESET
+from experiments.cli import compile, emit, options, partition, run, simulate
+from experiments.models import MODELS
+from tests.experiments.command_line import dla
+
+HEAVY = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy", "matplotlib", "PIL")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from experiments.cli.main import main; status = main(['--help']); "
+        f"print([name for name in {HEAVY} if name in sys.modules], status, file=sys.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stderr == "[] 0\n"
+    assert "Compile ONNX networks" in found.stdout
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    found = dla(capsys, "--version")
+    assert found.status == 0
+    assert found.out.startswith("dla 0.")
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "compile", "partition", "emit", "asm", "disasm", "simulate", "models", "report"]
+)
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    found = dla(capsys, command, "--help")
+    assert (found.status, found.err) == (0, "")
+    assert f"dla {command}" in found.out
+
+
+def test_options_are_the_same_on_every_command_that_takes_them() -> None:
+    seen: dict[str, object] = {}
+    for module in (run, compile, partition, emit, simulate):
+        for name, parameter in inspect.signature(module.command).parameters.items():
+            if (module, name) == (simulate, "preset"):
+                continue  # a program brings its own Arch, so there the preset has no default
+            assert seen.setdefault(name, parameter) == parameter, (module.__name__, name)
+
+
+def test_default_preset_is_the_recommended_machine() -> None:
+    assert options.DEFAULT_PRESET == DEFAULT_PRESET
+
+
+def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = dla(capsys, "models")
+    assert found.status == 0
+    assert all(name in found.out for name in MODELS)
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """``dla disasm FILE | head``: the pipe breaks while the text is written."""
+    start = "import sys; from experiments.cli.main import main; sys.exit(main({}))"
+    make = start.format(["emit", "digits-cnn", "-o", "digits.prog"])
+    subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True, capture_output=True)
+    reader, writer = os.pipe()
+    os.close(reader)
+    show = [sys.executable, "-c", start.format(["disasm", "digits.prog"])]
+    with os.fdopen(writer, "wb") as pipe:
+        shown = subprocess.run(show, cwd=tmp_path, check=False, stdout=pipe, stderr=subprocess.PIPE)
+    assert (shown.returncode, shown.stderr) == (0, b"")
