@@ -21,7 +21,7 @@ from dla_sim.kernels.windows import Source, Window, source, window
 from isa.instruction import Command, Machine
 from isa.ops.convolution import element_bytes, lower_limit
 
-_BLOCK_ELEMENTS = 160 * 1024
+_BLOCK_ELEMENTS = 1 << 20
 """Elements of the two large operands of one matrix product: with them the second-level cache is about half full."""
 
 
@@ -63,7 +63,7 @@ def _blocks(
     for top in range(0, shape.oh, rows):
         for left in range(0, shape.ow, columns):
             part = shape._replace(oh=min(rows, shape.oh - top), ow=min(columns, shape.ow - left))
-            skip = top * shape.sy * planes.row + left * shape.sx
+            skip = top * shape.sy * planes.row + left * planes.step
             sums = _sums(part, planes, skip, weights, scratch)
             address = command["EX_OUTPUT_ADDRESS"] + (top * shape.ow + left) * element
             strides = (shape.output_plane, element)
@@ -100,10 +100,9 @@ def _product(
     part: Window, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch
 ) -> NDArray[np.float32]:
     """(OC, OH * OW) float32 sums of at most 1024 products each."""
-    shape = (part.ic, part.kh, part.kw, part.oh, part.ow)
-    strides = (planes.plane, part.dy * planes.row, part.dx, part.sy * planes.row, part.sx)
-    matrix = scratch.array("columns", shape, np.float32)
-    np.copyto(matrix, planes.view(shape, strides, skip))
+    matrix: NDArray[np.float32] = scratch.array("columns", (part.ic, part.kh, part.kw, part.oh, part.ow), np.float32)
+    strides = (planes.plane, part.dy * planes.row, part.sy * planes.row, planes.step)
+    planes.copy_taps(matrix.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
     sums: NDArray[np.float32] = scratch.array("sums", (part.oc, part.oh * part.ow), np.float32)
     np.matmul(weights, matrix.reshape(part.ic * part.kh * part.kw, -1), out=sums)
     return sums

@@ -25,7 +25,7 @@ from isa.ops.convolution import element_bytes, lower_limit
 _FEW_PIXELS = 400
 _MANY_CHANNELS = 16
 """Up to so many outputs a plane, from so many channels on, it is faster with the channels innermost."""
-_BLOCK_ELEMENTS = 128 * 1024
+_BLOCK_ELEMENTS = 1 << 20
 """Elements of the float32 copies of one block of channels."""
 
 
@@ -90,13 +90,11 @@ def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Scra
     multiplier = shape.oc // shape.ic
     phases, height = _phases(shape)
     full = scratch.array("copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32)
+    strides = (planes.plane, 0, shape.sy * planes.row, planes.step)
     for phase in range(phases):
         rows = -(-(shape.rows - phase) // shape.sy)
-        if rows > 0:
-            size = (shape.kw, count, multiplier, rows, shape.ow)
-            strides = (shape.dx, planes.plane, 0, shape.sy * planes.row, shape.sx)
-            skip = first * planes.plane + phase * planes.row
-            np.copyto(full[:, :, :, phase, :rows], planes.view(size, strides, skip))
+        skip = first * planes.plane + phase * planes.row
+        planes.copy_taps(full[:, :, :, phase, :rows], strides, skip, shape.dx)
     return full.reshape(shape.kw, count * multiplier, phases, height, shape.ow)
 
 

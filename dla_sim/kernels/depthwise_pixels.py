@@ -1,7 +1,7 @@
 """Depthwise convolution of small planes with the channels innermost.
 
-The planes are transposed to float32 (rows, phases, columns, channels), columns split by their phase under the stride, so
-that a tap of a whole row of outputs is one contiguous run of OW * C elements, as are its weights, repeated OW times.
+The planes are transposed to float32 (rows, phases, columns, channels), columns split by their phase under the stride.
+So a tap of a whole row of outputs is one contiguous run of OW * C elements, as are its weights, repeated OW times.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Window
 from isa.instruction import Command, Machine
 
-_BLOCK_ELEMENTS = 96 * 1024
+_BLOCK_ELEMENTS = 1 << 19
 """Elements of the float32 planes of one block of channels."""
 _SKEW = 16
-"""Bytes added to the rows of the result before it is transposed, whose length is often a power of two: columns of such a
-matrix share a few sets of the first-level cache."""
+"""Elements added to the rows of the result before it is transposed. Their length is often a power of two, and the
+columns of such a matrix share a few sets of the first-level cache."""
 
 
 def by_pixels(shape: Window, dtype: Any, weights: NDArray[np.int8], found: Results, scratch: Scratch) -> None:
@@ -49,7 +49,7 @@ def _store(shape: Window, dtype: Any, sums: NDArray[np.float32], first: int, fou
 def _pixels(
     shape: Window, first: int, count: int, command: Command, machine: Machine, scratch: Scratch
 ) -> NDArray[np.float32]:
-    """(rows, phases, columns, channels) float32 of some input channels, padding included, repeated by the multiplier."""
+    """(rows, phases, columns, channels) float32 of some input channels, with padding, repeated by the multiplier."""
     multiplier = shape.oc // shape.ic
     size = (shape.rows, shape.sx, -(-shape.columns // shape.sx), count, multiplier)
     pixels: NDArray[np.float32] = scratch.array("pixels", size, np.float32)

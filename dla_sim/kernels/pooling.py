@@ -43,7 +43,7 @@ def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
 
 def _maximum(shape: Window, command: Command, machine: Machine, scratch: Scratch, target: NDArray[np.int8]) -> bool:
     """Maxima down the rows first, then along the columns."""
-    planes = source(shape, command, machine, scratch, -128)
+    planes = source(shape, command, machine, scratch, -128, may_split=False)
     if planes is None:
         return False
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
@@ -114,7 +114,7 @@ def _dequantised(
     values.fill(0)
     bottom, right = min(rows, shape.top + shape.ih), min(columns, shape.left + shape.iw)
     if bottom > shape.top and right > shape.left:
-        planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw)
+        planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw, 1)
         size = (shape.ic, bottom - shape.top, right - shape.left)
         inner = values[:, shape.top : bottom, shape.left : right]
         np.add(planes.view(size, (planes.plane, planes.row, 1)), np.float32(offset), out=inner)
@@ -127,7 +127,7 @@ def _global_average(shape: Window, command: Command, machine: Machine, target: N
     pixels = shape.ih * shape.iw
     if pixels * 128 > 1 << 24:
         return False
-    planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw)
+    planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw, 1)
     data = planes.view((shape.ic, pixels), (planes.plane, 1)).astype(np.float32)
     totals = (data @ np.ones(pixels, np.float32)).astype(np.int64) - pixels * command["EX_INPUT_ZERO_POINT"]
     low, high, zero_point = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]

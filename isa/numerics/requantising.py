@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from isa.errors import InputError
 from isa.numerics.floats import Float32Array, ScaleLike, checked_scale, rint_to_int64
 from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
 
@@ -40,12 +41,19 @@ def requantise_float32(
 ) -> None:
     """`requantise` for fast kernels: float32 accumulators, which it DESTROYS, and the result in ``out`` (same shape).
 
-    Equal to `requantise` of the integers that ``accumulator`` holds: adding the zero point and clamping in float32 is
-    exact below 2**24, and what is above saturates either way. An int32 beyond 2**24 must have been converted from the
-    exact integer (rounding to nearest), not summed in float32.
+    Equal to `requantise` of the integers that ``accumulator`` holds. Clamping before rounding is the same, because the
+    limits are integers and rounding is monotonic. Then the values are below 2**17, and adding 1.5 * 2**23 leaves
+    float32 no bits for a fraction: the sum is rounded to an integer, ties to even, and stands in the low bits of the
+    result. An even zero point can be part of that constant; of an odd one the last 1 is added to the int8 result
+    (which wraps around and back). An int32 beyond 2**24 must have been converted from the exact integer (rounding to
+    nearest), not summed in float32. Raises InputError unless ``zero_point`` fits 16 bits.
     """
+    if not -(1 << 15) <= zero_point < 1 << 15:
+        raise InputError(f"zero point {zero_point} does not fit 16 bits; quantise the tensor again")
     np.multiply(accumulator, scale, out=accumulator)
-    np.rint(accumulator, out=accumulator)
-    np.add(accumulator, np.float32(zero_point), out=accumulator)
-    np.clip(accumulator, np.float32(low), np.float32(high), out=accumulator)
-    np.copyto(out, accumulator, casting="unsafe")
+    np.clip(accumulator, np.float32(low - zero_point), np.float32(high - zero_point), out=accumulator)
+    odd = zero_point & 1
+    np.add(accumulator, np.float32(1.5 * 2**23 + zero_point - odd), out=accumulator)
+    np.copyto(out, accumulator.view(np.int32), casting="unsafe")
+    if odd:
+        np.add(out, np.int8(1), out=out)
