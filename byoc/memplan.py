@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from isa.errors import InputError
+
+ATTEMPTS = 12
+"""Orders of placement that are tried before a plan is given up."""
 
 
 @dataclass(frozen=True)
@@ -19,30 +23,45 @@ class Request:
 
 
 def plan(requests: Sequence[Request], capacity: int, alignment: int) -> tuple[int, ...] | None:
-    """An address for every request, or None where first fit finds no place within ``capacity`` bytes.
+    """An address for every request, or None where none of the orders tried fits within ``capacity`` bytes.
 
-    Largest first, each at the lowest aligned address that is free during its whole life. Deterministic.
+    Each request gets the lowest aligned address that is free during its whole life, largest first. A request that
+    finds no place goes to the front and all begin again. Deterministic.
     """
     order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
-    addresses = [0] * len(requests)
+    for _ in range(ATTEMPTS):
+        addresses = [0] * len(requests)
+        failed = _first_fit(requests, order, capacity, alignment, addresses)
+        if failed is None:
+            return tuple(addresses)
+        if failed == order[0]:
+            return None
+        order.remove(failed)
+        order.insert(0, failed)
+    return None
+
+
+def _first_fit(
+    requests: Sequence[Request], order: Sequence[int], capacity: int, alignment: int, addresses: list[int]
+) -> int | None:
+    """Fill in ``addresses`` in this order; the first request without a place, or None."""
     placed: list[tuple[int, int, int, int]] = []  # address, end, first, last; sorted by address
     for index in order:
         request = requests[index]
         address = _lowest_gap(placed, request, alignment)
         if address + request.nbytes > capacity:
-            return None
+            return index
         addresses[index] = address
-        placed.append((address, address + request.nbytes, request.first, request.last))
-        placed.sort()
-    return tuple(addresses)
+        insort(placed, (address, address + request.nbytes, request.first, request.last))
+    return None
 
 
-def _lowest_gap(placed: list[tuple[int, int, int, int]], request: Request, alignment: int) -> int:
-    address = 0
-    for start, end, first, last in placed:
-        if first > request.last or last < request.first:
+def _lowest_gap(placed: Sequence[tuple[int, int, int, int]], request: Request, alignment: int) -> int:
+    address, needed, first, last = 0, request.nbytes, request.first, request.last
+    for start, end, born, died in placed:
+        if born > last or died < first:
             continue
-        if address + request.nbytes <= start:
+        if address + needed <= start:
             break
         if end > address:
             address = -(-end // alignment) * alignment
@@ -63,9 +82,8 @@ def check_plan(requests: Sequence[Request], addresses: Sequence[int], capacity: 
             raise InputError(f"buffer '{request.name}' at {address:#x} is not aligned to {alignment} bytes")
         if address < 0 or address + request.nbytes > capacity:
             raise InputError(f"buffer '{request.name}' at {address:#x} leaves the {capacity} bytes of SRAM")
-    by_start = sorted(range(len(requests)), key=lambda index: requests[index].first)
     live: list[int] = []
-    for index in by_start:
+    for index in sorted(range(len(requests)), key=lambda index: requests[index].first):
         request, address = requests[index], addresses[index]
         live = [other for other in live if requests[other].last >= request.first]
         for other in live:

@@ -44,7 +44,7 @@ def plan_layers(
     planner = _Planner(layers, searches, lowered, arch)
     if capacity:
         planner.choose_residents(capacity)
-    return LayerPlan(tuple(choice.tiling for choice in planner.choices), tuple(planner.residents))
+    return LayerPlan(planner.tilings(), tuple(planner.residents))
 
 
 class _Planner:
@@ -88,12 +88,22 @@ class _Planner:
                 self.residents = wanted
                 self.choices[life.first : life.last + 1] = chosen
 
+    def tilings(self) -> tuple[Tiling, ...]:
+        """The tilings chosen, with more slots where a layer waits for its loads."""
+        return tuple(
+            self._searches[index].deepened(choice.tiling, *self._room(index, self.residents))
+            for index, choice in enumerate(self.choices)
+        )
+
     def _choice(self, index: int, residents: Mapping[str, _Life]) -> Choice | None:
+        return self._searches[index].best(*self._room(index, residents))
+
+    def _room(self, index: int, residents: Mapping[str, _Life]) -> tuple[Resident, int]:
+        """Which operands of a layer are resident, and the bytes that residents leave it."""
         sources, target = self._uses[index]
         taken = sum(life.nbytes for life in residents.values() if life.first <= index <= life.last)
         capacity = self._capacity if taken else self._arch.sram_bytes
-        resident = Resident(tuple(name in residents for name in sources), target in residents)
-        return self._searches[index].best(resident, capacity - taken)
+        return Resident(tuple(name in residents for name in sources), target in residents), capacity - taken
 
 
 def _candidates(

@@ -15,6 +15,7 @@ from byoc.residency import LayerPlan, plan_layers
 from byoc.schedule import Scheduled, place
 from byoc.schedule_stream import Memory, TileSteps, stream_layer
 from byoc.tile_search import TileSearch
+from byoc.tiling import tiles
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -30,25 +31,30 @@ def schedule_default(layers: Sequence[Layer], fresh: Callable[[], Memory]) -> Sc
     for share in _RESIDENT_SHARES:
         chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100)
         memory = fresh()
-        tiles = _stream(layers, chosen, memory)
+        streamed, cycles = _stream(layers, chosen, searches, memory)
         sizes = [nbytes for _, nbytes in memory.scratch]
         for ahead in _AHEAD_SHARES:
-            steps = pipelined(tiles, sizes, arch.sram_bytes * ahead // 100)
+            steps = pipelined(streamed, cycles, sizes, arch.sram_bytes * ahead // 100)
             found = place(steps, memory)
             if found is not None:
                 return found
     raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
 
 
-def _stream(layers: Sequence[Layer], chosen: LayerPlan, memory: Memory) -> list[TileSteps]:
+def _stream(
+    layers: Sequence[Layer], chosen: LayerPlan, searches: Sequence[TileSearch], memory: Memory
+) -> tuple[list[TileSteps], list[int]]:
+    """The tiles of all layers with the estimated cycles of their computation."""
     sizes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
     for name in chosen.residents:
         memory.residents[name] = memory.reserve(name, sizes[name])
-    return [
-        tile
-        for layer, tiling in zip(layers, chosen.tilings, strict=True)
-        for tile in stream_layer(layer, tiling, memory)
-    ]
+    steps: list[TileSteps] = []
+    cycles: list[int] = []
+    for layer, tiling, search in zip(layers, chosen.tilings, searches, strict=True):
+        steps += stream_layer(layer, tiling, memory)
+        shapes = [(tile.output.channels.size, tile.output.rows.size) for tile in tiles(layer, tiling)]
+        cycles += [search.tile_cycles(channels, rows) for channels, rows in shapes]
+    return steps, cycles
 
 
 def _searches(layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:

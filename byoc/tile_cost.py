@@ -17,7 +17,7 @@ from isa.instruction import Command, Unit, ceil_div
 from isa.registers import RESET
 
 BUS_BYTES = 8
-TILE_OVERHEAD = 150
+TILE_OVERHEAD = 600
 """What one tile more must gain: fill, drain, latency, command words - and the time that it takes to simulate."""
 COMMAND_OVERHEAD = 24
 """Fill, drain and issue of one compute command."""
@@ -72,6 +72,12 @@ class LayerCost:
 
     def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
         """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
+        traffic, edge = self._traffic(shape, tiling, resident)
+        tiles = shape.parts * shape.bands
+        return max(shape.compute, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * tiles
+
+    def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> tuple[int, int]:
+        """Bus cycles of all transfers, and of the first loads and the last store alone."""
         parts, bands = shape.parts, shape.bands
         grouped = self._layer.nest.grouped
         again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
@@ -84,7 +90,17 @@ class LayerCost:
         if not resident.output:
             traffic += shape.output_cycles * parts * bands
             edge += shape.output_cycles
-        return max(shape.compute, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * parts * bands
+        return traffic, edge
+
+    def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
+        """Whether the bytes moved take longer than the computation."""
+        return self._traffic(shape, tiling, resident)[0] > shape.compute
+
+    def tile_cycles(self, channels: int, rows: int) -> int:
+        """Compute cycles of one tile, all of its commands."""
+        if self._layer.family == "emulated":
+            return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
+        return COMMAND_OVERHEAD + self._command_cycles(channels, rows)
 
     def _make_shape(self, channels: int, rows: int) -> Shape:
         layer, alignment = self._layer, self._arch.alignment
@@ -104,14 +120,12 @@ class LayerCost:
 
     def _compute(self, channels: int, rows: int) -> int:
         """Cycles of all tiles together."""
-        layer = self._layer
-        emulated = layer.family == "emulated"
-        total = 0
-        for size, many in pieces(layer.nest.channels, channels):
-            for height, often in pieces(layer.nest.rows, rows):
-                commands = many * often * (size if emulated else 1)
-                total += commands * (COMMAND_OVERHEAD + self._command_cycles(1 if emulated else size, height))
-        return total
+        nest = self._layer.nest
+        return sum(
+            many * often * self.tile_cycles(size, height)
+            for size, many in pieces(nest.channels, channels)
+            for height, often in pieces(nest.rows, rows)
+        )
 
     def _command_cycles(self, channels: int, rows: int) -> int:
         """Cycles of one compute command, by the instruction's formula."""
@@ -152,7 +166,5 @@ def _output_cycles(layer: Layer, channels: int, rows: int) -> int:
     nest = layer.nest
     nbytes = layer.output_tile_bytes(channels, rows)
     if nest.matrix:
-        strided_rows = rows if channels < nest.channels else 1
-    else:
-        strided_rows = channels if rows < nest.rows else 1
-    return ceil_div(nbytes, BUS_BYTES) + strided_rows
+        return ceil_div(nbytes, BUS_BYTES) + (rows if channels < nest.channels else 1)
+    return ceil_div(nbytes, BUS_BYTES) + (channels if rows < nest.rows else 1)

@@ -13,6 +13,8 @@ from isa.arch import Arch
 from isa.instruction import ceil_div
 
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+COMFORTABLE = 90
+"""Per cent of the budget that tile buffers use if they can: the rest lets loads of the next layer run ahead."""
 _FINER = 2
 """How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
 
@@ -42,12 +44,34 @@ class TileSearch:
             self._answers[key] = self._search(resident, budget)
         return self._answers[key]
 
+    def deepened(self, tiling: Tiling, resident: Resident, budget: int) -> Tiling:
+        """``tiling`` with more slots for what is loaded, where loading is the bottleneck and memory is left.
+
+        A layer that waits for its loads gains from whatever can be there before it begins.
+        """
+        shape = self._cost.shape(tiling.channels, tiling.rows)
+        best = tiling
+        while self._cost.hungry(shape, best, resident):
+            slots = best.slots
+            more = best._replace(slots=Slots(slots.input + 1, slots.constants + 1, slots.output))
+            if more.slots.input > shape.parts * shape.bands or self._cost.working_set(shape, more, resident) > budget:
+                break
+            best = more
+        return best
+
+    def tile_cycles(self, channels: int, rows: int) -> int:
+        """Estimated compute cycles of one tile."""
+        return self._cost.tile_cycles(channels, rows)
+
     def _search(self, resident: Resident, budget: int) -> Choice | None:
-        best: Choice | None = None
-        for channels in self._channels:
-            if self._lies_dense(channels, resident):
-                best = self._best_rows(channels, resident, budget, best)
-        return best or self._smallest(resident, budget)
+        for share in (budget * COMFORTABLE // 100, budget):
+            best: Choice | None = None
+            for channels in self._channels:
+                if self._lies_dense(channels, resident):
+                    best = self._best_rows(channels, resident, share, best)
+            if best is not None:
+                return best
+        return self._smallest(resident, budget)
 
     def _lies_dense(self, channels: int, resident: Resident) -> bool:
         """Whether the result can be written: columns of a resident matrix would not lie dense."""
