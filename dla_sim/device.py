@@ -97,7 +97,7 @@ class Device:
         for tensor in program.inputs:
             memory.put(tensor, inputs[tensor.name])
         machine = Machine(self.arch, scratchpad(self.arch, loaded.sram_peak_bytes, self._sram_reset), memory.data)
-        order = np.lexsort((loaded.workload.columns["unit"], schedule.end)).tolist()
+        order = np.lexsort((loaded.workload.demands.unit, schedule.end)).tolist()
         commands, effects = loaded.commands, loaded.effects
         for number in order:
             effects[number](commands[number], machine)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dla_sim.engine.demands import demands
 from dla_sim.engine.hazards import Footprints
 from dla_sim.engine.labels import Labels, label
-from dla_sim.engine.workload import Workload, workload
+from dla_sim.engine.workload import Workload
 from dla_sim.kernels import Kernel, Kernels
 from dla_sim.memory import SystemMemory, check_addresses, highest_byte
 from dla_sim.timing import Timing
@@ -46,7 +47,7 @@ def load(program: Program, timing: Timing, kernels: Kernels) -> LoadedProgram:
         commands,
         sources,
         program.tensors,
-        workload(commands, operands, program.arch, timing, len(program.words), program.command_address),
+        Workload(demands(commands, operands, program.arch, len(program.words), program.command_address), timing),
         Footprints(commands, operands, sources),
         label(commands, operands, sources),
         tuple(effects[command.instruction.mnemonic] for command in commands),

@@ -44,9 +44,9 @@ def explain(workload: Workload, schedule: Schedule) -> Causes:
     the cycle, a negative figure or a sum that is not the total is an AssertionError.
     """
     columns = workload.columns
-    causes = np.zeros((len(workload.costs), len(CAUSES)), dtype=np.int64)
+    causes = np.zeros((len(workload), len(CAUSES)), dtype=np.int64)
     tokens = _token_times(workload, schedule)
-    for members in workload.by_unit:
+    for members in workload.demands.by_unit:
         _explain_waits(members, schedule, tokens, causes)
     shared = (columns["slots"] > 0) * (
         schedule.end - schedule.start - columns["lead"] - columns["tail"] - columns["slots"]
@@ -57,14 +57,14 @@ def explain(workload: Workload, schedule: Schedule) -> Causes:
     constant = columns["lead"] + columns["tail"] + columns["beats"] - columns["latency"] - columns["scratchpad"]
     causes[:, BUSY] = constant
     _check(workload, schedule, causes)
-    return Causes(causes, workload.by_unit, schedule.total)
+    return Causes(causes, workload.demands.by_unit, schedule.total)
 
 
 def _token_times(workload: Workload, schedule: Schedule) -> NDArray[np.int64]:
     """(commands, 4): the cycle in which the token that a command pops from each counter was there; -1 for no pop."""
-    times = np.full((len(workload.costs), len(TOKEN_QUEUES)), -1, dtype=np.int64)
+    times = np.full((len(workload), len(TOKEN_QUEUES)), -1, dtype=np.int64)
     for counter in range(len(TOKEN_QUEUES)):
-        pushing, popping = workload.pushing[counter], workload.popping[counter]
+        pushing, popping = workload.demands.pushing[counter], workload.demands.popping[counter]
         times[popping, counter] = schedule.end[pushing[: len(popping)]]
     return times
 
@@ -92,7 +92,7 @@ def _check(workload: Workload, schedule: Schedule, causes: NDArray[np.int64]) ->
     """Assert that no figure is negative and that the cycles up to each unit's last command are all explained."""
     if causes.min(initial=0) < 0:
         raise AssertionError("an account of cycles is negative")
-    for name, members in zip(UNIT_NAMES, workload.by_unit, strict=True):
+    for name, members in zip(UNIT_NAMES, workload.demands.by_unit, strict=True):
         last = int(schedule.end[members].max(initial=0))
         if causes[members].sum() != last or last >= schedule.total:
             raise AssertionError(f"the cycles of unit {name} do not add up to the total")

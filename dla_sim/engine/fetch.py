@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from simpy import Event
 
@@ -15,7 +15,7 @@ class CommandFetch:
 
     __slots__ = ("_bus", "_busy", "_clock", "_latency", "_requests", "_slots", "on_ready", "ready")
 
-    def __init__(self, clock: Clock, bus: Bus, chunk_slots: tuple[int, ...], latency: int) -> None:
+    def __init__(self, clock: Clock, bus: Bus, chunk_slots: Sequence[int], latency: int) -> None:
         self._clock = clock
         self._bus = bus
         self._slots = chunk_slots

@@ -21,7 +21,7 @@ def simulate(workload: Workload) -> Schedule:
     clock = Clock(initial_time=0)
     bus = Bus(clock, [lambda: None] * 3)
     tokens = Tokens()
-    times: tuple[list[int], ...] = tuple([0] * len(workload.costs) for _ in range(3))
+    times: tuple[list[int], ...] = tuple([0] * len(workload) for _ in range(3))
     arrival, start, end = times
     units = [Unit(clock, workload.costs, tokens, bus, port, (arrival, start, end)) for port in (LD_PORT, 0, ST_PORT)]
     tokens.readers = [units[reader].try_start for _, reader in TOKEN_QUEUES]

@@ -1,7 +1,13 @@
-"""Slots and beats of a transfer on the bus (docs/machine.md, section 6), without a loop over rows or bursts."""
+"""Slots and beats of transfers on the bus (docs/machine.md, section 6), without a loop over rows or bursts.
+
+Of an address only the place in its burst block matters. So the rows of a transfer are counted by that place, once for a
+size of burst; for a bus and its burst gap all groups of rows are then costed at once.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd
 
@@ -11,36 +17,101 @@ from numpy.typing import NDArray
 from dla_sim.timing import Timing
 from isa.access import Access
 
+Int64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Groups of ``count`` equal rows of transfer ``owner``: beats of the first burst, of the last, bursts in between.
+
+    ``last`` is 0 where there is one burst. Arrays of int64.
+    """
+
+    owner: Int64
+    count: Int64
+    first: Int64
+    last: Int64
+    between: Int64
+
+    def slots(self, timing: Timing) -> Int64:
+        """Slots of each group: every burst takes its beats or the burst gap, whatever is longer."""
+        gap = timing.burst_gap
+        last = np.where(self.last > 0, np.maximum(self.last, gap), 0)
+        return (np.maximum(self.first, gap) + self.between * max(timing.burst_beats, gap) + last) * self.count
+
+
+class TransferTable:
+    """The system-memory sides of some transfers, dense dimensions merged; their slots and beats under any Timing."""
+
+    def __init__(self, accesses: Sequence[Access]) -> None:
+        self._accesses = tuple(accesses)
+        self._groups: dict[tuple[int, int], _Groups] = {}
+
+    def cost(self, timing: Timing) -> tuple[Int64, Int64]:
+        """(slots, beats) of each transfer."""
+        bus, burst = timing.bus_bytes, timing.burst_bytes
+        if (bus, burst) not in self._groups:
+            self._groups[bus, burst] = _grouped(self._accesses, bus, burst)
+        groups = self._groups[bus, burst]
+        beats = (groups.first + groups.between * timing.burst_beats + groups.last) * groups.count
+        return self._summed(groups.owner, groups.slots(timing)), self._summed(groups.owner, beats)
+
+    def _summed(self, owner: Int64, values: Int64) -> Int64:
+        sums = np.zeros(len(self._accesses), dtype=np.int64)
+        np.add.at(sums, owner, values)
+        return sums
+
 
 def transfer(access: Access, timing: Timing) -> tuple[int, int]:
-    """(slots, beats) of the rows of ``access``, the system-memory side of a DMA command, dense dimensions merged."""
-    if not access.total:
-        return 0, 0
-    residue = access.address % timing.burst_bytes
-    dims = tuple((count, stride % timing.burst_bytes) for count, stride in access.dims)
-    return _transfer(residue, access.nbytes, dims, timing.bus_bytes, timing.burst_bytes, timing.burst_gap)
+    """(slots, beats) of the rows of ``access``."""
+    slots, beats = TransferTable([access]).cost(timing)
+    return int(slots[0]), int(beats[0])
+
+
+def row_slots(starts: Int64, nbytes: Int64, timing: Timing) -> Int64:
+    """Slots of single rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
+    burst, none = timing.burst_bytes, np.zeros_like(starts)
+    return _in_beats(none, starts % burst, none + 1, nbytes, timing.bus_bytes, burst).slots(timing)
+
+
+def _grouped(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
+    owners, starts, counts, sizes = [], [], [], []
+    for owner, access in enumerate(accesses):
+        if access.total:
+            dims = tuple((count, stride % burst) for count, stride in access.dims)
+            for start, count in _places(access.address % burst, dims, burst):
+                owners.append(owner)
+                starts.append(start)
+                counts.append(count)
+                sizes.append(access.nbytes)
+    columns = [np.array(column, dtype=np.int64) for column in (owners, starts, counts, sizes)]
+    return _in_beats(*columns, bus=bus, burst=burst)
+
+
+def _in_beats(owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int, burst: int) -> _Groups:
+    """``count`` rows of ``nbytes`` > 0 that start ``start`` bytes into a burst block."""
+    final = start + nbytes - 1
+    bursts = final // burst + 1
+    single = bursts == 1
+    first = np.where(single, final // bus - start // bus + 1, burst // bus - start // bus)
+    last = np.where(single, 0, final % burst // bus + 1)
+    return _Groups(owner, count, first, last, np.maximum(bursts - 2, 0))
 
 
 @lru_cache(maxsize=65536)
-def _transfer(
-    residue: int, nbytes: int, dims: tuple[tuple[int, int], ...], bus: int, burst: int, gap: int
-) -> tuple[int, int]:
-    """The same from what alone matters of an address: where in its burst block a row starts."""
+def _places(residue: int, dims: tuple[tuple[int, int], ...], burst: int) -> tuple[tuple[int, int], ...]:
+    """(place in its burst block, how many rows start there), for a first row at ``residue``."""
     if not dims:
-        return _row(residue, nbytes, bus, burst, gap)
+        return ((residue, 1),)
     rows = np.zeros(burst, dtype=np.int64)
     rows[residue] = 1
     for count, stride in dims:
         rows = _repeat(rows, count, stride)
-    slots = beats = 0
-    for start in np.flatnonzero(rows).tolist():
-        row_slots, row_beats = _row(start, nbytes, bus, burst, gap)
-        slots += int(rows[start]) * row_slots
-        beats += int(rows[start]) * row_beats
-    return slots, beats
+    places = np.flatnonzero(rows)
+    return tuple(zip(places.tolist(), rows[places].tolist(), strict=True))
 
 
-def _repeat(rows: NDArray[np.int64], count: int, stride: int) -> NDArray[np.int64]:
+def _repeat(rows: Int64, count: int, stride: int) -> Int64:
     """How many rows start at each place of a block, after repeating ``rows`` ``count`` times ``stride`` bytes apart."""
     burst = len(rows)
     period = burst // gcd(stride, burst) if stride else 1
@@ -49,16 +120,3 @@ def _repeat(rows: NDArray[np.int64], count: int, stride: int) -> NDArray[np.int6
     for step in range(min(count, period)):
         repeated += np.roll(rows, step * stride % burst) * (whole + (step < rest))
     return repeated
-
-
-def _row(start: int, nbytes: int, bus: int, burst: int, gap: int) -> tuple[int, int]:
-    """(slots, beats) of one row of ``nbytes`` > 0 that starts ``start`` bytes into a burst block."""
-    last = start + nbytes - 1
-    beats = last // bus - start // bus + 1
-    bursts = last // burst + 1
-    if bursts == 1:
-        return max(beats, gap), beats
-    whole = burst // bus
-    head = whole - start // bus
-    tail = last % burst // bus + 1
-    return max(head, gap) + (bursts - 2) * max(whole, gap) + max(tail, gap), beats

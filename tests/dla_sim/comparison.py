@@ -10,6 +10,7 @@ from itertools import zip_longest
 from dla_sim.device import Device, Engine
 from dla_sim.engine.accounts import account
 from dla_sim.engine.causes import explain
+from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
 from isa.program import Program
@@ -30,7 +31,7 @@ class Observed:
     layers: Mapping[str, int]
 
 
-ENGINES: Mapping[str, Engine] = {"event": simulate}
+ENGINES: Mapping[str, Engine] = {"event": simulate, "recurrence": compute_schedule}
 
 
 def observe(engine: Engine, program: Program, timing: Timing) -> Observed:
