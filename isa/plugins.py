@@ -51,5 +51,5 @@ def _load(entry: EntryPoint, owner: str) -> Extension:
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
         raise InputError(f"{owner} cannot be loaded: {reason}; fix or uninstall it") from error
     if not isinstance(found, Extension):
-        raise InputError(f"{owner} gives a {type(found).__name__}; it must give an isa.plugins.Extension")
+        raise InputError(f"{owner} gives an object of type {type(found).__name__}; it must be isa.plugins.Extension")
     return found

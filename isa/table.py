@@ -124,7 +124,7 @@ def _find(table: Table, name: str) -> Variant:
     declared = {item.name: item for item in table.variants}
     if base not in declared:
         names = ", ".join(sorted(declared))
-        raise InputError(f"unknown ISA variant '{base}'; choose one of {names}")
+        raise InputError(f"unknown ISA variant '{base}'; choose one of {names} or install the package that adds it")
     if not added:
         return declared[base]
     known = {item.mnemonic: item for item in table.instructions}

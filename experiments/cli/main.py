@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import asm, compile, disasm, emit, models, partition, report, run, simulate
+from experiments.cli import asm, compile, disasm, emit, instruction_set, models, partition, report, run, simulate
 from isa.errors import InputError
 
 DONE, DIFFERENT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -29,6 +29,7 @@ app = typer.Typer(
 
 for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
+app.command("isa")(instruction_set.command)
 
 
 def _version(wanted: bool) -> None:

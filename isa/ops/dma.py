@@ -38,10 +38,12 @@ def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int
 
 
 def _read(command: Command, machine: Machine) -> None:
+    """sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES, k < COUNT."""
     machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[_byte_indices(side(command, "dram"))]
 
 
 def _write(command: Command, machine: Machine) -> None:
+    """dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i < BYTES, k < COUNT."""
     machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[_byte_indices(side(command, "sram"))]
 
 

@@ -39,6 +39,7 @@ def _two(command: Command, arch: Arch) -> Operands:
 
 
 def _cycles(command: Command, arch: Arch) -> int:
+    """⌈length / post_lanes⌉."""
     return ceil_div(command["EX_LENGTH"], arch.lanes)
 
 
@@ -56,6 +57,10 @@ def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch
 
 def _unary(function: Function) -> Callable[[Command, Machine], None]:
     def semantics(command: Command, machine: Machine) -> None:
+        """y = clip(rint(float32(g(float32((x - INPUT_ZERO_POINT) · SCALE_A)) / SCALE_Y)) + OUTPUT_ZERO_POINT).
+
+        g is the function. With numerics fixed: multiplier and shift A; B below the zero point of leaky ReLU.
+        """
         x = _operand(command, machine, "EX_INPUT_ADDRESS")
         _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = unary_result(x, function, command, machine.arch)
 
@@ -78,12 +83,17 @@ def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch:
 
 
 def _add(command: Command, machine: Machine) -> None:
+    """y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32; a' = a + OFFSET, b' likewise.
+
+    With numerics fixed: TensorFlow Lite's integer addition with multipliers, shifts and zero points.
+    """
     a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
     _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = add_result(a, b, command, machine.arch)
 
 
 def _compare(function: Callable[..., NDArray[np.int8]]) -> Callable[[Command, Machine], None]:
     def semantics(command: Command, machine: Machine) -> None:
+        """Of each pair of stored values, one: no scale, no zero point, no limits."""
         a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
         _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = function(a, b)
 

@@ -30,6 +30,7 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 
 def _matmul(command: Command, machine: Machine) -> None:
+    """y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n]; A is (M, K), B (K, N'), row-major; M rows, K = IC, N' = OC."""
     m, k, n = shape(command)
     left = view(machine.sram, command["EX_INPUT_ADDRESS"], (m, k), np.int8).astype(np.int64)
     right = view(machine.sram, command["EX_OPERAND_ADDRESS"], (k, n), np.int8).astype(np.int64)
@@ -44,6 +45,7 @@ def _matmul(command: Command, machine: Machine) -> None:
 
 
 def _cycles(command: Command, arch: Arch) -> int:
+    """⌈K/a⌉ · ⌈N'/b⌉ · ⌈M/c⌉; with requantise at least ⌈M·N' / post_lanes⌉."""
     m, k, n = shape(command)
     macs = ceil_div(k, arch.pe.ic) * ceil_div(n, arch.pe.oc) * ceil_div(m, arch.pe.ow)
     return fused_cycles(macs, m * n, command, arch)

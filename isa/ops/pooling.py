@@ -85,12 +85,19 @@ _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
 
 
 def _pool(command: Command, machine: Machine) -> None:
+    """Window (r, c) of a plane has the taps x[r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+
+    Maximum: of the taps. Average: running float32 sum of (x - zero) · SCALE_A in row order, / count, / SCALE_Y, and
+    rint(… + OUTPUT_ZERO_POINT). Global average: rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT. With numerics fixed
+    the averages are integer sums, scaled by multiplier SCALE_A and shift SHIFT_A. All are clamped.
+    """
     result = _MODES[command.fields["mode"]](command, machine)
     output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8, command["EX_OUTPUT_PLANE"])
     output[...] = result
 
 
 def _cycles(command: Command, arch: Arch) -> int:
+    """⌈C/(a·b)⌉ · OH · ⌈OW/c⌉ · KH · KW."""
     blocks = ceil_div(command["EX_OUTPUT_CHANNELS"], arch.pe.ic * arch.pe.oc)
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], arch.pe.ow)
     taps = command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]

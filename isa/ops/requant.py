@@ -30,12 +30,21 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 
 def _requant(command: Command, machine: Machine) -> None:
+    """y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT), or by multiplier and shift (numerics fixed).
+
+    x is int32 (rows, OC, length), y int8 of the same shape, clamped to EX_CLAMP_LOW and EX_CLAMP_HIGH.
+    """
     dimensions = shape(command)
     accumulator = view(machine.sram, command["EX_INPUT_ADDRESS"], dimensions, np.int32)
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], dimensions[1])
     low = command["EX_CLAMP_LOW"]
     result = requantise_channels(accumulator, records, 1, command, machine, low)
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.int8)[...] = result
+
+
+def _cycles(command: Command, arch: Arch) -> int:
+    """⌈rows·OC·length / post_lanes⌉."""
+    return ceil_div(_elements(command), arch.lanes)
 
 
 OP_REQUANT = Instruction(
@@ -47,7 +56,7 @@ OP_REQUANT = Instruction(
         "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
     ),
     operands=_operands, semantics=_requant,
-    cycles=lambda command, arch: ceil_div(_elements(command), arch.lanes),
+    cycles=_cycles,
     inputs="int32", outputs="int8",
 )  # fmt: skip
 INSTRUCTIONS = (OP_REQUANT,)

@@ -36,11 +36,13 @@ def _shift_operands(command: Command, arch: Arch) -> Operands:
 
 
 def _add(command: Command, machine: Machine) -> None:
+    """y = a + b."""
     a, b = _words(command, machine, "EX_INPUT_ADDRESS"), _words(command, machine, "EX_OPERAND_ADDRESS")
     _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = numerics.add_int32(a, b)
 
 
 def _shift(command: Command, machine: Machine) -> None:
+    """y = a · 2^s to the left, y = round(a / 2^s) to the right, s = EX_SHIFT_A."""
     a = _words(command, machine, "EX_INPUT_ADDRESS")
     rounding = _ROUNDINGS[command.fields["rounding"]]
     direction = _DIRECTIONS[command.fields["direction"]]
@@ -49,6 +51,7 @@ def _shift(command: Command, machine: Machine) -> None:
 
 
 def _cycles(command: Command, arch: Arch) -> int:
+    """⌈length / post_lanes⌉."""
     return ceil_div(command["EX_LENGTH"], arch.lanes)
 
 

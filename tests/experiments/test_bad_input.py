@@ -116,7 +116,8 @@ def test_value_that_is_no_number(capsys: Capture) -> None:
 
 
 def test_unknown_isa(capsys: Capture) -> None:
-    expected = f"unknown ISA variant 'v9'; choose one of {', '.join(sorted(VARIANTS))}"
+    names = ", ".join(sorted(VARIANTS))
+    expected = f"unknown ISA variant 'v9'; choose one of {names} or install the package that adds it"
     assert refused(capsys, "run", "digits-cnn", "--isa", "v9") == expected
 
 

@@ -1,0 +1,49 @@
+"""Installs a package for one test: a distribution in a folder on ``sys.path``, as an installer would leave it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from isa import plugins
+
+HERE = Path(__file__).parent
+
+
+def write_distribution(
+    folder: Path, name: str, modules: Mapping[str, str], entry_points: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Distribution ``name`` 1.0 in ``folder``: ``modules``: texts by name; ``entry_points``: targets by group, name."""
+    for module, text in modules.items():
+        (folder / f"{module}.py").write_text(text, encoding="utf-8")
+    information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    lines: list[str] = []
+    for group, targets in entry_points.items():
+        lines += [f"[{group}]", *(f"{key} = {target}" for key, target in targets.items())]
+    (information / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[None]:
+    """``folder`` on ``sys.path`` for the time of the block; nothing of it stays known afterwards."""
+    names = [path.stem for path in folder.glob("*.py")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        plugins.installed.cache_clear()
+        try:
+            yield
+        finally:
+            plugins.installed.cache_clear()
+            for name in names:
+                sys.modules.pop(name, None)
+
+
+def source_of(name: str) -> str:
+    """The text of a package in this folder."""
+    return (HERE / f"{name}.py").read_text(encoding="utf-8")
