@@ -66,12 +66,18 @@ def _records(layer: Layer, arch: Arch) -> bytes:
     operation = layer.operation
     if isinstance(operation, RequantiseOperation):
         scale = operation.requantise.scale
-        return pack_records(np.zeros(scale.size, np.int32), scale.astype(np.float32), arch)
+        channels = layer.nest.channels
+        return pack_records(np.zeros(channels, np.int32), _scales(scale, channels), arch)
     if not isinstance(operation, ConvOperation | MatMulOperation):
         return b""
     # An int32 result needs no scale; 1 is as good as any.
-    scale = np.ones(operation.bias.size, np.float32) if operation.requantise is None else operation.requantise.scale
-    return pack_records(operation.bias.astype(np.int32), scale.astype(np.float32), arch)
+    scale = np.ones(1, np.float32) if operation.requantise is None else operation.requantise.scale
+    return pack_records(operation.bias.astype(np.int32), _scales(scale, operation.bias.size), arch)
+
+
+def _scales(scale: NDArray[np.float32], channels: int) -> NDArray[np.float32]:
+    """One scale a channel."""
+    return np.ascontiguousarray(np.broadcast_to(scale.astype(np.float32).reshape(-1), (channels,)))
 
 
 def _weights(layer: Layer) -> NDArray[np.int8] | None:
