@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.causes import explain
+from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.workload import Workload
@@ -25,18 +26,25 @@ from isa.instruction import Machine
 from isa.program import Program
 
 Engine = Callable[[Workload], Schedule]
-"""Finds the schedule of a workload; ``dla_sim.engine.simulation.simulate`` is the one on SimPy."""
+"""Finds the schedule of a workload; there are two, equal to the cycle: ``dla_sim.engine.simulation.simulate`` on SimPy
+and ``dla_sim.engine.recurrence.compute_schedule``, which is faster."""
 
 
 class Device:
     """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.executor.Executor``. Not for several threads.
 
-    ``engine`` finds the schedule. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose
-    others to find programs that read what they never wrote).
+    ``engine`` finds the schedule; by default it is the event engine for runs on data and the recurrence for timing-only
+    runs. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose others to find programs
+    that read what they never wrote).
     """
 
     def __init__(
-        self, arch: Arch | None = None, timing: Timing | None = None, *, engine: Engine = simulate, sram_reset: int = 0
+        self,
+        arch: Arch | None = None,
+        timing: Timing | None = None,
+        *,
+        engine: Engine | None = None,
+        sram_reset: int = 0,
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
@@ -69,7 +77,8 @@ class Device:
         loaded = self.load(program)
         if not timing_only:
             check_inputs(program.inputs, inputs)
-        schedule = self._engine(loaded.workload)
+        engine = self._engine or (compute_schedule if timing_only else simulate)
+        schedule = engine(loaded.workload)
         causes = explain(loaded.workload, schedule)
         loaded.footprints.check(schedule)
         outputs = {} if timing_only else self._execute(loaded, program, inputs, schedule)

@@ -84,8 +84,8 @@ def _grouped(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:
                 starts.append(start)
                 counts.append(count)
                 sizes.append(access.nbytes)
-    columns = [np.array(column, dtype=np.int64) for column in (owners, starts, counts, sizes)]
-    return _in_beats(*columns, bus=bus, burst=burst)
+    columns = np.array([owners, starts, counts, sizes], dtype=np.int64)
+    return _in_beats(columns[0], columns[1], columns[2], columns[3], bus, burst)
 
 
 def _in_beats(owner: Int64, start: Int64, count: Int64, nbytes: Int64, bus: int, burst: int) -> _Groups:

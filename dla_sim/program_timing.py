@@ -1,0 +1,60 @@
+"""Timing of one program under many Timings: for sweeps in which only latencies, bandwidths and queue depths change.
+
+Decoding, addresses, byte ranges, labels and demands are worked out once; each Timing then costs its cycles by command,
+a run of the engine and the accounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dla_sim.engine.causes import explain
+from dla_sim.engine.demands import demands
+from dla_sim.engine.hazards import Footprints
+from dla_sim.engine.kind_cycles import kind_cycles
+from dla_sim.engine.labels import label
+from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine.workload import Workload
+from dla_sim.memory import check_addresses
+from dla_sim.timing import Timing
+from isa.program import Program
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """What a run under one Timing takes: ``kinds`` and the causes of each of ``units`` sum to ``total``.
+
+    ``ex_cycles`` are the cycles in which EX executes, by kind.
+    """
+
+    total: int
+    kinds: Mapping[str, int]
+    ex_cycles: Mapping[str, int]
+    units: Mapping[str, Mapping[str, int]]
+
+
+class ProgramTiming:
+    """A program whose cycles are wanted for one Timing after another; its Arch is the program's own.
+
+    Raises InputError for illegal words, addresses outside the memories and unknown kinds.
+    """
+
+    def __init__(self, program: Program) -> None:
+        commands, sources = program.commands[:-1], program.sources[:-1]
+        operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
+        check_addresses(program, commands, operands)
+        self._demands = demands(commands, operands, program.arch, len(program.words), program.command_address)
+        self._labels = label(commands, operands, sources)
+        self._footprints = Footprints(commands, operands, sources)
+
+    def run(self, timing: Timing) -> Cycles:
+        """The cycles of a run under ``timing``: those of ``Device(program.arch, timing).run(program, ...)``.
+
+        Raises DeadlockError and HazardError (both InputErrors) for a program whose tokens are wrong.
+        """
+        workload = Workload(self._demands, timing)
+        schedule = compute_schedule(workload)
+        self._footprints.check(schedule)
+        kinds, ex_cycles = kind_cycles(self._labels, self._demands, schedule)
+        return Cycles(schedule.total, kinds, ex_cycles, explain(workload, schedule).units)
