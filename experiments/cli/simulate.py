@@ -72,14 +72,14 @@ def command(
 
 def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: Path | None, json: Path | None) -> None:
     from experiments.report.store import write_arrays, write_atomically
-    from experiments.report.tables import cycle_table, figures_table, report_console
+    from experiments.report.tables import figures_table, kind_table, report_console, unit_table
 
     if json is not None:
         from json import dumps
 
         write_atomically(json, dumps(figures.model_dump(mode="json", by_alias=True), indent=1) + "\n")
     console = report_console()
-    for part in (figures_table(figures), cycle_table(figures)):
+    for part in (figures_table(figures), kind_table(figures), unit_table(figures)):
         console.print(part)
     totals = figures.totals
     print(f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation {totals.utilization:.1%}")

@@ -25,7 +25,7 @@ def report_console() -> Console:
 def print_report(report: RunReport, console: Console) -> None:
     """Print everything of the report that a person looks at."""
     console.print(Text(f"{report.model} on {machine_line(report)}", style="bold"))
-    for part in (layer_table(report), cycle_table(report), totals_table(report)):
+    for part in (layer_table(report), kind_table(report), unit_table(report), totals_table(report)):
         console.print(part)
 
 
@@ -113,16 +113,22 @@ def _numbers(*values: int) -> tuple[str, ...]:
     return tuple(f"{value:,}" for value in values)
 
 
-def cycle_table(report: RunReport | Figures) -> Table:
-    """Where the cycles went: by kind, and by cause for every unit."""
-    table = plain_table(("cycles by kind", "left"), ("", "right"), *((unit, "right") for unit in report.units))
-    kinds = [(kind, cycles) for kind, cycles in report.kinds.items() if cycles]
-    causes = [cause for cause in report.units["EX"] if any(unit[cause] for unit in report.units.values())]
-    for kind, cycles in kinds:
-        table.add_row(kind, f"{cycles:,}")
-    table.add_section()
-    for cause in causes:
-        table.add_row(cause, "", *(f"{unit[cause]:,}" for unit in report.units.values()))
+def kind_table(report: RunReport | Figures) -> Table:
+    """Where the run's cycles went by kind, and how many of them EX was busy with it."""
+    table = plain_table(("cycles by kind", "left"), ("run", "right"), ("EX busy", "right"))
+    for kind, cycles in report.kinds.items():
+        if cycles:
+            busy = report.ex_cycles[kind]
+            table.add_row(kind, f"{cycles:,}", f"{busy:,}" if busy else "")
+    return table
+
+
+def unit_table(report: RunReport | Figures) -> Table:
+    """Where the cycles of every unit went, by cause."""
+    table = plain_table(("cycles by cause", "left"), *((unit, "right") for unit in report.units))
+    for cause in report.units["EX"]:
+        if any(unit[cause] for unit in report.units.values()):
+            table.add_row(cause, *(f"{unit[cause]:,}" for unit in report.units.values()))
     return table
 
 
