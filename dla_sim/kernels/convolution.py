@@ -7,74 +7,103 @@ The zero point stays in the bias, as the instruction has it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.kernels.attempt import Attempt
 from dla_sim.kernels.depthwise import depthwise_window
-from dla_sim.kernels.overlaps import operands_apart
+from dla_sim.kernels.overlaps import all_apart, highest
 from dla_sim.kernels.products import CHUNK, add_chunks
-from dla_sim.kernels.results import Results, results
+from dla_sim.kernels.results import Finish, Results, finish
 from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Source, Window, source, window
+from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.convolution import element_bytes, lower_limit
+from isa.ops.convolution import element_bytes
 
 _BLOCK_ELEMENTS = 1 << 20
-"""Elements of the two large operands of one matrix product: with them the second-level cache is about half full."""
+"""Elements of the two large operands of one matrix product: few calls matter more than the caches, which BLAS minds."""
 
 
-def convolution(command: Command, machine: Machine, scratch: Scratch) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+def convolution(command: Command, arch: Arch) -> Attempt | None:
+    """Prepares an ``OP_CONV``; None for what is left to the semantics."""
     element = element_bytes(command)
     shape = window(command, element)
     if shape is None:
-        return False
+        return None
     if shape.ic == 1 and shape.oc == 1:
-        return depthwise_window(shape, element, command, machine, scratch)
-    taps = shape.kh * shape.kw
-    if taps > CHUNK or not operands_apart(shape, element, shape.oc * shape.ic * taps, command, machine):
-        return False
-    found = results(command, machine, shape.oc, shape.ic * taps, lower_limit(command))
-    planes = source(shape, command, machine, scratch, command["EX_INPUT_ZERO_POINT"])
-    if found is None or planes is None:
-        return False
-    size = shape.oc, shape.ic * taps
-    raw = np.ndarray(size, np.int8, machine.sram, command["EX_OPERAND_ADDRESS"])
-    weights = scratch.array("weights", size, np.float32)
-    np.copyto(weights, raw)
-    if taps == 1 and shape.sx == 1 and shape.sy == 1 and planes.row == shape.ow:
-        # A pointwise convolution on whole rows: one row of OH * OW columns, cut anywhere.
-        shape = shape._replace(oh=1, ow=shape.oh * shape.ow)
-    _blocks(shape, element, planes, weights, found, scratch)
-    return True
+        return depthwise_window(shape, element, command, arch)
+    taps, fill = shape.kh * shape.kw, command["EX_INPUT_ZERO_POINT"]
+    ending = finish(command, arch, shape.oc, shape.ic * taps)
+    if ending is None or taps > CHUNK or (shape.padded and not -128 <= fill <= 127):
+        return None
+    weights = command["EX_OPERAND_ADDRESS"]
+    output = shape.output, shape.output + shape.output_bytes(element)
+    reads = (
+        (shape.input, shape.input + shape.input_bytes),
+        (weights, weights + shape.oc * shape.ic * taps),
+        (ending.address, ending.end),
+    )
+    if not all_apart(output, reads):
+        return None
+    return _Convolution(shape, ending, weights, fill, highest(output, *reads)).run
 
 
-def _blocks(
-    shape: Window, element: int, planes: Source, weights: NDArray[np.float32], found: Results, scratch: Scratch
-) -> None:
-    """Cuts the output into rows, or pieces of a row, whose matrices fit the cache, and computes them one by one."""
-    products = shape.ic * shape.kh * shape.kw
-    budget = max(_BLOCK_ELEMENTS // (products + shape.oc), 1)
-    rows = min(max(budget // shape.ow, 1), shape.oh)
-    columns = shape.ow if shape.oh > 1 or budget >= shape.ow else _even(shape.ow, budget)
-    command, dtype = found.command, np.int8 if element == 1 else np.int32
-    for top in range(0, shape.oh, rows):
-        for left in range(0, shape.ow, columns):
-            part = shape._replace(oh=min(rows, shape.oh - top), ow=min(columns, shape.ow - left))
-            skip = top * shape.sy * planes.row + left * planes.step
-            sums = _sums(part, planes, skip, weights, scratch)
-            address = command["EX_OUTPUT_ADDRESS"] + (top * shape.ow + left) * element
-            strides = (shape.output_plane, element)
-            output: NDArray[Any] = np.ndarray(sums.shape, dtype, found.machine.sram, address, strides)
-            found.store(sums, output, 0, 0)
+@dataclass(frozen=True, eq=False)
+class _Convolution:
+    """A prepared convolution. ``end`` is one past the highest byte that it touches."""
 
+    shape: Window
+    finish: Finish
+    weights: int
+    fill: int
+    end: int
 
-def _even(total: int, limit: int) -> int:
-    """The size of pieces of ``total``, nearly equal, none above ``limit``, a multiple of 16."""
-    pieces = -(-total // limit)
-    return -(-total // pieces // 16) * 16 if limit >= 16 else limit
+    def run(self, machine: Machine, scratch: Scratch) -> bool:
+        """Executes the command: an attempt."""
+        if self.end > machine.sram.size:
+            return False
+        results = self.finish.load(machine)
+        if results is None:
+            return False
+        shape = self.shape
+        size = shape.oc, shape.ic * shape.kh * shape.kw
+        weights: NDArray[np.float32] = scratch.array("weights", size, np.float32)
+        np.copyto(weights, np.ndarray(size, np.int8, machine.sram, self.weights))
+        planes = source(shape, machine, scratch, self.fill, shape.split)
+        rows, columns = self._block
+        if (rows, columns) == (shape.oh, shape.ow):
+            sums = _sums(shape, planes, 0, weights, scratch)
+            results.store(sums, shape.output_view(machine.sram, self.finish.dtype, 0, shape.oc), 0, 0)
+        else:
+            self._blocks(planes, weights, results, scratch)
+        return True
+
+    @property
+    def _block(self) -> tuple[int, int]:
+        """Rows and columns of outputs whose matrices have a good size."""
+        shape = self.shape
+        budget = max(_BLOCK_ELEMENTS // (shape.ic * shape.kh * shape.kw + shape.oc), 1)
+        return (min(budget // shape.ow, shape.oh), shape.ow) if budget >= shape.ow else (1, budget)
+
+    def _blocks(self, planes: Source, weights: NDArray[np.float32], results: Results, scratch: Scratch) -> None:
+        shape, dtype = self.shape, self.finish.dtype
+        rows, columns = self._block
+        element = np.dtype(dtype).itemsize
+        for top in range(0, shape.oh, rows):
+            for left in range(0, shape.ow, columns):
+                part = replace(
+                    shape,
+                    oh=min(rows, shape.oh - top),
+                    ow=min(columns, shape.ow - left),
+                    output=shape.output + (top * shape.ow + left) * element,
+                )
+                skip = top * shape.sy * planes.row + left * planes.step
+                sums = _sums(part, planes, skip, weights, scratch)
+                results.store(sums, part.output_view(results.machine.sram, dtype, 0, shape.oc), 0, 0)
 
 
 def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch) -> NDArray[Any]:
@@ -82,10 +111,11 @@ def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32],
     taps = part.kh * part.kw
     chunk = CHUNK // taps
     if part.ic <= chunk:
-        return _product(part, planes, skip, weights, scratch)
+        return _product(part, part.ic, planes, skip, weights, scratch)
     parts = (
         _product(
-            part._replace(ic=min(chunk, part.ic - first)),
+            part,
+            min(chunk, part.ic - first),
             planes,
             skip + first * planes.plane,
             weights[:, first * taps : (first + chunk) * taps],
@@ -93,16 +123,21 @@ def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32],
         )
         for first in range(0, part.ic, chunk)
     )
-    return add_chunks(parts, (part.oc, part.oh * part.ow), scratch)
+    return add_chunks(parts, (part.oc, part.pixels), scratch)
 
 
 def _product(
-    part: Window, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch
+    part: Window, channels: int, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch
 ) -> NDArray[np.float32]:
-    """(OC, OH * OW) float32 sums of at most 1024 products each."""
-    matrix: NDArray[np.float32] = scratch.array("columns", (part.ic, part.kh, part.kw, part.oh, part.ow), np.float32)
-    strides = (planes.plane, part.dy * planes.row, part.sy * planes.row, planes.step)
-    planes.copy_taps(matrix.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
-    sums: NDArray[np.float32] = scratch.array("sums", (part.oc, part.oh * part.ow), np.float32)
-    np.matmul(weights, matrix.reshape(part.ic * part.kh * part.kw, -1), out=sums)
+    """(OC, OH * OW) float32 sums of at most 1024 products each, over some input channels."""
+    if part.kh * part.kw == 1 and part.sy == 1 and planes.step == 1 and planes.row == part.ow:
+        matrix: NDArray[np.float32] = scratch.array("columns", (channels, part.pixels), np.float32)
+        np.copyto(matrix, planes.view(matrix.shape, (planes.plane, 1), skip))
+    else:
+        taps = scratch.array("columns", (channels, part.kh, part.kw, part.oh, part.ow), np.float32)
+        strides = (planes.plane, part.dy * planes.row, part.sy * planes.row, planes.step)
+        planes.copy_taps(taps.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
+        matrix = taps.reshape(-1, part.pixels)
+    sums: NDArray[np.float32] = scratch.array("sums", (part.oc, part.pixels), np.float32)
+    np.matmul(weights, matrix, out=sums)
     return sums

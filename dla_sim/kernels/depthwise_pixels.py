@@ -7,7 +7,6 @@ So a tap of a whole row of outputs is one contiguous run of OW * C elements, as 
 from __future__ import annotations
 
 from math import gcd
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from dla_sim.kernels.results import Results
 from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Window
-from isa.instruction import Command, Machine
+from isa.instruction import Machine
 
 _BLOCK_ELEMENTS = 1 << 19
 """Elements of the float32 planes of one block of channels."""
@@ -24,43 +23,42 @@ _SKEW = 16
 columns of such a matrix share a few sets of the first-level cache."""
 
 
-def by_pixels(shape: Window, dtype: Any, weights: NDArray[np.int8], found: Results, scratch: Scratch) -> None:
-    """Computes the window; ``weights`` int8 (OC, KH, KW). The input zero point is an int8 if there is padding."""
+def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
+    """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
     multiplier = shape.oc // shape.ic
     inputs = max(_BLOCK_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
     for first in range(0, shape.ic, inputs):
         count = min(inputs, shape.ic - first)
         channels = slice(first * multiplier, (first + count) * multiplier)
-        pixels = _pixels(shape, first, count, found.command, found.machine, scratch)
+        pixels = _pixels(shape, fill, first, count, results.machine, scratch)
         sums = _sums(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
-        _store(shape, dtype, sums, channels.start, found, scratch)
+        _store(shape, sums, channels.start, results, scratch)
 
 
-def _store(shape: Window, dtype: Any, sums: NDArray[np.float32], first: int, found: Results, scratch: Scratch) -> None:
+def _store(shape: Window, sums: NDArray[np.float32], first: int, results: Results, scratch: Scratch) -> None:
     """Results of (OH * OW, channels) sums to the planes of the output."""
     pixels, channels = sums.shape
+    dtype = results.finish.dtype
     result = scratch.array("result", (pixels, channels + _SKEW), dtype)[:, :channels]
-    found.store(sums, result, first, 1)
-    strides = shape.output_plane, result.itemsize
-    address = found.command["EX_OUTPUT_ADDRESS"] + first * shape.output_plane
-    np.copyto(np.ndarray((channels, pixels), dtype, found.machine.sram, address, strides), result.T)
+    results.store(sums, result, first, 1)
+    np.copyto(shape.output_view(results.machine.sram, dtype, first, channels), result.T)
 
 
 def _pixels(
-    shape: Window, first: int, count: int, command: Command, machine: Machine, scratch: Scratch
+    shape: Window, fill: int, first: int, count: int, machine: Machine, scratch: Scratch
 ) -> NDArray[np.float32]:
     """(rows, phases, columns, channels) float32 of some input channels, with padding, repeated by the multiplier."""
     multiplier = shape.oc // shape.ic
     size = (shape.rows, shape.sx, -(-shape.columns // shape.sx), count, multiplier)
     pixels: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
     if shape.padded:
-        pixels.fill(command["EX_INPUT_ZERO_POINT"])
-    address = command["EX_INPUT_ADDRESS"] + first * shape.input_plane
+        pixels.fill(fill)
+    address = shape.input + first * shape.input_plane
     top, bottom = shape.top, min(shape.rows, shape.top + shape.ih)
+    end = min(shape.columns, shape.left + shape.iw)
     for phase in range(shape.sx):
         # Column j of the phase is input column j * sx + phase - left.
         low = max(-((phase - shape.left) // shape.sx), 0)
-        end = min(shape.columns, shape.left + shape.iw)
         high = max(-(-(end - phase) // shape.sx), low)
         if high > low and bottom > top:
             inner = pixels[top:bottom, phase, low:high]

@@ -2,49 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.overlaps import all_apart
+from dla_sim.kernels.attempt import Attempt
+from dla_sim.kernels.overlaps import all_apart, highest
 from dla_sim.kernels.products import CHUNK, add_chunks
-from dla_sim.kernels.results import results
+from dla_sim.kernels.results import Finish, finish
 from dla_sim.kernels.scratch import Scratch
+from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.convolution import element_bytes, lower_limit
+from isa.ops.convolution import element_bytes
 from isa.ops.matmul import shape
 
 
-def matrix_product(command: Command, machine: Machine, scratch: Scratch) -> bool:
-    """Executes the command; False, with nothing written, for what is left to the semantics."""
+def matrix_product(command: Command, arch: Arch) -> Attempt | None:
+    """Prepares an ``OP_MAT_MUL``; None for what is left to the semantics."""
     m, k, n = shape(command)
-    element = element_bytes(command)
-    output = command["EX_OUTPUT_ADDRESS"]
-    reads = (
-        (command["EX_INPUT_ADDRESS"], m * k),
-        (command["EX_OPERAND_ADDRESS"], k * n),
-        (command["EX_CHANNEL_ADDRESS"], n * machine.arch.channel_record_bytes),
-    )
-    if not m * k * n or not all_apart((output, m * n * element), reads, machine.sram.size):
-        return False
-    found = results(command, machine, n, k, lower_limit(command))
-    if found is None:
-        return False
-    left = np.ndarray((m, k), np.int8, machine.sram, reads[0][0])
-    right = np.ndarray((k, n), np.int8, machine.sram, reads[1][0])
-    sums: NDArray[Any] = scratch.array("sums", (m, n), np.float32)
-    if k <= CHUNK:
-        _product(left, right, scratch, sums)
-    else:
-        parts = (
-            _product(left[:, first : first + CHUNK], right[first : first + CHUNK], scratch, sums)
-            for first in range(0, k, CHUNK)
-        )
-        sums = add_chunks(parts, sums.shape, scratch)
-    target: NDArray[Any] = np.ndarray((m, n), np.int8 if element == 1 else np.int32, machine.sram, output)
-    found.store(sums, target, 0, 1)
-    return True
+    ending = finish(command, arch, n, k)
+    if ending is None or not m * k * n:
+        return None
+    output, left, right = (command[f"EX_{name}_ADDRESS"] for name in ("OUTPUT", "INPUT", "OPERAND"))
+    result = output, output + m * n * element_bytes(command)
+    reads = (left, left + m * k), (right, right + k * n), (ending.address, ending.end)
+    if not all_apart(result, reads):
+        return None
+    return _MatrixProduct((m, k, n), ending, left, right, output, highest(result, *reads)).run
+
+
+@dataclass(frozen=True, eq=False)
+class _MatrixProduct:
+    """A prepared matrix product. ``end`` is one past the highest byte that it touches."""
+
+    shape: tuple[int, int, int]
+    finish: Finish
+    left: int
+    right: int
+    output: int
+    end: int
+
+    def run(self, machine: Machine, scratch: Scratch) -> bool:
+        """Executes the command: an attempt."""
+        if self.end > machine.sram.size:
+            return False
+        results = self.finish.load(machine)
+        if results is None:
+            return False
+        m, k, n = self.shape
+        left = np.ndarray((m, k), np.int8, machine.sram, self.left)
+        right = np.ndarray((k, n), np.int8, machine.sram, self.right)
+        sums: NDArray[Any] = scratch.array("sums", (m, n), np.float32)
+        if k <= CHUNK:
+            _product(left, right, scratch, sums)
+        else:
+            parts = (
+                _product(left[:, first : first + CHUNK], right[first : first + CHUNK], scratch, sums)
+                for first in range(0, k, CHUNK)
+            )
+            sums = add_chunks(parts, sums.shape, scratch)
+        results.store(sums, np.ndarray((m, n), self.finish.dtype, machine.sram, self.output), 0, 1)
+        return True
 
 
 def _product(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.overlaps import all_apart
+from dla_sim.kernels.overlaps import all_apart, highest
 from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa import numerics
@@ -23,15 +25,16 @@ def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
     if shape is None or command["EX_CLAMP_LOW"] > command["EX_CLAMP_HIGH"]:
         return False
     if mode == GLOBAL_AVERAGE:
-        shape = shape._replace(oh=1, ow=1, output_plane=command["EX_OUTPUT_PLANE"] or 1)
-    shape = shape._replace(oc=shape.ic)
+        shape = replace(shape, oh=1, ow=1, output_plane=command["EX_OUTPUT_PLANE"] or 1)
+    shape = replace(shape, oc=shape.ic)
     if shape.output_plane < shape.oh * shape.ow and shape.oc > 1:
         return False
-    output = command["EX_OUTPUT_ADDRESS"], shape.output_bytes(1)
-    if not all_apart(output, ((command["EX_INPUT_ADDRESS"], shape.input_bytes),), machine.sram.size):
+    result = shape.output, shape.output + shape.output_bytes(1)
+    data = shape.input, shape.input + shape.input_bytes
+    if highest(result, data) > machine.sram.size or not all_apart(result, (data,)):
         return False
     size = (shape.oc, shape.oh, shape.ow)
-    target = np.ndarray(size, np.int8, machine.sram, output[0], (shape.output_plane, shape.ow, 1))
+    target = np.ndarray(size, np.int8, machine.sram, shape.output, (shape.output_plane, shape.ow, 1))
     if mode == MAX:
         return _maximum(shape, command, machine, scratch, target)
     if machine.arch.numerics != "onnxruntime":
@@ -43,9 +46,7 @@ def pooling(command: Command, machine: Machine, scratch: Scratch) -> bool:
 
 def _maximum(shape: Window, command: Command, machine: Machine, scratch: Scratch, target: NDArray[np.int8]) -> bool:
     """Maxima down the rows first, then along the columns."""
-    planes = source(shape, command, machine, scratch, -128, may_split=False)
-    if planes is None:
-        return False
+    planes = source(shape, machine, scratch, -128, split=False)
     tall: NDArray[np.int8] = scratch.array("rows", (shape.ic, shape.oh, shape.columns), np.int8)
     for row in range(shape.kh):
         taken = planes.view(tall.shape, (planes.plane, shape.sy * planes.row, 1), row * shape.dy * planes.row)
@@ -114,7 +115,7 @@ def _dequantised(
     values.fill(0)
     bottom, right = min(rows, shape.top + shape.ih), min(columns, shape.left + shape.iw)
     if bottom > shape.top and right > shape.left:
-        planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw, 1)
+        planes = Source(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
         size = (shape.ic, bottom - shape.top, right - shape.left)
         inner = values[:, shape.top : bottom, shape.left : right]
         np.add(planes.view(size, (planes.plane, planes.row, 1)), np.float32(offset), out=inner)
@@ -127,7 +128,7 @@ def _global_average(shape: Window, command: Command, machine: Machine, target: N
     pixels = shape.ih * shape.iw
     if pixels * 128 > 1 << 24:
         return False
-    planes = Source(machine.sram, command["EX_INPUT_ADDRESS"], shape.input_plane, shape.iw, 1)
+    planes = Source(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
     data = planes.view((shape.ic, pixels), (planes.plane, 1)).astype(np.float32)
     totals = (data @ np.ones(pixels, np.float32)).astype(np.int64) - pixels * command["EX_INPUT_ZERO_POINT"]
     low, high, zero_point = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]

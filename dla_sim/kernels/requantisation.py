@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dla_sim.kernels.overlaps import all_apart
-from dla_sim.kernels.results import LARGEST_SCALE, magnitude
+from dla_sim.kernels.results import LARGEST_SQUARES
 from dla_sim.kernels.scratch import Scratch
 from isa import numerics
 from isa.instruction import Command, Machine
@@ -26,7 +26,7 @@ def requantisation(command: Command, machine: Machine, scratch: Scratch) -> bool
     if not _safe(command, machine, outer * channels * inner):
         return False
     scale = load_records(machine, command["EX_CHANNEL_ADDRESS"], channels).scale
-    if not magnitude(scale) <= LARGEST_SCALE:
+    if not np.vdot(scale, scale) <= LARGEST_SQUARES:
         return False
     accumulator = np.ndarray((outer, channels, inner), np.int32, machine.sram, command["EX_INPUT_ADDRESS"])
     output = np.ndarray((outer, channels, inner), np.int8, machine.sram, command["EX_OUTPUT_ADDRESS"])
@@ -44,11 +44,12 @@ def _safe(command: Command, machine: Machine, elements: int) -> bool:
     In place is safe: the byte of result i lies at or below the first byte of accumulator i, which has been read.
     """
     source, target = command["EX_INPUT_ADDRESS"], command["EX_OUTPUT_ADDRESS"]
-    records = command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
-    end = machine.sram.size
-    if not all_apart((target, elements), (records,), end) or source + 4 * elements > end:
+    records = command["EX_CHANNEL_ADDRESS"]
+    records_end = records + command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
+    ends = target + elements, source + 4 * elements, records_end
+    if max(ends) > machine.sram.size or not all_apart((target, ends[0]), ((records, records_end),)):
         return False
-    return target <= source or target >= source + 4 * elements
+    return target <= source or target >= ends[1]
 
 
 def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:

@@ -3,97 +3,142 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from isa import numerics
+from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.ops.channels import ChannelRecords, load_records, requantise_channels
+from isa.ops.convolution import lower_limit
 
 EXACT = 1 << 24
 """Float32 holds every integer up to this magnitude."""
 PRODUCT = 1 << 14
 """Largest magnitude of a product of two int8."""
 _INT32 = 1 << 31
-LARGEST_SCALE = 1e20
+LARGEST_SQUARES = 1e36
+"""Sum of squared scales up to which no accumulator times a scale leaves float32; not so if a scale is not a number."""
+_FEW, _MANY = 256, 8192
+_BUFFER = 512
+"""NumPy copies rows of up to ``_MANY`` elements through a buffer when one operand is broadcast, unless the buffer is
+small; for shorter rows than ``_FEW`` the copy is the faster way."""
 
 
-def magnitude(values: NDArray[Any]) -> float:
-    """Largest magnitude of a non-empty array, as a Python number; NaN if there is one."""
-    if values.size == 1:
-        return abs(float(values[0]))
-    return max(float(values.max()), -float(values.min()))
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """What is known of the results of a command before it runs: ``products`` products a sum, and how it ends."""
+
+    command: Command
+    channels: int
+    products: int
+    low: int
+    high: int
+    zero_point: int
+    requantise: bool
+    is_float: bool
+    address: int
+    end: int
+
+    @property
+    def dtype(self) -> type[np.int8] | type[np.int32]:
+        """Type of the result's elements."""
+        return np.int8 if self.requantise else np.int32
+
+    def load(self, machine: Machine) -> Results | None:
+        """The results with the channel records in the scratchpad.
+
+        None for what is left to the semantics: sums that might leave int32, scales that are not finite or so large that
+        a product could overflow float32.
+        """
+        words = machine.arch.channel_record_bytes // 4
+        raw = np.ndarray((self.channels, words), "<i4", machine.sram, self.address)
+        bias = raw[:, 0]
+        bias_float = bias.astype(np.float32)
+        scale = raw.view("<f4")[:, 1:2]
+        if self.requantise and self.is_float and not np.vdot(scale, scale) <= LARGEST_SQUARES:
+            return None
+        room = EXACT - self.products * PRODUCT
+        if sqrt(np.vdot(bias_float, bias_float)) <= 0.99 * room:
+            return Results(self, machine, bias, bias_float, scale)
+        largest = max(int(bias.max()), -int(bias.min()))
+        if largest + self.products * PRODUCT >= _INT32:
+            return None
+        rounded_once = self.requantise and self.is_float and largest <= EXACT
+        return Results(self, machine, bias, bias_float if rounded_once or largest <= room else None, scale)
+
+
+def finish(command: Command, arch: Arch, channels: int, products: int) -> Finish | None:
+    """How a convolution or matrix product with ``products`` products a sum ends.
+
+    None for what is left to the semantics: clamp limits in the wrong order.
+    """
+    low, high = lower_limit(command), command["EX_CLAMP_HIGH"]
+    requantise = bool(command.fields["requantise"])
+    if requantise and low > high:
+        return None
+    address = command["EX_CHANNEL_ADDRESS"]
+    return Finish(
+        command, channels, products, low, high, command["EX_OUTPUT_ZERO_POINT"], requantise,
+        arch.numerics == "onnxruntime", address, address + channels * arch.channel_record_bytes,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """How a command turns sums of products into its results. ``low`` is the lower clamp limit.
+    """How a running command turns sums of products into its results.
 
-    ``bias`` is there where adding it in float32 is right: sum and bias are exact in float32, so that their float32 sum
+    ``bias_float`` is there where adding it in float32 is right: sum and bias are exact in float32, so that their sum
     is rounded once, as the conversion of the exact int32 sum is; and where the result is an integer, it is exact.
+    ``bias`` and ``scale`` (channels, 1) lie in the scratchpad.
     """
 
-    command: Command
+    finish: Finish
     machine: Machine
-    records: ChannelRecords
-    bias: NDArray[np.float32] | None
-    low: int
+    bias: NDArray[np.int32]
+    bias_float: NDArray[np.float32] | None
+    scale: NDArray[np.float32]
 
     def store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int) -> None:
         """Writes the results of exact ``sums`` (two axes, float32 or int32, DESTROYED) to ``output`` (same shape).
 
         ``sums`` lack the bias; ``axis`` is their axis of channels, of which the first is ``first``.
         """
+        if _FEW <= sums.shape[1] <= _MANY and sums.shape[0] > 1:
+            with np.errstate():
+                np.setbufsize(_BUFFER)
+                self._store(sums, output, first, axis)
+        else:
+            self._store(sums, output, first, axis)
+
+    def _store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int) -> None:
         channels = slice(first, first + sums.shape[axis])
-        column = (slice(None), None) if axis == 0 else (None, slice(None))
-        if sums.dtype == np.float32 and self.bias is not None:
-            np.add(sums, self.bias[channels][column], out=sums)
+        if sums.dtype == np.float32 and self.bias_float is not None:
+            np.add(sums, _along(self.bias_float[channels, None], axis), out=sums)
         else:
             sums = sums.astype(np.int32)
-            np.add(sums, self.records.bias[channels][column], out=sums)
-        if not self.command.fields["requantise"]:
+            np.add(sums, _along(self.bias[channels, None], axis), out=sums)
+        finish = self.finish
+        if not finish.requantise:
             np.copyto(output, sums, casting="unsafe")
-        elif self._is_float:
-            self._requantise(sums.astype(np.float32, copy=False), output, channels, column)
+        elif finish.is_float:
+            wide = sums.astype(np.float32, copy=False)
+            scale = _along(self.scale[channels], axis)
+            numerics.requantise_float32(wide, scale, finish.zero_point, finish.low, finish.high, out=output)
         else:
-            self._requantise_fixed(sums.astype(np.int32), output, channels, axis)
+            self._store_fixed(sums.astype(np.int32), output, channels, axis)
 
-    @property
-    def _is_float(self) -> bool:
-        return self.machine.arch.numerics == "onnxruntime"
-
-    def _requantise(self, sums: NDArray[Any], output: NDArray[np.int8], channels: slice, column: Any) -> None:
-        zero_point, high = self.command["EX_OUTPUT_ZERO_POINT"], self.command["EX_CLAMP_HIGH"]
-        scale = self.records.scale[channels][column]
-        numerics.requantise_float32(sums, scale, zero_point, self.low, high, out=output)
-
-    def _requantise_fixed(self, sums: NDArray[Any], output: NDArray[np.int8], channels: slice, axis: int) -> None:
-        all_of = self.records
+    def _store_fixed(self, sums: NDArray[np.int32], output: NDArray[np.int8], channels: slice, axis: int) -> None:
+        records = load_records(self.machine, self.finish.address, self.finish.channels)
         some = ChannelRecords(
-            all_of.bias[channels], all_of.scale[channels], all_of.multiplier[channels], all_of.shift[channels]
+            records.bias[channels], records.scale[channels], records.multiplier[channels], records.shift[channels]
         )
-        output[...] = requantise_channels(sums, some, axis, self.command, self.machine, self.low)
+        output[...] = requantise_channels(sums, some, axis, self.finish.command, self.machine, self.finish.low)
 
 
-def results(command: Command, machine: Machine, channels: int, products: int, low: int) -> Results | None:
-    """The :class:`Results` of a command whose sums have ``products`` products each.
-
-    None for what is left to the semantics: sums that might leave int32, clamp limits in the wrong order, scales that
-    are not finite or so large that a product could overflow float32, records past the end of the scratchpad.
-    """
-    address = command["EX_CHANNEL_ADDRESS"]
-    if address + channels * machine.arch.channel_record_bytes > machine.sram.size:
-        return None
-    records = load_records(machine, address, channels)
-    largest = magnitude(records.bias)
-    bound = largest + products * PRODUCT
-    if bound >= _INT32 or (command.fields["requantise"] and low > command["EX_CLAMP_HIGH"]):
-        return None
-    is_float = machine.arch.numerics == "onnxruntime"
-    if is_float and command.fields["requantise"] and not magnitude(records.scale) <= LARGEST_SCALE:
-        return None
-    rounded_once = is_float and bool(command.fields["requantise"]) and largest <= EXACT
-    bias = records.bias.astype(np.float32) if rounded_once or bound <= EXACT else None
-    return Results(command, machine, records, bias, low)
+def _along(column: NDArray[Any], axis: int) -> NDArray[Any]:
+    """A column (channels, 1) as it stands beside sums whose channels are ``axis``."""
+    return column if axis == 0 else column.T

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -12,28 +14,26 @@ from dla_sim.kernels.scratch import Scratch
 from isa.instruction import Command, Machine
 
 _REGISTERS = itemgetter(
-    "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
-    "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
+    "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH",
+    "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH",
     "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
     "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
+    "EX_INPUT_ADDRESS", "EX_INPUT_PLANE", "EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE",
 )  # fmt: skip
-
-
 _WORTH_SPLITTING = 1 << 14
 """Bytes of input from which splitting even and odd columns pays."""
 
 
-class Window(NamedTuple):
+@dataclass(frozen=True)
+class Window:
     """The registers of a sliding window, by short names; planes are in bytes and never 0 (a dense one is its size)."""
 
     ic: int
     ih: int
     iw: int
-    input_plane: int
     oc: int
     oh: int
     ow: int
-    output_plane: int
     kh: int
     kw: int
     sy: int
@@ -42,21 +42,35 @@ class Window(NamedTuple):
     dx: int
     top: int
     left: int
+    input: int
+    input_plane: int
+    output: int
+    output_plane: int
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Rows, padding included, that the windows of all outputs reach over."""
         return (self.oh - 1) * self.sy + (self.kh - 1) * self.dy + 1
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """Columns, padding included, that the windows of all outputs reach over."""
         return (self.ow - 1) * self.sx + (self.kw - 1) * self.dx + 1
 
-    @property
+    @cached_property
     def padded(self) -> bool:
         """Whether any tap of any output lies outside the input."""
         return bool(self.top or self.left or self.rows > self.ih or self.columns > self.iw)
+
+    @cached_property
+    def split(self) -> bool:
+        """Whether it pays to part even and odd columns: see :class:`Source`."""
+        return self.sx == 2 and self.ic * self.rows * self.columns >= _WORTH_SPLITTING
+
+    @property
+    def pixels(self) -> int:
+        """Outputs of a channel."""
+        return self.oh * self.ow
 
     @property
     def input_bytes(self) -> int:
@@ -65,7 +79,14 @@ class Window(NamedTuple):
 
     def output_bytes(self, element: int) -> int:
         """Bytes from the first to one past the last output byte, elements of ``element`` bytes."""
-        return (self.oc - 1) * self.output_plane + self.oh * self.ow * element
+        return (self.oc - 1) * self.output_plane + self.pixels * element
+
+    def output_view(self, memory: NDArray[np.uint8], dtype: Any, first: int, channels: int) -> NDArray[Any]:
+        """The outputs of some channels in the scratchpad: (channels, OH * OW)."""
+        strides = self.output_plane, np.dtype(dtype).itemsize
+        return np.ndarray(
+            (channels, self.oh * self.ow), dtype, memory, self.output + first * self.output_plane, strides
+        )
 
 
 def window(command: Command, element: int) -> Window | None:
@@ -73,14 +94,14 @@ def window(command: Command, element: int) -> Window | None:
 
     None for what the kernels leave to the semantics: a size or stride of 0, and output planes that overlap.
     """
-    found = Window._make(_REGISTERS(command.registers))
-    dense = found.oh * found.ow * element
-    found = found._replace(
-        input_plane=found.input_plane or found.ih * found.iw, output_plane=found.output_plane or dense
-    )
-    if 0 in found[:14] or (found.output_plane < dense and found.oc > 1):
+    values = list(_REGISTERS(command.registers))
+    if 0 in values[:12]:
         return None
-    return found
+    dense = values[4] * values[5] * element
+    values[15] = values[15] or values[1] * values[2]
+    values[17] = values[17] or dense
+    found = Window(*values)
+    return None if found.output_plane < dense and found.oc > 1 else found
 
 
 class Source(NamedTuple):
@@ -118,28 +139,22 @@ class Source(NamedTuple):
         return np.ndarray(shape, np.int8, self.buffer, self.offset + skip, strides)
 
 
-def source(
-    shape: Window, command: Command, machine: Machine, scratch: Scratch, fill: int, may_split: bool = True
-) -> Source | None:
+def source(shape: Window, machine: Machine, scratch: Scratch, fill: int, split: bool) -> Source:
     """Where the taps are read: the scratchpad itself, or a copy extended by ``fill`` where the window has padding.
 
-    With ``may_split`` large inputs are split into even and odd columns under a column stride of 2. None where ``fill``
-    is needed but is not an int8. The caller has checked that the input lies inside the scratchpad.
+    With ``split`` (for a column stride of 2) even and odd columns are parted. The caller has checked that the input
+    lies inside the scratchpad and that ``fill`` is an int8 if the window has padding.
     """
-    address, rows = command["EX_INPUT_ADDRESS"], shape.rows
-    split = may_split and shape.sx == 2 and shape.ic * rows * shape.columns >= _WORTH_SPLITTING
     if not shape.padded and not split:
-        return Source(machine.sram, address, shape.input_plane, shape.iw, shape.sx)
-    if shape.padded and not -128 <= fill <= 127:
-        return None
-    columns = shape.columns + (shape.columns & 1 if split else 0)
+        return Source(machine.sram, shape.input, shape.input_plane, shape.iw, shape.sx)
+    rows, columns = shape.rows, shape.columns + (shape.columns & 1 if split else 0)
     extended: NDArray[np.int8] = scratch.array("padded", (shape.ic, rows, columns), np.int8)
     if shape.padded:
         extended.fill(fill)
     bottom, right = min(rows, shape.top + shape.ih), min(shape.columns, shape.left + shape.iw)
     if bottom > shape.top and right > shape.left:
         size = (shape.ic, bottom - shape.top, right - shape.left)
-        inner = np.ndarray(size, np.int8, machine.sram, address, (shape.input_plane, shape.iw, 1))
+        inner = np.ndarray(size, np.int8, machine.sram, shape.input, (shape.input_plane, shape.iw, 1))
         np.copyto(extended[:, shape.top : bottom, shape.left : right], inner)
     return _split(extended, scratch) if split else Source(extended, 0, rows * columns, columns, shape.sx)
 

@@ -51,7 +51,7 @@ def requantise_float32(
     if not -(1 << 15) <= zero_point < 1 << 15:
         raise InputError(f"zero point {zero_point} does not fit 16 bits; quantise the tensor again")
     np.multiply(accumulator, scale, out=accumulator)
-    np.clip(accumulator, np.float32(low - zero_point), np.float32(high - zero_point), out=accumulator)
+    accumulator.clip(np.float32(low - zero_point), np.float32(high - zero_point), out=accumulator)
     odd = zero_point & 1
     np.add(accumulator, np.float32(1.5 * 2**23 + zero_point - odd), out=accumulator)
     np.copyto(out, accumulator.view(np.int32), casting="unsafe")

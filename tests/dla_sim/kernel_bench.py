@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dla_sim.kernels.dispatch import ATTEMPTS, Kernels
+from dla_sim.kernels import Kernels
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -73,10 +73,11 @@ def compare(
     assert outcome(kernels.run, command, found) == error
     np.testing.assert_array_equal(found.sram, expected.sram)
     np.testing.assert_array_equal(found.dram, expected.dram)
-    if error or mnemonic not in ATTEMPTS:
+    attempt = kernels.attempt(command)
+    if error or attempt is None:
         return False
     again = Machine(arch, sram.copy(), main.copy())
     with np.errstate(all="ignore"):
-        took = ATTEMPTS[command.instruction.mnemonic](command, again, kernels.scratch)
+        took = attempt(again, kernels.scratch)
     np.testing.assert_array_equal(again.sram, expected.sram if took else sram)
     return took

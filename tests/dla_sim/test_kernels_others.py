@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dla_sim.kernels import Kernels, kernel_for
 from dla_sim.kernels.addition import exact_in_float64
-from dla_sim.kernels.dispatch import ATTEMPTS
+from dla_sim.kernels.dispatch import KERNELS
 from isa import numerics
 from isa.ops import ALL
 from isa.registers import RESET
@@ -174,11 +174,11 @@ def test_transfer_of_planes_is_taken_by_the_kernel() -> None:
 
 
 def test_every_kernel_belongs_to_an_instruction() -> None:
-    assert ATTEMPTS.keys() <= ALL.keys()
+    assert KERNELS.keys() <= ALL.keys()
 
 
 def test_an_instruction_without_a_kernel_runs_on_its_semantics() -> None:
-    assert "OP_E32_ADD" not in ATTEMPTS
+    assert "OP_E32_ADD" not in KERNELS
     registers = {"EX_LENGTH": 9, "EX_OPERAND_ADDRESS": 40, "EX_OUTPUT_ADDRESS": 80}
     sram = np.zeros(160, np.uint8)
     sram[:80] = random_bytes(80, 3) >> 2
