@@ -19,18 +19,22 @@ ALIGNMENT = 64
 
 
 class ConstantPool:
-    """Packed constants of one program, in order of use, from byte ``address`` of system memory on."""
+    """Packed constants of one program, in order of use, from byte ``address`` of system memory on.
 
-    def __init__(self, address: int, arch: Arch) -> None:
+    Without ``data`` everything has its place and nothing a value: the image is all zeros and takes no memory.
+    """
+
+    def __init__(self, address: int, arch: Arch, *, data: bool = True) -> None:
         self.address = address
         self.nbytes = 0
         self._arch = arch
+        self._data = data
         self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
 
     def packer(self, layer: Layer) -> Callable[[Span], int]:
         """A function that packs the constants of a span of the layer's channels, once, and returns their address."""
-        records = _records(layer, self._arch)
-        weights = _weights(layer)
+        records = _records(layer, self._arch) if self._data else b""
+        weights = _weights(layer) if self._data else None
         packed: dict[Span, int] = {}
 
         def pack(channels: Span) -> int:
@@ -42,8 +46,9 @@ class ConstantPool:
 
     def _append(self, layer: Layer, channels: Span, records: bytes, weights: NDArray[np.int8] | None) -> int:
         start = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
-        width = layer.record_bytes
-        self._pieces.append((start, records[channels.start * width : channels.stop * width]))
+        if self._data:
+            width = layer.record_bytes
+            self._pieces.append((start, records[channels.start * width : channels.stop * width]))
         if weights is not None:
             offset = start + weights_offset(layer, channels.size)
             part = weights[channels.start : channels.stop]
@@ -55,6 +60,8 @@ class ConstantPool:
 
     def image(self) -> NDArray[np.uint8]:
         """The bytes of the pool; gaps are 0."""
+        if not self._data:
+            return np.broadcast_to(np.uint8(0), (self.nbytes,))
         data = np.zeros(self.nbytes, dtype=np.uint8)
         for start, piece in self._pieces:
             content = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece

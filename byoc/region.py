@@ -18,6 +18,7 @@ from byoc.partition import Region
 from byoc.schedule_default import schedule_default
 from byoc.schedule_seed import schedule_seed, smallest_seed_tiling
 from byoc.schedule_stream import Memory
+from byoc.search_pool import SearchPool
 from byoc.shortage import shortage_message
 from byoc.steps import Step
 from byoc.tile_search import smallest_tiling
@@ -45,8 +46,14 @@ def compile_region(
     arch: Arch,
     schedule: Schedule = "default",
     emulate_depthwise: bool = False,
+    *,
+    data: bool = True,
+    pool: SearchPool | None = None,
 ) -> tuple[Program, CompileReport]:
     """The program of a region and its report. ``values`` holds at least the region's inputs and outputs.
+
+    Without ``data`` the weights are not looked at and the program's constants are zeros that take no memory: its cycles
+    are the same. A ``pool`` that is kept remembers tilings for the next compilation.
 
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
@@ -59,9 +66,12 @@ def compile_region(
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
 
     def fresh() -> Memory:
-        return Memory(arch, lowered, dram, ConstantPool(end, arch), stored=stored)
+        return Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
 
-    scheduled = schedule_seed(layers, fresh()) if schedule == "seed" else schedule_default(layers, fresh)
+    if schedule == "seed":
+        scheduled = schedule_seed(layers, fresh())
+    else:
+        scheduled = schedule_default(layers, fresh, pool or SearchPool())
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=schedule == "seed")
     image = scheduled.memory.constants.image()
     command_address = _up(end + image.size)

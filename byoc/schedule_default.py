@@ -9,25 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from byoc.layer import Layer
-from byoc.operations import ConvOperation, MatMulOperation, PoolOperation
 from byoc.pipelining import pipelined
 from byoc.residency import LayerPlan, plan_layers
 from byoc.schedule import Scheduled, place
 from byoc.schedule_stream import Memory, TileSteps, stream_layer
+from byoc.search_pool import SearchPool
 from byoc.tile_search import TileSearch
 from byoc.tiling import tiles
-from isa.arch import Arch
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
 _AHEAD_SHARES = (100, 90, 75, 0)
 
 
-def schedule_default(layers: Sequence[Layer], fresh: Callable[[], Memory]) -> Scheduled:
-    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt."""
+def schedule_default(layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool) -> Scheduled:
+    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt; ``pool`` knows tilings."""
     memory = fresh()
     arch = memory.arch
-    searches = _searches(layers, arch)
+    searches = pool.searches(layers, arch)
     for share in _RESIDENT_SHARES:
         chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100)
         memory = fresh()
@@ -55,25 +54,3 @@ def _stream(
         shapes = [(tile.output.channels.size, tile.output.rows.size) for tile in tiles(layer, tiling)]
         cycles += [search.tile_cycles(channels, rows) for channels, rows in shapes]
     return steps, cycles
-
-
-def _searches(layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
-    """A search for every layer; layers of equal shape share one."""
-    known: dict[object, TileSearch] = {}
-    for layer in layers:
-        known.setdefault(_shape(layer), TileSearch(layer, arch))
-    return [known[_shape(layer)] for layer in layers]
-
-
-def _shape(layer: Layer) -> object:
-    """All that tilings and their costs depend on."""
-    operation = layer.operation
-    kernel: object = None
-    if isinstance(operation, ConvOperation):
-        kernel = operation.weights.shape, operation.requantise is None
-    elif isinstance(operation, MatMulOperation):
-        kernel = operation.requantise is None
-    elif isinstance(operation, PoolOperation):
-        kernel = operation.kernel
-    sizes = layer.weight_bytes, layer.record_bytes, layer.input_bytes, layer.output_bytes
-    return layer.family, layer.nest, sizes, len(operation.inputs), kernel
