@@ -20,14 +20,16 @@ def parse(graph: Graph, node: Node) -> PoolOperation:
     """The operation that a pooling node is, once it meets every requirement; the batch folds into the channels."""
     source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
     source_plane, result_plane = tensors.plane(source.shape), tensors.plane(result.shape)
-    mode: Mode = "max"
-    if node.op_type in ("AveragePool", "GlobalAveragePool"):
-        mode = "average" if node.op_type == "AveragePool" else "global_average"
     kernel, strides, dilations, pads = (source_plane[1], source_plane[2]), (1, 1), (1, 1), (0, 0, 0, 0)
     if "kernel" in node.attributes:
         window = node.attributes["kernel"]
         kernel = (1, window[0]) if len(window) == 1 else (window[0], window[1])
         strides, dilations, pads = two_dimensional(node)
+    mode: Mode = "max"
+    if node.op_type in ("AveragePool", "GlobalAveragePool"):
+        # ONNX Runtime averages a window that is the whole plane by its rule for GlobalAveragePool (other ties).
+        whole = kernel == source_plane[1:] and not any(pads)
+        mode = "global_average" if whole else "average"
     operation = PoolOperation(
         name=node.name,
         kind="POOL",

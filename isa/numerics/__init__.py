@@ -26,7 +26,8 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
   ``count_include_pad`` it always divides by KH * KW, with ``ceil_mode`` too, where ONNX and the float operator count
   only the taps inside the padded input: a window that sticks out at the end differs. It refuses the attribute
   ``dilations``, even [1, 1]: such a model (DequantizeLinear, AveragePool, QuantizeLinear) fails to load at EXTENDED.
-- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``. `ReduceMean` over
+- `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``. So does
+  `QLinearAveragePool` where the window is the whole plane and there is no padding. `ReduceMean` over
   the plane is not fused: it stays in float.
 - `QLinearLeakyRelu` is a table of 256 entries of ``rint(float32(g(float32((x - zx) * xs)) / ys)) + zy``; `Relu` and
   `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give the same formula. `Clip` alone
