@@ -1,0 +1,59 @@
+"""The replay of the bus against the tick model's grants, cycle by cycle, on random programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from dla_sim.bus_usage import REQUESTERS, BusUsage, bus_usage
+from dla_sim.device import Device
+from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.timing import Timing
+from isa.program import Program
+from tests.dla_sim.cases import build_program
+from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.tick.model import TickModel, TickResult
+
+
+class _Recording(TickModel):
+    """The tick model, and whom it granted each cycle."""
+
+    def run(self) -> TickResult:
+        self.grants: list[str | None] = []
+        return super().run()
+
+    def grant(self) -> None:
+        super().grant()
+        self.grants.append(self.granted)
+
+
+def _granted_by_ticks(program: Program, timing: Timing) -> tuple[list[str | None], list[int | None]]:
+    commands, sources = program.commands, program.sources
+    model = _Recording(commands, sources, len(program.words), program.command_address, program.arch, timing)
+    model.run()
+    return model.grants, model.ready
+
+
+def _usage(program: Program, timing: Timing) -> BusUsage:
+    workload = Device(program.arch, timing).load(program).workload
+    return bus_usage(workload, compute_schedule(workload))
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_grants_are_those_of_the_tick_model(first: int) -> None:
+    shared = 0
+    for seed in range(first, first + 25):
+        case = random_case(seed)
+        program, timing = build_program(case), Timing(**case.timing)
+        grants, ready = _granted_by_ticks(program, timing)
+        usage = _usage(program, timing)
+        busy = 0
+        for stretch in usage.stretches:
+            found = Counter(grants[stretch.begin : stretch.end])
+            assert {name: n for name, n in zip(REQUESTERS, stretch.granted, strict=True) if n} == found
+            busy += stretch.end - stretch.begin
+            shared += len(found) > 1
+        assert busy == len(grants) - grants.count(None)
+        assert [end for _, end in usage.chunks] == ready
+    assert shared
