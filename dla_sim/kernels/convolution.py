@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dla_sim.kernels.attempt import Attempt
 from dla_sim.kernels.depthwise import depthwise_window
 from dla_sim.kernels.overlaps import all_apart, highest
-from dla_sim.kernels.products import CHUNK, add_chunks
+from dla_sim.kernels.products import CHUNK, add_chunks, multiply
 from dla_sim.kernels.results import Finish, Results, finish
 from dla_sim.kernels.scratch import Scratch
 from dla_sim.kernels.windows import Source, Window, source, window
@@ -139,5 +139,5 @@ def _product(
         planes.copy_taps(taps.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
         matrix = taps.reshape(-1, part.pixels)
     sums: NDArray[np.float32] = scratch.array("sums", (part.oc, part.pixels), np.float32)
-    np.matmul(weights, matrix, out=sums)
+    multiply(weights, matrix, sums)
     return sums

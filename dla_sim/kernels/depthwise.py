@@ -23,8 +23,9 @@ from isa.instruction import Command, Machine
 from isa.ops.convolution import element_bytes
 
 _FEW_PIXELS = 400
+_NARROW = 28
 _MANY_CHANNELS = 16
-"""Up to so many outputs a plane, from so many channels on, it is faster with the channels innermost."""
+"""Up to so many outputs a plane and a row, from so many channels on, it is faster with the channels innermost."""
 
 
 def depthwise(command: Command, arch: Arch) -> Attempt | None:
@@ -71,6 +72,6 @@ class _Depthwise:
             return False
         shape = self.shape
         weights = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, machine.sram, self.weights)
-        few = shape.pixels <= _FEW_PIXELS and shape.oc >= _MANY_CHANNELS
+        few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
         (by_pixels if few else by_planes)(shape, self.fill, weights, results, scratch)
         return True
