@@ -27,12 +27,12 @@ class Choice(NamedTuple):
 
 
 class TileSearch:
-    """Finds tilings of one layer; remembers its answers, for the planner asks again and again."""
+    """Finds tilings of one layer by their ``cost``; remembers its answers, for the planner asks again and again."""
 
     def __init__(self, layer: Layer, arch: Arch) -> None:
         self._layer = layer
         self._arch = arch
-        self._cost = LayerCost(layer, arch)
+        self.cost = LayerCost(layer, arch)
         self._channels = tuple(_channel_tiles(layer, arch))
         self._rows = tuple(_row_bands(layer))
         self._answers: dict[tuple[Resident, int], Choice | None] = {}
@@ -49,19 +49,19 @@ class TileSearch:
 
         A layer that waits for its loads gains from whatever can be there before it begins.
         """
-        shape = self._cost.shape(tiling.channels, tiling.rows)
+        shape = self.cost.shape(tiling.channels, tiling.rows)
         best = tiling
-        while self._cost.hungry(shape, best, resident):
+        while self.cost.hungry(shape, best, resident):
             slots = best.slots
             more = best._replace(slots=Slots(slots.input + 1, slots.constants + 1, slots.output))
-            if more.slots.input > shape.parts * shape.bands or self._cost.working_set(shape, more, resident) > budget:
+            if more.slots.input > shape.parts * shape.bands or self.cost.working_set(shape, more, resident) > budget:
                 break
             best = more
         return best
 
     def tile_cycles(self, channels: int, rows: int) -> int:
         """Estimated compute cycles of one tile."""
-        return self._cost.tile_cycles(channels, rows)
+        return self.cost.tile_cycles(channels, rows)
 
     def _search(self, resident: Resident, budget: int) -> Choice | None:
         for share in (budget * COMFORTABLE // 100, budget):
@@ -82,12 +82,12 @@ class TileSearch:
         """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
         tried = 0
         for rows in self._rows:
-            shape = self._cost.shape(channels, rows)
+            shape = self.cost.shape(channels, rows)
             fits = False
             for tiling in self._variants(channels, rows, shape):
-                if self._cost.working_set(shape, tiling, resident) <= budget:
+                if self.cost.working_set(shape, tiling, resident) <= budget:
                     fits = True
-                    cycles = self._cost.estimate(shape, tiling, resident)
+                    cycles = self.cost.estimate(shape, tiling, resident)
                     if best is None or cycles < best.cycles:
                         best = Choice(tiling, cycles)
             tried += fits
@@ -113,9 +113,9 @@ class TileSearch:
             if not self._lies_dense(channels, resident):
                 continue
             for rows in (*self._rows, 1 if self._layer.nest.splits_rows else self._layer.nest.rows):
-                tiling, shape = Tiling(channels, rows), self._cost.shape(channels, rows)
-                if self._cost.working_set(shape, tiling, resident) <= budget:
-                    cycles = self._cost.estimate(shape, tiling, resident)
+                tiling, shape = Tiling(channels, rows), self.cost.shape(channels, rows)
+                if self.cost.working_set(shape, tiling, resident) <= budget:
+                    cycles = self.cost.estimate(shape, tiling, resident)
                     if best is None or cycles < best.cycles:
                         best = Choice(tiling, cycles)
         return best

@@ -1,0 +1,72 @@
+"""The scratchpad plan, and its checker fed with plans that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byoc.memplan import Request, check_plan, peak_bytes, plan
+from isa.errors import InputError
+
+REQUESTS = st.lists(
+    st.builds(
+        lambda size, first, length: Request("b", size, first, first + length),
+        st.integers(1, 300),
+        st.integers(0, 20),
+        st.integers(0, 6),
+    ),
+    max_size=25,
+)
+
+
+@given(REQUESTS, st.sampled_from([1, 8, 64]))
+def test_a_plan_passes_the_checker(requests: list[Request], alignment: int) -> None:
+    capacity = sum(-(-request.nbytes // alignment) * alignment for request in requests)
+    addresses = plan(requests, capacity, alignment)
+    assert addresses is not None, "lowest gaps never need more than all buffers side by side"
+    check_plan(requests, addresses, capacity, alignment)
+    assert peak_bytes(requests, addresses) <= capacity
+
+
+@given(REQUESTS, st.integers(50, 900))
+def test_whatever_fits_a_small_memory_is_sound(requests: list[Request], capacity: int) -> None:
+    addresses = plan(requests, capacity, 8)
+    if addresses is not None:
+        check_plan(requests, addresses, capacity, 8)
+
+
+def test_memory_is_used_again_after_a_buffer_died() -> None:
+    requests = [Request("a", 64, 0, 1), Request("b", 64, 2, 3), Request("c", 64, 1, 2)]
+    assert plan(requests, 128, 8) == (0, 0, 64)
+    assert plan(requests, 127, 8) is None
+
+
+def test_an_awkward_order_is_tried_again() -> None:
+    """Largest first leaves 'wide' no room: 'long' lies on top of 'large' although 'large' is dead by then."""
+    requests = [Request("large", 60, 0, 1), Request("long", 50, 1, 3), Request("wide", 55, 2, 3)]
+    addresses = plan(requests, 110, 1)
+    assert addresses is not None
+    check_plan(requests, addresses, 110, 1)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "message"),
+    [
+        ((0, 12), "buffer 'b' at 0xc is not aligned to 8 bytes"),
+        ((0, 96), "buffer 'b' at 0x60 leaves the 128 bytes of SRAM"),
+        ((0, -8), "buffer 'b' at -0x8 leaves the 128 bytes of SRAM"),
+        ((0, 24), "buffers 'a' and 'b' are both live at step 3 and share byte 0x18"),
+        ((40, 8), "buffers 'a' and 'b' are both live at step 3 and share byte 0x28"),
+        ((0,), "the plan has 1 addresses for 2 buffers"),
+    ],
+)
+def test_bad_plans_are_refused(addresses: tuple[int, ...], message: str) -> None:
+    requests = [Request("a", 30, 0, 3), Request("b", 40, 3, 4)]
+    with pytest.raises(InputError) as error:
+        check_plan(requests, addresses, 128, 8)
+    assert str(error.value) == message
+
+
+def test_buffers_that_never_meet_may_share() -> None:
+    check_plan([Request("a", 30, 0, 2), Request("b", 40, 3, 4)], (0, 0), 128, 8)

@@ -1,0 +1,143 @@
+"""Tiles: they cover every output once, and their input boxes hold every tap that is not padding."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from byoc.layer import Layer, make_layer
+from byoc.tile import Nest, Span, allowed_channels, band_rows, make_tile, split
+from byoc.tile_search import TileSearch
+from byoc.tile_transfer import Transfer, matrix_transfer, plane_transfer
+from byoc.tiling import Resident, Tiling, tiles, working_set
+from isa.arch import Arch, PeArray
+from tests.byoc import region_cases as cases
+
+
+def _nest(channels: int, rows: int, depth: int, kernel: int, stride: int, dilation: int, pad: int) -> Nest:
+    """A convolution with just enough input rows for its output rows."""
+    extent = (kernel - 1) * dilation + 1
+    needed = (rows - 1) * stride + extent - pad
+    return Nest(channels, rows, 5, depth, max(1, needed), 7, kernel, stride, dilation, min(pad, extent - 1))
+
+
+NESTS = st.builds(
+    _nest,
+    st.integers(1, 9), st.integers(1, 20), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 2),
+    st.integers(0, 3),
+)  # fmt: skip
+
+
+@given(NESTS, st.integers(1, 9), st.integers(1, 20))
+def test_input_rows_hold_every_tap(nest: Nest, channels: int, rows: int) -> None:
+    rows = rows if nest.splits_rows else nest.rows
+    for part in split(nest.channels, channels):
+        for band in split(nest.rows, rows):
+            tile = make_tile(nest, part, band)
+            assert tile.input.rows.size <= band_rows(nest, band.size) or band.size == nest.rows
+            first = tile.input.rows.start - tile.pad_top
+            for row in range(band.start, band.stop):
+                for position in range(nest.kernel):
+                    wanted = row * nest.stride - nest.pad_top + position * nest.dilation
+                    at = first + (row - band.start) * nest.stride + position * nest.dilation
+                    assert at == wanted
+                    inside = tile.input.rows.start <= wanted < tile.input.rows.stop
+                    assert inside == (0 <= wanted < nest.input_rows)
+
+
+@given(st.integers(1, 30), st.integers(1, 40))
+def test_split_covers_once(size: int, step: int) -> None:
+    covered = Counter(index for span in split(size, step) for index in range(span.start, span.stop))
+    assert covered == Counter(range(size))
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 40))
+def test_channel_tiles_never_cut_a_group_unevenly(depth: int, multiplier: int, wanted: int) -> None:
+    nest = Nest(depth * multiplier, 3, 3, depth, 3, 3, grouped=True)
+    size = allowed_channels(nest, wanted)
+    assert 1 <= size <= max(wanted, 1)
+    for span in split(nest.channels, size):
+        source = make_tile(nest, span, Span(0, 3)).input.channels
+        outputs = [channel // multiplier - source.start for channel in range(span.start, span.stop)]
+        assert outputs == [index // (span.size // source.size) for index in range(span.size)]
+
+
+def test_tiles_run_in_the_order_of_the_loops() -> None:
+    layer = make_layer(cases.convolution(np.random.default_rng(0), cases.operand("x", 2, 6, 6), "y", 4), Arch(), False)
+    inner = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer, Tiling(2, 2))]
+    outer = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer, Tiling(2, 2, True))]
+    assert inner == [(0, 0), (2, 0), (0, 2), (2, 2)]
+    assert outer == [(0, 0), (0, 2), (2, 0), (2, 2)]
+
+
+def test_transfers_pick_the_bytes_of_the_box() -> None:
+    data = np.arange(4 * 6 * 5, dtype=np.int64).reshape(4, 6, 5)
+    nest = Nest(4, 6, 5, 4, 6, 5)
+    tile = make_tile(nest, Span(1, 3), Span(2, 5))
+    found = plane_transfer(tile.output, 6, 5, 1)
+    assert found == Transfer(40, 15, 2, 30, 15)
+    assert _bytes(found) == data[1:3, 2:5].reshape(-1).tolist()
+    assert plane_transfer(make_tile(nest, Span(1, 3), Span(0, 6)).output, 6, 5, 4) == Transfer(120, 240)
+    matrix = np.arange(7 * 9).reshape(7, 9)
+    box = make_tile(Nest(9, 7, 1, 9, 7, 1, matrix=True), Span(3, 5), Span(1, 4)).output
+    assert _bytes(matrix_transfer(box, 9, 1)) == matrix[1:4, 3:5].reshape(-1).tolist()
+
+
+def _bytes(transfer: Transfer) -> list[int]:
+    return [
+        transfer.offset + row * transfer.dram_stride + byte
+        for row in range(transfer.repeats)
+        for byte in range(transfer.nbytes)
+    ]
+
+
+LAYERS = {
+    "convolution": cases.convolution(
+        np.random.default_rng(0), cases.operand("x", 9, 20, 20), "y", 24, pads=(1, 1, 1, 1)
+    ),
+    "depthwise": cases.convolution(
+        np.random.default_rng(0), cases.operand("x", 12, 20, 20), "y", 24, pads=(1, 1, 1, 1), depthwise=True
+    ),
+    "matmul": cases.matmul(np.random.default_rng(0), cases.operand("x", 6, 40), "y", 30),
+    "pool": cases.pool(cases.operand("x", 12, 20, 20), "y", "max"),
+    "add": cases.add(cases.operand("a", 999), cases.operand("b", 999), "y"),
+}
+
+
+def _layer(name: str, arch: Arch) -> Layer:
+    return make_layer(LAYERS[name], arch, False)
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
+    """The two accounts of a working set, one made for speed, agree; what is found fits the budget."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
+    layer = _layer(name, arch)
+    search = TileSearch(layer, arch)
+    residents = [
+        Resident((False,) * len(layer.operation.inputs)),
+        Resident((True,) * len(layer.operation.inputs), True),
+    ]
+    for resident in residents:
+        for budget in (100_000, 20_000, 6_000, 2_500, 1_200):
+            choice = search.best(resident, budget)
+            if choice is None:
+                continue
+            assert working_set(layer, choice.tiling, resident, arch.alignment) <= budget
+            deeper = search.deepened(choice.tiling, resident, budget)
+            assert working_set(layer, deeper, resident, arch.alignment) <= budget
+            shape = search.cost.shape(deeper.channels, deeper.rows)
+            assert search.cost.working_set(shape, deeper, resident) == working_set(layer, deeper, resident, 8)
+
+
+def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
+    """24 output and 9 input channels on a 2 by 4 array, 3x3 taps: 5 · 6 · 20 · 20 · 9 = 108,000 cycles and overhead."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
+    cost = TileSearch(_layer("convolution", arch), arch).cost
+    assert cost.tile_cycles(24, 20) - cost.tile_cycles(24, 10) == 54_000
+    overhead = cost.tile_cycles(24, 20) - 108_000
+    assert cost.shape(8, 20).compute == 108_000 + 3 * overhead
