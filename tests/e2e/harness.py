@@ -1,4 +1,7 @@
-"""Runs a quantised network on the device and holds every region output and graph output against ONNX Runtime."""
+"""Runs a quantised network on the device and holds every region output and graph output against ONNX Runtime.
+
+Every program passes the command-stream sanitizer first.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from byoc.runtime import Runtime
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch
+from isa.verify.sanitizer import sanitize
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +46,11 @@ def compare(
     *,
     emulate_depthwise: bool = False,
 ) -> Comparison:
-    """Compile, simulate and compare; floats at the model's edge are compared to the bit as well."""
+    """Compile, sanitise, simulate and compare; floats at the model's edge are compared to the bit as well."""
     arch = arch or Arch()
     network = compile(package, arch, schedule, emulate_depthwise=emulate_depthwise)
+    for program in network.programs.values():
+        assert [finding.text for finding in sanitize(program)] == []
     run = Runtime(network, Device(arch, Timing())).run(inputs)
     names = [name for region in network.partition.regions for name in region.outputs]
     oracle = Oracle(package.model, package.graph, names)

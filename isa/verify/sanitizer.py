@@ -1,0 +1,49 @@
+"""The command-stream sanitizer: is a program right under every timing? ``docs/sanitizer.md`` is its manual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isa.program import Program, Segment
+from isa.verify.sanitizer_addresses import check_alignment, check_image, check_protected, contained
+from isa.verify.sanitizer_findings import Finding
+from isa.verify.sanitizer_memory import check_unwritten
+from isa.verify.sanitizer_order import happens_before
+from isa.verify.sanitizer_races import check_races
+from isa.verify.sanitizer_registers import check_registers
+from isa.verify.sanitizer_stream import Stream, stream_of
+from isa.verify.sanitizer_tokens import check_tokens, pair_tokens
+from isa.verify.sanitizer_unused import check_unused
+from isa.verify.sanitizer_waits import check_deadlock
+
+
+def sanitize(program: Program, given: Sequence[Segment] = ()) -> tuple[Finding, ...]:
+    """All findings on ``program``, by position in the stream; none for a program without fault.
+
+    Depends on the program alone: no latency, no bandwidth and no queue depth has a part in it. ``given`` are bytes
+    that are put into system memory before the run beside the program's own. Raises InputError for words that are not
+    legal.
+    """
+    return inspect(stream_of(program, given))
+
+
+def inspect(stream: Stream) -> tuple[Finding, ...]:
+    """The findings on a stream that need not come from the words of its program."""
+    pairing = pair_tokens(stream.commands)
+    order = happens_before(stream.commands, pairing.givers)
+    findings = check_tokens(stream, pairing)
+    findings += check_deadlock(stream, pairing, len(order.linear) < len(stream.commands))
+    findings += check_image(stream)
+    outside, operands = contained(stream)
+    findings += outside
+    findings += check_alignment(stream)
+    findings += check_protected(stream, operands)
+    findings += check_registers(stream)
+    findings += check_races(stream, operands, order)
+    findings += check_unwritten(stream, operands, order)
+    findings += check_unused(stream, operands, order)
+    return tuple(sorted(findings, key=_position))
+
+
+def _position(finding: Finding) -> tuple[int, str]:
+    return max((site.word for site in finding.sites), default=-1), finding.kind

@@ -1,0 +1,139 @@
+"""Addresses: inside the memories, aligned where words are accessed, and off what a program must not overwrite.
+
+Bytes may lie anywhere. Accumulators (int32) and channel records (words) lie at multiples of min(4, ``Arch.alignment``),
+from plane to plane too; command words at a multiple of 8. That whole buffers begin at multiples of ``Arch.alignment``
+is a promise of the compiler's memory plan; a stream shows addresses within buffers as well, which need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isa.access import Access, overlap
+from isa.instruction import Command, Operands
+from isa.verify.sanitizer_findings import SPACE_NAMES, Finding, ranges_text
+from isa.verify.sanitizer_stream import Stream
+
+MAXIMUM_TRANSFER = 1 << 32
+"""Bytes that one operand may cover, rows counted as often as they are repeated: the devices' limit."""
+_COMMAND_ALIGNMENT = 8
+
+
+def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
+    """Accesses that leave the memories, and the operands without them and without empty ones."""
+    limits = {"sram": stream.program.arch.sram_bytes, "dram": stream.program.dram_bytes}
+    findings: list[Finding] = []
+    kept: list[Operands] = []
+    for number, item in enumerate(stream.operands):
+        sides = []
+        for verb, accesses in (("reads", item.reads), ("writes", item.writes)):
+            inside = []
+            for access in accesses:
+                if not access.total:
+                    continue
+                if access.end > limits[access.space] or access.total > MAXIMUM_TRANSFER:
+                    findings.append(_outside(stream, number, verb, access, limits[access.space]))
+                else:
+                    inside.append(access)
+            sides.append(tuple(inside))
+        kept.append(Operands(*sides))
+    return findings, tuple(kept)
+
+
+def _outside(stream: Stream, number: int, verb: str, access: Access, limit: int) -> Finding:
+    site = stream.site(number)
+    return Finding(
+        "out of range",
+        f"{site} {verb} {access.total} bytes of {SPACE_NAMES[access.space]} from {access.address:#x} to "
+        f"{access.end:#x}; it has {limit:#x} bytes",
+        (site,),
+        access.space,
+        ((access.address, access.end),),
+    )
+
+
+def check_alignment(stream: Stream) -> list[Finding]:
+    """Registers that place words at addresses that are no multiples of a word, and the command words likewise."""
+    findings = [
+        _misaligned(stream, number, register, granule)
+        for granule in (min(4, stream.program.arch.alignment),)
+        if granule > 1
+        for number, command in enumerate(stream.commands)
+        for register in word_registers(command)
+        if command.registers[register] % granule
+    ]
+    address = stream.program.command_address
+    if address % _COMMAND_ALIGNMENT:
+        message = f"the command words lie at {address:#x}, which is no multiple of {_COMMAND_ALIGNMENT} bytes"
+        findings.append(Finding("misaligned", message, (), "dram", ((address, address + _COMMAND_ALIGNMENT),)))
+    return findings
+
+
+def _misaligned(stream: Stream, number: int, register: str, granule: int) -> Finding:
+    site, value = stream.site(number), stream.commands[number].registers[register]
+    message = f"{site} has {register} = {value:#x}, no multiple of {granule} bytes; words lie there"
+    return Finding("misaligned", message, (site,), "sram", ((value, value + granule),))
+
+
+def word_registers(command: Command) -> Iterator[str]:
+    """The registers of ``command`` that place int32 words or channel records in the scratchpad.
+
+    Which operands are int32 is what the instruction declares as its ``inputs`` and ``outputs``.
+    """
+    instruction = command.instruction
+    if "EX_CHANNEL_ADDRESS" in command.registers:
+        yield "EX_CHANNEL_ADDRESS"
+    operands = zip(("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"), instruction.inputs.split(", "), strict=False)
+    yield from (register for register, kind in operands if kind == "int32" and register in command.registers)
+    if instruction.outputs.startswith("int32") and not command.fields.get("requantise"):
+        yield from (name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers)
+
+
+def check_protected(stream: Stream, operands: tuple[Operands, ...]) -> list[Finding]:
+    """Writes to system memory over command words, constants, or inputs that are not outputs as well."""
+    protected = _protected(stream)
+    findings: list[Finding] = []
+    for number, item in enumerate(operands):
+        for access in item.writes:
+            if access.space == "dram":
+                hits = [(name, overlap(access, other)) for name, other in protected]
+                findings += [_overwritten(stream, number, name, found) for name, found in hits if found]
+    return findings
+
+
+def _protected(stream: Stream) -> list[tuple[str, Access]]:
+    program = stream.program
+    outputs = [Access("dram", tensor.address, tensor.nbytes) for tensor in program.outputs]
+    found = [("the command words", Access("dram", program.command_address, 8 * len(program.words)))]
+    found += [("constants", Access("dram", segment.address, segment.data.size)) for segment in program.segments]
+    for tensor in program.inputs:
+        access = Access("dram", tensor.address, tensor.nbytes)
+        if not any(overlap(access, output) for output in outputs):
+            found.append((f"input '{tensor.name}'", access))
+    return found
+
+
+def _overwritten(stream: Stream, number: int, name: str, found: tuple[int, int]) -> Finding:
+    site = stream.site(number)
+    message = f"{site} writes {ranges_text('dram', [found])}, over {name}"
+    return Finding("protected write", message, (site,), "dram", (found,))
+
+
+def check_image(stream: Stream) -> list[Finding]:
+    """Tensors, constants and command words that leave the system memory, and those that the command words overlap."""
+    program = stream.program
+    words = Access("dram", program.command_address, 8 * len(program.words))
+    parts = [(f"{tensor.role} '{tensor.name}'", tensor.address, tensor.nbytes) for tensor in program.tensors]
+    parts += [("a segment of constants", segment.address, segment.data.size) for segment in program.segments]
+    findings = []
+    for name, address, nbytes in [*parts, ("the command words", words.address, words.nbytes)]:
+        if nbytes and (address < 0 or address + nbytes > program.dram_bytes):
+            message = f"{name}: bytes {address:#x} to {address + nbytes:#x} leave the system memory of "
+            message += f"{program.dram_bytes:#x} bytes"
+            findings.append(Finding("out of range", message, (), "dram", ((address, address + nbytes),)))
+    for name, address, nbytes in parts:
+        found = overlap(Access("dram", address, nbytes), words)
+        if found:
+            message = f"{name} and the command words share {ranges_text('dram', [found])}"
+            findings.append(Finding("protected write", message, (), "dram", (found,)))
+    return findings

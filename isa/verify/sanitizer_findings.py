@@ -1,0 +1,91 @@
+"""What the sanitizer reports: findings, each of which names its commands, bytes and source layers in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from isa.access import Space
+from isa.instruction import Command
+from isa.program import Provenance
+
+Level = Literal["error", "warning"]
+Kind = Literal[
+    "read-after-write race",
+    "write-after-read race",
+    "write-after-write race",
+    "token underflow",
+    "tokens left over",
+    "token too late",
+    "token on OP_END",
+    "deadlock",
+    "read of unwritten bytes",
+    "output not written",
+    "out of range",
+    "misaligned",
+    "protected write",
+    "unset register",
+    "unused result",
+]
+WARNINGS: frozenset[Kind] = frozenset({"unset register", "unused result"})
+"""Kinds that make a stream suspicious rather than wrong."""
+
+Range = tuple[int, int]
+SPACE_NAMES = {"sram": "scratchpad", "dram": "system memory"}
+_SHOWN_RANGES = 3
+
+
+@dataclass(frozen=True)
+class Site:
+    """A command: its word, mnemonic and unit, and the layer and tile that it comes from, where they are known."""
+
+    word: int
+    mnemonic: str
+    unit: str
+    layer: str | None
+    tile: int | None
+
+    def __str__(self) -> str:
+        source = f" (layer '{self.layer}', tile {self.tile})" if self.layer is not None else ""
+        return f"{self.mnemonic} at word {self.word} on {self.unit}{source}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing wrong with a command stream.
+
+    ``sites`` are the commands it is about, the earlier one in the stream first; ``ranges`` the half-open byte ranges of
+    ``space`` concerned, ascending.
+    """
+
+    kind: Kind
+    message: str
+    sites: tuple[Site, ...] = ()
+    space: Space | None = None
+    ranges: tuple[Range, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """``error`` for a stream that is not legal or has no defined result, else ``warning``."""
+        return "warning" if self.kind in WARNINGS else "error"
+
+    @property
+    def text(self) -> str:
+        """The whole finding in one line."""
+        return f"{self.level}: {self.kind}: {self.message}"
+
+
+def site_of(command: Command, source: Provenance | None) -> Site:
+    """The site of a command with its provenance."""
+    layer, tile = (source.layer, source.tile) if source is not None else (None, None)
+    return Site(command.index, command.instruction.mnemonic_for(command.fields), command.unit.name, layer, tile)
+
+
+def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
+    """The first ranges in words, with the number of further ones and of bytes."""
+    shown = ", ".join(f"{low:#x} to {high:#x}" for low, high in ranges[:_SHOWN_RANGES])
+    more = len(ranges) - _SHOWN_RANGES
+    if more > 0:
+        shown += f" and {more} more ranges, {sum(high - low for low, high in ranges)} bytes in all"
+    return f"{SPACE_NAMES[space]} bytes {shown}"

@@ -1,0 +1,96 @@
+"""Unused results: writes of which nothing reads a single byte before they are overwritten, or ever.
+
+A stream that loads, computes or stores for nothing most likely reads elsewhere what it should have read here.
+One-sided: a result is given up as unused only where one access covers it whole, so what is reported is unused, but not
+all that is unused is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isa.access import Access, Space, overlap
+from isa.instruction import Operands
+from isa.verify.sanitizer_findings import Finding, ranges_text
+from isa.verify.sanitizer_order import Order
+from isa.verify.sanitizer_stream import Stream
+
+
+def check_unused(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
+    """Commands whose results nobody reads, following ``order``. The host reads the outputs at the end."""
+    memories: dict[Space, _Pending] = {"sram": _Pending(), "dram": _Pending()}
+    unused: list[tuple[int, Access]] = []
+    for number in order.linear:
+        for access in operands[number].reads:
+            memories[access.space].read(access)
+        for access in operands[number].writes:
+            unused += memories[access.space].write(number, access)
+    for tensor in stream.program.outputs:
+        memories["dram"].read(Access("dram", tensor.address, tensor.nbytes))
+    if len(order.linear) == len(stream.commands):
+        unused += [item for memory in memories.values() for item in memory.remaining()]
+    return [_unused(stream, number, access) for number, access in sorted(unused, key=lambda item: item[0])]
+
+
+class _Pending:
+    """Results of one memory that nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[int, Access]] = []
+        self._hulls = np.zeros((2, 64), dtype=np.int64)
+        self._count = 0
+
+    def read(self, access: Access) -> None:
+        """Take out the results of which ``access`` reads a byte."""
+        for place in self._near(access):
+            other = self._items[place][1]
+            if (not access.dims and not other.dims) or overlap(access, other):
+                self._hulls[:, place] = 0
+
+    def write(self, number: int, access: Access) -> list[tuple[int, Access]]:
+        """Take out and return the results that ``access`` overwrites whole; put in its own."""
+        covered = [place for place in self._near(access) if _covers(access, self._items[place][1])]
+        self._hulls[:, covered] = 0
+        lost = [self._items[place] for place in covered]
+        self._put(number, access)
+        return lost
+
+    def remaining(self) -> list[tuple[int, Access]]:
+        """The results nobody has read."""
+        return [self._items[place] for place in np.flatnonzero(self._hulls[1, : self._count]).tolist()]
+
+    def _near(self, access: Access) -> list[int]:
+        low, high = self._hulls[:, : self._count]
+        places: list[int] = np.flatnonzero((low < access.end) & (high > access.address)).tolist()
+        return places
+
+    def _put(self, number: int, access: Access) -> None:
+        if self._count == self._hulls.shape[1]:
+            self._compact()
+        self._hulls[:, self._count] = access.address, access.end
+        self._items.append((number, access))
+        self._count += 1
+
+    def _compact(self) -> None:
+        """Drop the places taken out; double the room when more than half remain."""
+        kept = np.flatnonzero(self._hulls[1, : self._count])
+        room = self._hulls.shape[1] * (2 if 2 * len(kept) > self._count else 1)
+        hulls = np.zeros((2, room), dtype=np.int64)
+        hulls[:, : len(kept)] = self._hulls[:, kept]
+        self._items = [self._items[place] for place in kept.tolist()]
+        self._hulls, self._count = hulls, len(kept)
+
+
+def _covers(access: Access, other: Access) -> bool:
+    """Whether ``access`` surely touches every byte of ``other``."""
+    if (access.address, access.nbytes, access.dims) == (other.address, other.nbytes, other.dims):
+        return True
+    return not access.dims and access.address <= other.address and other.end <= access.end
+
+
+def _unused(stream: Stream, number: int, access: Access) -> Finding:
+    site, hull = stream.site(number), (access.address, access.end)
+    message = f"nothing reads what {site} writes to {ranges_text(access.space, [hull])}"
+    return Finding("unused result", message, (site,), access.space, (hull,))
