@@ -85,10 +85,11 @@ class Device:
         trace = Trace(
             loaded.commands,
             loaded.sources,
+            loaded.workload,
             loaded.labels,
+            loaded.roles,
             schedule,
             causes,
-            loaded.workload.word_count,
             loaded.sram_peak_bytes,
         )
         return Execution(outputs, trace)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dla_sim.engine.demands import demands
 from dla_sim.engine.hazards import Footprints
 from dla_sim.engine.labels import Labels, label
+from dla_sim.engine.roles import roles
 from dla_sim.engine.workload import Workload
 from dla_sim.kernels import Kernel, Kernels
 from dla_sim.memory import SystemMemory, check_addresses, highest_byte
@@ -29,6 +33,7 @@ class LoadedProgram:
     workload: Workload
     footprints: Footprints
     labels: Labels
+    roles: NDArray[np.int64]
     effects: tuple[Kernel, ...]
     memory: SystemMemory
     sram_peak_bytes: int
@@ -50,6 +55,7 @@ def load(program: Program, timing: Timing, kernels: Kernels) -> LoadedProgram:
         Workload(demands(commands, operands, program.arch, len(program.words), program.command_address), timing),
         Footprints(commands, operands, sources),
         label(commands, operands, sources),
+        roles(program, commands, operands),
         tuple(effects[command.instruction.mnemonic] for command in commands),
         SystemMemory(program, operands),
         highest_byte(operands, "sram"),

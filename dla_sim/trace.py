@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dla_sim.engine.accounts import Accounts, LayerAccount, account
+from dla_sim.engine.breakdown import break_down
 from dla_sim.engine.causes import Causes
 from dla_sim.engine.labels import Labels
 from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.workload import Workload
 from isa.instruction import Command
 from isa.program import Provenance
 
@@ -23,10 +28,11 @@ class Trace:
 
     commands: tuple[Command, ...]
     sources: tuple[Provenance | None, ...]
+    workload: Workload
     labels: Labels
+    roles: NDArray[np.int64]
     schedule: Schedule
     causes: Causes
-    command_words: int
     sram_peak_bytes: int
 
     @property
@@ -58,6 +64,22 @@ class Trace:
     def layers(self) -> tuple[LayerAccount, ...]:
         """The layers in order of first appearance; their cycles sum to ``cycles``."""
         return self.accounts.layers
+
+    @cached_property
+    def breakdown(self) -> tuple[Mapping[str, int], ...]:
+        """For each of ``layers``, its cycles by part (``dla_sim.engine.roles.PARTS``): what they went into.
+
+        Each layer's sum to its ``cycles``; an AssertionError if they do not.
+        """
+        parts = break_down(self.workload, self.labels, self.roles, self.schedule, self.causes)
+        if [sum(part.values()) for part in parts] != [layer.cycles for layer in self.layers]:
+            raise AssertionError("the parts of a layer's cycles do not add up to its cycles")
+        return parts
+
+    @property
+    def command_words(self) -> int:
+        """Words of the command stream, SETs and ``OP_END`` included."""
+        return self.workload.word_count
 
     @property
     def macs(self) -> int:

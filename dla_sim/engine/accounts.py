@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from dla_sim.engine.causes import CAUSES, DRAINED, Causes
 from dla_sim.engine.labels import DMA, ISSUE, KINDS, Labels
 from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.timeline import executing, oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, UNIT_NAMES
 
 Int64 = NDArray[np.int64]
@@ -61,28 +62,16 @@ def account(labels: Labels, causes: Causes, schedule: Schedule) -> Accounts:
 
 def _timeline(labels: Labels, causes: Causes, schedule: Schedule) -> tuple[Int64, Int64, Int64]:
     """(length, kind, layer) of stretches of the run, in order, in each of which nothing changes."""
-    # The oldest unfinished command at t is the first whose completion, and everything's before it, lies after t.
-    finished = np.maximum.accumulate(schedule.end)
     edges = np.unique(np.concatenate([[0, schedule.total], schedule.start, schedule.end]))
     begin = edges[:-1]
-    if not len(finished):
+    if not len(schedule.end):
         return np.diff(edges), np.full(len(begin), ISSUE), np.zeros(len(begin), dtype=np.int64)
-    oldest = np.minimum(np.searchsorted(finished, begin, side="right"), len(finished) - 1)
-    executing = [_executing(members, schedule, begin) for members in causes.by_unit]
-    moving = (executing[LD] >= 0) | (executing[ST] >= 0)
-    computing = executing[EX] >= 0
-    kind = np.where(computing, labels.kind[executing[EX]], np.where(moving, DMA, ISSUE))
-    layer = np.where(computing, labels.layer[executing[EX]], labels.layer[oldest])
+    units = [executing(members, schedule, begin) for members in causes.by_unit]
+    moving = (units[LD] >= 0) | (units[ST] >= 0)
+    computing = units[EX] >= 0
+    kind = np.where(computing, labels.kind[units[EX]], np.where(moving, DMA, ISSUE))
+    layer = np.where(computing, labels.layer[units[EX]], labels.layer[oldest_unfinished(schedule, begin)])
     return np.diff(edges), kind, layer
-
-
-def _executing(members: Int64, schedule: Schedule, times: Int64) -> Int64:
-    """The command of ``members`` (one unit's) that executes at each of ``times``, or -1."""
-    if not len(members):
-        return np.full(len(times), -1, dtype=np.int64)
-    latest = np.searchsorted(schedule.start[members], times, side="right") - 1
-    command = members[np.maximum(latest, 0)]
-    return np.where((latest >= 0) & (schedule.end[command] > times), command, -1)
 
 
 def _ex_table(labels: Labels, causes: Causes, schedule: Schedule) -> Int64:

@@ -73,7 +73,7 @@ def compulsory_bytes(program: Program) -> int:
 
 
 def _layers(run: RegionRun, processing_elements: int) -> Iterable[Layer]:
-    for found in run.trace.layers:
+    for found, parts in zip(run.trace.layers, run.trace.breakdown, strict=True):
         yield Layer(
             name=found.name,
             onnx_nodes=found.onnx_nodes,
@@ -86,4 +86,5 @@ def _layers(run: RegionRun, processing_elements: int) -> Iterable[Layer]:
             dram_write_bytes=found.dram_write_bytes,
             tiles=found.tiles,
             stalls=found.stalls,
+            breakdown=parts,
         )

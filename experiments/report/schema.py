@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
 KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
 UNITS = ("LD", "EX", "ST")
+PARTS = ("compute", "scratchpad", "weights", "input", "bus", "store", "issue")
 CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
 
 Count = Annotated[int, Field(ge=0)]
@@ -41,7 +42,11 @@ class Totals(Record):
 
 
 class Layer(Record):
-    """One layer of one region. ``stalls``: for each unit, cycles its commands of this layer waited, by cause."""
+    """One layer of one region. ``stalls``: for each unit, cycles its commands of this layer waited, by cause.
+
+    ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
+    is empty in reports of versions that did not know it.
+    """
 
     name: str
     onnx_nodes: tuple[str, ...]
@@ -54,6 +59,7 @@ class Layer(Record):
     dram_write_bytes: Count
     tiles: Count
     stalls: Mapping[str, Mapping[str, Count]]
+    breakdown: Mapping[str, Count] = Field(default_factory=dict)
 
 
 class PlacementEntry(Record):
@@ -185,6 +191,10 @@ def _check_sums(figures: Figures | RunReport) -> None:
     _expect("the sum of the layers' MACs", sum(layer.macs for layer in figures.layers), figures.totals.macs)
     for unit, causes in figures.units.items():
         _expect(f"the sum of the causes of {unit}", sum(causes.values()), total)
+    for layer in figures.layers:
+        if layer.breakdown:
+            _expect(f"the parts of layer {layer.name}", set(layer.breakdown), set(PARTS))
+            _expect(f"the sum of the breakdown of {layer.name}", sum(layer.breakdown.values()), layer.cycles)
     executing = figures.units["EX"]["busy"] + figures.units["EX"]["sram"]
     _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), executing)
     if total < figures.totals.lower_bound_cycles:
