@@ -30,11 +30,14 @@ class Emission:
     words_before_elision: int
 
 
-def lifetimes(steps: Sequence[Step], sizes: Sequence[tuple[str, int]]) -> tuple[Request, ...]:
-    """The planning request of every scratchpad buffer, (name, bytes) each: live from its first to its last step."""
+def lifetimes(timed: Iterable[tuple[int, Step]], sizes: Sequence[tuple[str, int]]) -> tuple[Request, ...]:
+    """The planning request of every scratchpad buffer, (name, bytes) each, live from its first to its last step.
+
+    ``timed``: steps in stream order with a time that never falls. Buffers of steps of one time never share memory.
+    """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for position, step in enumerate(steps):
+    for position, step in timed:
         for pointer in step.pointers.values():
             first.setdefault(pointer.buffer, position)
             last[pointer.buffer] = position

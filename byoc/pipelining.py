@@ -25,7 +25,7 @@ MARGIN = 400
 
 @dataclass(frozen=True)
 class _Load:
-    """A load of tile ``tile`` that may stand before the computation of tile ``earliest`` or later."""
+    """A load of tile ``tile`` that may accompany the computation of tile ``earliest`` or a later one."""
 
     step: Step
     tile: int
@@ -33,8 +33,10 @@ class _Load:
     cycles: int
 
 
-def pipelined(tiles: Sequence[TileSteps], cycles: Sequence[int], sizes: Sequence[int], limit: int) -> list[Step]:
-    """All steps in stream order.
+def pipelined(
+    tiles: Sequence[TileSteps], cycles: Sequence[int], sizes: Sequence[int], limit: int
+) -> list[tuple[int, Step]]:
+    """All steps in stream order, each with the number of the tile that it accompanies.
 
     ``cycles``: estimated cycles of each tile's computation. ``sizes``: bytes of the scratchpad buffers by number; at
     most ``limit`` bytes are live at any tile after moving a load ahead (0: only buffers that are live anyway move).
@@ -43,15 +45,18 @@ def pipelined(tiles: Sequence[TileSteps], cycles: Sequence[int], sizes: Sequence
     loads = _loads(tiles, used)
     profile = _Profile(used, sizes, limit)
     ahead: list[list[Step]] = [[] for _ in tiles]
+    own: list[list[Step]] = [[] for _ in tiles]
     for load, wanted in zip(loads, _wanted(loads, tiles, cycles), strict=True):
         position = max(wanted, load.earliest)
         while position < load.tile and not profile.admits(load, position):
             position += 1
-        ahead[position].append(load.step)
-    steps: list[Step] = []
-    for moved, tile in zip(ahead, tiles, strict=True):
-        steps += (*moved, *tile.computes, *tile.stores)
-    return steps
+        (ahead if position < load.tile else own)[position].append(load.step)
+    # A load for later follows the computation: the command processor must not wait for LD's queue before EX has work.
+    return [
+        (number, step)
+        for number, tile in enumerate(tiles)
+        for step in (*own[number], *tile.computes, *ahead[number], *tile.stores)
+    ]
 
 
 def _wanted(loads: Sequence[_Load], tiles: Sequence[TileSteps], cycles: Sequence[int]) -> list[int]:

@@ -21,12 +21,12 @@ class Scheduled:
     addresses: tuple[int, ...]
 
 
-def place(steps: Sequence[Step], memory: Memory) -> Scheduled | None:
-    """The steps with a checked plan for their buffers, or None where they find no room together."""
+def place(timed: Sequence[tuple[int, Step]], memory: Memory) -> Scheduled | None:
+    """The steps, with times as in :func:`lifetimes`, and a checked plan for their buffers; None where it fails."""
     arch = memory.arch
-    requests = lifetimes(steps, memory.scratch)
+    requests = lifetimes(timed, memory.scratch)
     addresses = plan(requests, arch.sram_bytes, arch.alignment)
     if addresses is None:
         return None
     check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
-    return Scheduled(tuple(steps), memory, requests, addresses)
+    return Scheduled(tuple(step for _, step in timed), memory, requests, addresses)

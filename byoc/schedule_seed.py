@@ -21,12 +21,7 @@ from isa.errors import InputError
 
 def smallest_seed_tiling(layer: Layer) -> Tiling:
     """One output channel; one element of an element-wise operation."""
-    return Tiling(1, 1 if is_flat(layer) else layer.nest.rows)
-
-
-def is_flat(layer: Layer) -> bool:
-    """Whether the layer works on elements without channels, so that tiles are lengths."""
-    return layer.family in ("add", "unary", "minmax", "copy")
+    return Tiling(1, 1 if layer.flat else layer.nest.rows)
 
 
 def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
@@ -34,7 +29,7 @@ def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
     message = shortage_message(layer, smallest_seed_tiling(layer), arch)
     if message is not None:
         raise InputError(f"layer '{layer.operation.name}' {message}")
-    low, high = 1, layer.nest.rows if is_flat(layer) else layer.nest.channels
+    low, high = 1, layer.nest.rows if layer.flat else layer.nest.channels
     while low < high:  # the working set grows with the tile
         middle = (low + high + 1) // 2
         if _fits(layer, _tiling(layer, middle), arch):
@@ -45,7 +40,7 @@ def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
 
 
 def _tiling(layer: Layer, size: int) -> Tiling:
-    if is_flat(layer):
+    if layer.flat:
         return Tiling(1, size)
     return Tiling(allowed_channels(layer.nest, size), layer.nest.rows)
 
@@ -60,7 +55,7 @@ def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:
     for layer in layers:
         for loads, computes, stores in stream_layer(layer, seed_tiling(layer, memory.arch), memory):
             steps += (*loads, *computes, *stores)
-    scheduled = place(steps, memory)
+    scheduled = place(list(enumerate(steps)), memory)
     if scheduled is None:  # a layer's buffers fit together, and no two layers have live buffers at a time
         raise InputError(f"the region finds no place in {memory.arch.sram_bytes} bytes of SRAM; give it more memory")
     return scheduled
