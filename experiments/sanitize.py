@@ -1,0 +1,53 @@
+"""Findings on the command streams of a file: a program's own, or those that a package compiles to for a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from byoc.pipeline import compile as compile_network
+from experiments.config import load_hardware
+from experiments.network import is_package, load_network
+from experiments.simulate import image_segments
+from experiments.workflow import Choices
+from isa import program_file
+from isa.verify.sanitizer import sanitize
+from isa.verify.sanitizer_findings import Finding
+
+Findings = dict[str, tuple[Finding, ...]]
+
+
+def sanitize_package(
+    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices
+) -> Findings:
+    """Findings on the program of every region, by the program's name."""
+    hardware = load_hardware(preset, settings, isa)
+    compiled = compile_network(
+        load_network(str(file)).package,
+        hardware.arch,
+        choices.schedule,
+        emulate_depthwise=choices.emulate_depthwise,
+        strict=choices.strict,
+    )
+    return {program.name: sanitize(program) for program in compiled.programs.values()}
+
+
+def sanitize_program(file: Path, images: Iterable[str]) -> Findings:
+    """Findings on the program in ``file``, by its name; ``images`` are written to system memory before the run."""
+    program = program_file.load(file)
+    return {program.name: sanitize(program, image_segments(program, images))}
+
+
+def print_findings(
+    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices, images: Iterable[str]
+) -> bool:
+    """Print the findings on a package or a program, one a line, and their number; whether there are any."""
+    found = (
+        sanitize_package(file, preset, settings, isa, choices) if is_package(file) else sanitize_program(file, images)
+    )
+    for name, findings in found.items():
+        for finding in findings:
+            print(f"{name}: {finding.text}")
+    count = sum(len(findings) for findings in found.values())
+    print(f"{file}: {count or 'no'} findings on {len(found)} command streams")
+    return bool(count)
