@@ -57,24 +57,27 @@ def is_package(path: Path) -> bool:
         return stream.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
-def load_network(model: str, shapes: Shapes | None = None, seed: int = 0) -> Network:
+def load_network(model: str, shapes: Shapes | None = None, seed: int = 0, calibration: Path | None = None) -> Network:
     """The network ``model`` names: a built-in network, an ONNX file or a package (``.dla``).
 
-    Float models are quantised: built-in networks on their own calibration data, files on four standard-normal inputs
-    drawn from ``seed``. Raises InputError for whatever is wrong with name, file or model.
+    Float models are quantised: on the samples of the file ``calibration``, else built-in networks on their own data
+    and files on four standard-normal inputs drawn from ``seed``. Raises InputError for whatever is wrong with name,
+    file or model.
     """
     builtin = MODELS.get(model)
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
-        return _load_package(path, shapes)
-    return _build(model, builtin, shapes or {}, seed)
+        return _load_package(path, shapes, calibration)
+    return _build(model, builtin, shapes or {}, seed, calibration)
 
 
-def _load_package(path: Path, shapes: Shapes | None) -> Network:
+def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -> Network:
     from byoc.package import load_package
 
     if shapes:
         raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
+    if calibration is not None:
+        raise InputError(f"{path}: a package is quantised already; give --calibration to 'dla compile' instead")
     package = load_package(path)
     builtin = MODELS.get(package.source)
     if builtin is not None and not _fits(package.graph, builtin.sample_input()):
@@ -82,7 +85,7 @@ def _load_package(path: Path, shapes: Shapes | None) -> Network:
     return Network(package.source, package, builtin=builtin)
 
 
-def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int) -> Network:
+def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None) -> Network:
     from byoc.onnx_file import load_model
     from byoc.pipeline import import_model
     from byoc.quantize import is_quantised
@@ -91,9 +94,25 @@ def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int) 
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
     source = builtin.build(seed) if builtin else load_model(model)
     name = builtin.name if builtin else Path(model).stem
-    calibration = builtin.calibration(seed) if builtin else None
-    package = import_model(source, name, shapes=shapes, calibration=calibration, seed=seed)
+    package = import_model(
+        source, name, shapes=shapes, calibration=_samples(source, builtin, shapes, seed, calibration), seed=seed
+    )
     return Network(name, package, None if is_quantised(source) else source, builtin)
+
+
+def _samples(
+    source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None
+) -> Iterable[Feeds] | None:
+    """What to calibrate on; None leaves it to the quantiser."""
+    if calibration is None:
+        return builtin.calibration(seed) if builtin else None
+    from byoc.passes.onnx_prepare import prepare
+    from byoc.quantize import is_quantised
+    from experiments.calibration import load_calibration
+
+    if is_quantised(source):
+        raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
+    return load_calibration(calibration, prepare(source, shapes))
 
 
 def network_feeds(network: Network, file: Path | None = None, seed: int = 0) -> Feeds:

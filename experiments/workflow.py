@@ -65,6 +65,7 @@ def run(
     host: Literal["onnxruntime", "reference"] = "onnxruntime",
     input: str | Path | None = None,
     shapes: Shapes | None = None,
+    calibration: str | Path | None = None,
     seed: int = 0,
     progress: Progress = _silent,
 ) -> RunReport:
@@ -72,7 +73,8 @@ def run(
 
     ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces the
     preset's variant. ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers
-    drawn from ``seed``. ``shapes`` fixes dynamic inputs. ``progress`` is called with the name of each stage.
+    drawn from ``seed``. ``shapes`` fixes dynamic inputs. ``calibration`` is a .npz file with the samples that a float
+    model is quantised on. ``progress`` is called with the name of each stage.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -81,14 +83,15 @@ def run(
     hardware = config.load_hardware(preset, settings, isa)
     choices = Choices(schedule, emulate_depthwise, strict, host, seed)
     progress(f"reading {model}")
-    network = load_network(str(model), shapes, seed)
+    samples = Path(calibration) if calibration is not None else None
+    network = load_network(str(model), shapes, seed, samples)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed)
     done = infer(network, hardware, choices, feeds, progress)
     progress("checking every region output against ONNX Runtime")
     check = check_values(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")
     measured = accuracy.measure(network, done.compiled, done.runtime)
-    command = command_line(str(model), preset, settings, isa, choices, input, shapes)
+    command = command_line(str(model), preset, settings, isa, choices, input, shapes, samples)
     conditions = Conditions(command, network.name, seed, hardware)
     return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured)
 
@@ -131,6 +134,7 @@ def command_line(
     choices: Choices,
     input: str | Path | None,
     shapes: Shapes | None,
+    calibration: Path | None = None,
 ) -> str:
     """The ``dla run`` command that repeats a run; options at their defaults are left out."""
     words = ["dla", "run", model]
@@ -141,6 +145,7 @@ def command_line(
     words += ["--emulate-depthwise"] if choices.emulate_depthwise else []
     words += ["--strict"] if choices.strict else []
     words += ["--host", choices.host] if choices.host != "onnxruntime" else []
+    words += ["--calibration", str(calibration)] if calibration is not None else []
     words += ["--input", str(input)] if input is not None else []
     for name, shape in (shapes or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]

@@ -10,6 +10,7 @@ from experiments.cli import options
 def command(
     model: options.Model,
     shape: options.Shapes = None,
+    calibration: options.Calibration = None,
     seed: options.Seed = 0,
     output: options.Output = None,
 ) -> None:
@@ -20,7 +21,7 @@ def command(
 
     with stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, parse_shapes(shape or ()), seed)
+        network = load_network(model, parse_shapes(shape or ()), seed, calibration)
     place = output or Path(f"{network.name}.dla")
     place.parent.mkdir(parents=True, exist_ok=True)
     save_package(network.package, place)

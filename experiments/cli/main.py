@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -16,7 +17,7 @@ import typer
 from experiments.cli import asm, compile, disasm, emit, instruction_set, models, partition, report, run, simulate
 from isa.errors import InputError
 
-DONE, DIFFERENT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     name="dla",
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's errors in the use of commands and options
             return _fail(f"{error.format_message()} (see dla --help)")
-        raise
+        traceback.print_exc()  # a bug of ours: neither a difference nor bad input
+        return INTERNAL_ERROR
 
 
 def _fail(message: str) -> int:

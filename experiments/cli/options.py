@@ -48,6 +48,14 @@ Shapes = Annotated[
         "--shape", metavar="NAME=1,3,224,224", help="Shape of an input that the model leaves open. Repeatable."
     ),
 ]
+Calibration = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration",
+        metavar="FILE.npz",
+        help="What to quantise a float model on: an array for each input, samples along an extra first axis.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]

@@ -22,6 +22,7 @@ def command(
     host: options.Host = options.HostChoice.onnxruntime,
     input: options.Input = None,
     shape: options.Shapes = None,
+    calibration: options.Calibration = None,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> int:
@@ -44,6 +45,7 @@ def command(
             host=host.value,
             input=input,
             shapes=parse_shapes(shape or ()),
+            calibration=calibration,
             seed=seed,
             progress=progress,
         )
