@@ -18,6 +18,7 @@ from byoc.operations import (
 )
 from byoc.steps import Pointer, Source, Step, source_of
 from byoc.tile import Tile, pool_kernel
+from byoc.via import settings_of
 from isa.arch import Arch
 from isa.instruction import Unit
 
@@ -42,7 +43,18 @@ class Settings(NamedTuple):
 
 
 def layer_settings(layer: Layer, arch: Arch) -> Settings:
-    """The settings of a layer's compute commands."""
+    """The settings of a layer's compute commands: those of its kind of operation, and those of its own instruction."""
+    settings, via, instruction = _family_settings(layer, arch), layer.operation.via, layer.instruction
+    if via is None or instruction is None:
+        return settings
+    fields = tuple(field.name for field in instruction.fields)
+    return Settings(
+        settings_of(settings.registers, via.registers, instruction.registers),
+        settings_of(settings.fields, via.fields, fields),
+    )
+
+
+def _family_settings(layer: Layer, arch: Arch) -> Settings:
     operation = layer.operation
     registers: dict[str, int] = {}
     fields: dict[str, int] = {}
@@ -93,6 +105,13 @@ def _window(operation: ConvOperation | PoolOperation, height: int, width: int) -
 
 def tile_registers(layer: Layer, tile: Tile) -> dict[str, int]:
     """The registers that a tile's shape sets (addresses and planes apart)."""
+    registers, via = _family_tile_registers(layer, tile), layer.operation.via
+    if via is None or layer.instruction is None:
+        return registers
+    return settings_of(registers, via.tile_registers(tile), layer.instruction.registers)
+
+
+def _family_tile_registers(layer: Layer, tile: Tile) -> dict[str, int]:
     output, source = tile.output, tile.input
     if layer.family == "matmul":
         return {
@@ -103,7 +122,7 @@ def tile_registers(layer: Layer, tile: Tile) -> dict[str, int]:
     if layer.family == "requantise":
         rows, length = (output.rows.size, 1) if layer.nest.matrix else (1, output.rows.size * output.columns.size)
         return {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": length}
-    if layer.family in ("add", "unary", "minmax"):
+    if layer.flat:
         return {"EX_LENGTH": output.elements}
     return {
         "EX_INPUT_CHANNELS": source.channels.size,

@@ -11,6 +11,7 @@ from byoc.operations import (
     AddOperation,
     ConvOperation,
     CopyOperation,
+    ElementwiseOperation,
     MatMulOperation,
     MinMaxOperation,
     Operation,
@@ -19,13 +20,24 @@ from byoc.operations import (
 )
 from byoc.tile import Nest, Tile, band_rows, nest_of
 from byoc.tile_transfer import Transfer, matrix_transfer, plane_transfer
+from byoc.via import prove_via
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.variants import variant
 
 Family = Literal[
-    "convolution", "depthwise", "emulated", "matmul", "requantise", "pool", "add", "unary", "minmax", "copy"
+    "convolution",
+    "depthwise",
+    "emulated",
+    "matmul",
+    "requantise",
+    "pool",
+    "add",
+    "unary",
+    "minmax",
+    "copy",
+    "elementwise",
 ]
 
 _UNARY = {"relu": "OP_ACT_RELU", "leaky_relu": "OP_ACT_LRELU", "abs": "OP_E_ABS"}
@@ -58,6 +70,11 @@ class Layer:
     output_bytes: int
 
     @property
+    def flat(self) -> bool:
+        """Whether the layer works on elements without channels, so that tiles are lengths."""
+        return self.family in ("add", "unary", "minmax", "copy", "elementwise")
+
+    @property
     def in_place(self) -> bool:
         """Whether a tile's result takes the place of its (only) operand in the scratchpad."""
         return self.family in ("requantise", "copy")
@@ -74,7 +91,7 @@ class Layer:
     def input_tile_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the input box of a tile of so many output channels and rows, where it is largest."""
         nest = self.nest
-        depth = -(-channels // nest.multiplier) if nest.grouped else nest.input_channels
+        depth = -(-channels // nest.group_outputs) * nest.group_inputs
         return depth * band_rows(nest, rows) * nest.input_columns * self.input_bytes
 
     def output_tile_bytes(self, channels: int, rows: int) -> int:
@@ -110,6 +127,10 @@ def make_layer(operation: Operation, arch: Arch, emulate_depthwise: bool) -> Lay
         raise InputError(
             f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; choose another ISA"
         )
+    nest = nest_of(operation)
+    instruction = isa.by_mnemonic[mnemonic][0] if mnemonic is not None else None
+    if operation.via is not None and instruction is not None:
+        prove_via(operation, operation.via, instruction, nest)
     weights, records = 0, 0
     if isinstance(operation, ConvOperation | MatMulOperation):
         channels = operation.bias.size
@@ -119,8 +140,8 @@ def make_layer(operation: Operation, arch: Arch, emulate_depthwise: bool) -> Lay
     return Layer(
         operation,
         family,
-        nest_of(operation),
-        isa.by_mnemonic[mnemonic][0] if mnemonic is not None else None,
+        nest,
+        instruction,
         weights,
         records,
         element_bytes(operation.inputs[0]),
@@ -130,7 +151,7 @@ def make_layer(operation: Operation, arch: Arch, emulate_depthwise: bool) -> Lay
 
 def _family(operation: Operation, emulate_depthwise: bool) -> Family:
     if isinstance(operation, ConvOperation):
-        if operation.depthwise:
+        if operation.depthwise and operation.via is None:
             return "emulated" if emulate_depthwise else "depthwise"
         return "convolution"
     families: dict[type[Operation], Family] = {
@@ -141,6 +162,7 @@ def _family(operation: Operation, emulate_depthwise: bool) -> Family:
         UnaryOperation: "unary",
         MinMaxOperation: "minmax",
         CopyOperation: "copy",
+        ElementwiseOperation: "elementwise",
     }
     if type(operation) not in families:
         raise TypeError(f"{type(operation).__name__} '{operation.name}' cannot be compiled to commands")
@@ -148,6 +170,8 @@ def _family(operation: Operation, emulate_depthwise: bool) -> Family:
 
 
 def _mnemonic(operation: Operation, family: Family) -> str | None:
+    if operation.via is not None:
+        return operation.via.mnemonic
     if isinstance(operation, UnaryOperation):
         return _UNARY[operation.function]
     if isinstance(operation, MinMaxOperation):

@@ -7,11 +7,15 @@ row-major, without a batch dimension: a batch or a group becomes several operati
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from byoc.tile import Tile
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,25 @@ class Operand:
         return self.elements * (1 if self.dtype == "int8" else 4)
 
 
+def _none_a_tile(tile: Tile) -> Mapping[str, int]:
+    return {}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Via:
+    """The instruction that computes an operation, where it is not the one that the back end takes by itself.
+
+    The back end tiles, loads and stores the operation as it does all of its kind. Of the registers and fields that it
+    sets for that kind it writes those that the instruction ``mnemonic`` has; ``registers`` and ``fields`` (the same for
+    all tiles) and ``tile_registers`` (those of one tile) come on top. A name that the instruction lacks is an error.
+    """
+
+    mnemonic: str
+    registers: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int] = field(default_factory=dict)
+    tile_registers: Callable[[Tile], Mapping[str, int]] = _none_a_tile
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Operation:
     """Common part: ``name`` is the layer, ``kind`` the account of the run report, ``onnx_nodes`` where it came from."""
@@ -43,6 +66,7 @@ class Operation:
     inputs: tuple[Operand, ...]
     output: Operand
     onnx_nodes: tuple[str, ...] = ()
+    via: Via | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +83,10 @@ class Requantise:
 class ConvOperation(Operation):
     """2-D convolution of one input (C, H, W) to one output (OC, OH, OW).
 
-    ``weights``: int8 (OC, C, KH, KW), or (OC, 1, KH, KW) when ``depthwise``: output channel o reads input channel
-    ``o // (OC // C)``. ``bias``: int32 (OC,), the input's zero point already folded in (``bias - zx * sum(weights)``);
-    padding reads ``input_zero_point``. ``requantise`` None means an int32 output. ``pads``: top, left, bottom, right.
+    ``weights``: int8 (OC, C / groups, KH, KW): output channel o reads the input channels of group
+    ``o // (OC // groups)``. ``bias``: int32 (OC,), the input's zero point already folded in
+    (``bias - zx * sum(weights)``); padding reads ``input_zero_point``. ``requantise`` None means an int32 output.
+    ``pads``: top, left, bottom, right.
     """
 
     weights: NDArray[np.int8]
@@ -71,7 +96,12 @@ class ConvOperation(Operation):
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    depthwise: bool = False
+    groups: int = 1
+
+    @property
+    def depthwise(self) -> bool:
+        """True when every group has one input channel (and there is more than one)."""
+        return self.groups == self.inputs[0].shape[0] > 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -144,6 +174,15 @@ class MinMaxOperation(Operation):
     """Element-wise minimum or maximum of two int8 tensors of equal shape and quantisation."""
 
     function: Literal["min", "max"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ElementwiseOperation(Operation):
+    """One or two int8 tensors to one of equal shape, element by element, by the instruction that ``via`` names.
+
+    It finds its operands at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, EX_LENGTH elements, its result at
+    EX_OUTPUT_ADDRESS.
+    """
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

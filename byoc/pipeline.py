@@ -12,11 +12,10 @@ from byoc.graph import Graph
 from byoc.package import Package, build_package
 from byoc.partition import Partition, partition
 from byoc.region import CompileReport, Schedule, compile_region, shortage
-from byoc.target import Target
+from byoc.target import Grouped, target_of
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
-from isa.variants import variant
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -69,10 +68,14 @@ def import_model(
 
 
 def partition_package(
-    package: Package, arch: Arch, schedule: Schedule = "default", emulate_depthwise: bool = False
+    package: Package,
+    arch: Arch,
+    schedule: Schedule = "default",
+    emulate_depthwise: bool = False,
+    grouped: Grouped = "auto",
 ) -> Partition:
     """What of ``package`` runs where on a machine with ``arch``, without compiling it."""
-    target = Target(variant(arch.isa).mnemonics, arch.isa, emulate_depthwise)
+    target = target_of(arch, emulate_depthwise, grouped)
     missing = partial(shortage, arch=arch, schedule=schedule, emulate_depthwise=emulate_depthwise)
     return partition(package.graph, target, missing, package.annotations)
 
@@ -83,13 +86,14 @@ def compile(
     schedule: Schedule = "default",
     *,
     emulate_depthwise: bool = False,
+    grouped: Grouped = "auto",
     strict: bool = False,
 ) -> CompiledNetwork:
     """Programs for every region of ``package`` on a machine with ``arch``.
 
     Raises InputError with ``strict`` when any node falls back to the CPU, naming the first and its reason.
     """
-    found = partition_package(package, arch, schedule, emulate_depthwise)
+    found = partition_package(package, arch, schedule, emulate_depthwise, grouped)
     if strict:
         refuse_fallback(found)
     programs: dict[int, Program] = {}

@@ -45,4 +45,5 @@ def _shape(layer: Layer) -> object:
     elif isinstance(operation, PoolOperation):
         kernel = operation.kernel
     sizes = layer.weight_bytes, layer.record_bytes, layer.input_bytes, layer.output_bytes
-    return layer.family, layer.nest, sizes, len(operation.inputs), kernel
+    via = operation.via and (operation.via.mnemonic, *operation.via.registers.items())
+    return layer.family, via, layer.nest, sizes, len(operation.inputs), kernel

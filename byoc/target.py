@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from isa.arch import Arch
+from isa.variants import variant
+
+Grouped = Literal["auto", "cpu", "split", "native"]
+"""How grouped convolutions run: on the CPU, as one OP_CONV a group, on OP_GROUP_CONV, or natively where that exists."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """An ISA variant as the compiler sees it. ``instructions`` are mnemonics; limits are exclusive upper bounds."""
+    """A machine as patterns see it. ``instructions`` are mnemonics; limits are exclusive upper bounds."""
 
     instructions: frozenset[str]
     isa: str
     emulate_depthwise: bool = False
+    grouped: Grouped = "auto"
+    numerics: Literal["onnxruntime", "fixed"] = "onnxruntime"
     channel_limit: int = 1 << 20
     spatial_limit: int = 1 << 16
     window_limit: int = 1 << 8
+    group_limit: int = 1 << 16
+
+
+def target_of(arch: Arch, emulate_depthwise: bool = False, grouped: Grouped = "auto") -> Target:
+    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
+    return Target(variant(arch.isa).mnemonics, arch.isa, emulate_depthwise, grouped, arch.numerics)

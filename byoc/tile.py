@@ -47,8 +47,8 @@ class Nest:
     """An operation as a loop nest over (channels, rows, columns) of its output.
 
     Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
-    operations are one channel of as many rows as there are elements. ``grouped``: output channel o reads only input
-    channel ``o // multiplier``; otherwise every output channel reads all input channels.
+    operations are one channel of as many rows as there are elements. Channels form ``groups`` groups of equal size:
+    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
     """
 
     channels: int
@@ -61,13 +61,23 @@ class Nest:
     stride: int = 1
     dilation: int = 1
     pad_top: int = 0
-    grouped: bool = False
+    groups: int = 1
     matrix: bool = False
 
     @property
-    def multiplier(self) -> int:
-        """Output channels a grouped input channel."""
-        return self.channels // self.input_channels if self.grouped else 1
+    def grouped(self) -> bool:
+        """Whether different output channels read different input channels."""
+        return self.groups > 1
+
+    @property
+    def group_inputs(self) -> int:
+        """Input channels of a group."""
+        return self.input_channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of a group."""
+        return self.channels // self.groups
 
     @property
     def extent(self) -> int:
@@ -89,10 +99,10 @@ def nest_of(operation: Operation) -> Nest:
         rows, depth = operation.inputs[0].shape
         return Nest(shape[1], rows, 1, depth, rows, 1, matrix=True)
     if isinstance(operation, RequantiseOperation) and len(shape) == 2:
-        return Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, grouped=True, matrix=True)
+        return Nest(shape[1], shape[0], 1, shape[1], shape[0], 1, groups=shape[1], matrix=True)
     if isinstance(operation, RequantiseOperation):
         channels, rows, columns = shape
-        return Nest(channels, rows, columns, channels, rows, columns, grouped=True)
+        return Nest(channels, rows, columns, channels, rows, columns, groups=channels)
     elements = operation.output.elements
     return Nest(1, elements, 1, 1, elements, 1)
 
@@ -104,13 +114,13 @@ def pool_kernel(operation: PoolOperation) -> tuple[int, int]:
 
 
 def _window_nest(operation: ConvOperation | PoolOperation) -> Nest:
-    if isinstance(operation, ConvOperation):
-        kernel, grouped = operation.weights.shape[2], operation.depthwise
-    else:
-        kernel, grouped = pool_kernel(operation)[0], True
     (oc, oh, ow), (ic, ih, iw) = operation.output.shape, operation.inputs[0].shape
+    if isinstance(operation, ConvOperation):
+        kernel, groups = operation.weights.shape[2], operation.groups
+    else:
+        kernel, groups = pool_kernel(operation)[0], ic
     stride, dilation = operation.strides[0], operation.dilations[0]
-    return Nest(oc, oh, ow, ic, ih, iw, kernel, stride, dilation, operation.pads[0], grouped)
+    return Nest(oc, oh, ow, ic, ih, iw, kernel, stride, dilation, operation.pads[0], groups)
 
 
 def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
@@ -129,7 +139,8 @@ def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
 def _input_channels(nest: Nest, channels: Span) -> Span:
     if not nest.grouped:
         return Span(0, nest.input_channels)
-    return Span(channels.start // nest.multiplier, (channels.stop - 1) // nest.multiplier + 1)
+    first, last = channels.start // nest.group_outputs, (channels.stop - 1) // nest.group_outputs
+    return Span(first * nest.group_inputs, (last + 1) * nest.group_inputs)
 
 
 def split(size: int, step: int) -> tuple[Span, ...]:
@@ -138,8 +149,8 @@ def split(size: int, step: int) -> tuple[Span, ...]:
 
 
 def allowed_channels(nest: Nest, wanted: int) -> int:
-    """The largest channel tile not above ``wanted`` that cuts no input channel's group of outputs unevenly."""
-    wanted, group = min(wanted, nest.channels), nest.multiplier
+    """The largest channel tile not above ``wanted``: whole groups, or an even part of one where there are several."""
+    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped else 1
     if wanted >= group:
         return wanted // group * group
     return max(size for size in range(1, wanted + 1) if group % size == 0)

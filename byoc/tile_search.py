@@ -11,6 +11,7 @@ from byoc.tile_cost import LayerCost, Shape
 from byoc.tiling import Resident, Slots, Tiling
 from isa.arch import Arch
 from isa.instruction import ceil_div
+from isa.ops.grouped import parallel_groups
 
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 COMFORTABLE = 90
@@ -128,9 +129,7 @@ def smallest_tiling(layer: Layer) -> Tiling:
 
 def _channel_tiles(layer: Layer, arch: Arch) -> Iterator[int]:
     """Channel tiles from large to small, multiples of what the processing elements take in parallel."""
-    nest, array = layer.nest, arch.pe
-    parallel = array.ic * array.oc if nest.grouped else array.oc
-    parallel = 1 if layer.family in ("emulated", "requantise") else parallel
+    nest, parallel = layer.nest, _parallel_channels(layer, arch)
     seen = set()
     for cuts in _CUTS:
         size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
@@ -138,6 +137,16 @@ def _channel_tiles(layer: Layer, arch: Arch) -> Iterator[int]:
         if size not in seen:
             seen.add(size)
             yield size
+
+
+def _parallel_channels(layer: Layer, arch: Arch) -> int:
+    """Output channels that the array computes at once."""
+    nest, array = layer.nest, arch.pe
+    if layer.family in ("emulated", "requantise"):
+        return 1
+    if nest.grouped and nest.group_inputs > 1:
+        return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
+    return array.ic * array.oc if nest.grouped else array.oc
 
 
 def _row_bands(layer: Layer) -> Iterator[int]:

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from byoc.graph import Graph, Node, Value
-from byoc.operations import Operation, UnaryOperation
+from byoc.operations import UnaryOperation
 from byoc.patterns import elementwise, tensors
-from byoc.patterns.base import Pattern
+from byoc.patterns.base import Pattern, as_parsed
 
 Function = Literal["relu", "leaky_relu", "abs"]
 # Clip, and a bare change of quantisation, is a leaky Relu of slope 1 within limits.
@@ -53,11 +53,6 @@ def _quantizations(node: Node, source: Value, result: Value) -> tuple[tensors.Af
     return tensors.affine(source), tensors.affine(result)
 
 
-def operations(record: UnaryOperation) -> tuple[Operation, ...]:
-    """The activation itself."""
-    return (record,)
-
-
 def constant_bounds(graph: Graph, node: Node) -> str | None:
     """the bounds of a Clip are constant"""
     return "its bounds are computed at run time" if node.op_type == "Clip" and "bounds" not in node.attributes else None
@@ -81,5 +76,5 @@ PATTERN: Pattern[UnaryOperation] = Pattern(
     ),
     parse=parse,
     constraints=(),
-    operations=operations,
+    operations=as_parsed,
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from byoc.graph import Graph, Node
-from byoc.operations import AddOperation, Operation
+from byoc.operations import AddOperation
 from byoc.patterns import elementwise, tensors
-from byoc.patterns.base import Pattern
+from byoc.patterns.base import Pattern, as_parsed
 
 
 def parse(graph: Graph, node: Node) -> AddOperation:
@@ -29,11 +29,6 @@ def parse(graph: Graph, node: Node) -> AddOperation:
     )
 
 
-def operations(record: AddOperation) -> tuple[Operation, ...]:
-    """The addition itself."""
-    return (record,)
-
-
 def near_scales(graph: Graph, node: Node) -> str | None:
     """an operand's scale is at most 2^100 times that of the result"""
     result = tensors.affine(graph.values[node.outputs[0]])
@@ -50,5 +45,5 @@ PATTERN: Pattern[AddOperation] = Pattern(
     requirements=(*elementwise.BINARY, elementwise.quantised, tensors.per_tensor, tensors.usable_scales, near_scales),
     parse=parse,
     constraints=(),
-    operations=operations,
+    operations=as_parsed,
 )

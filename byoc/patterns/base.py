@@ -38,7 +38,7 @@ class Pattern(Generic[Record]):
     requirements: tuple[Requirement, ...]
     parse: Callable[[Graph, Node], Record]
     constraints: tuple[Callable[[Record, Target], str | None], ...]
-    operations: Callable[[Record], tuple[Operation, ...]]
+    operations: Callable[[Record, Target], tuple[Operation, ...]]
 
     def rules(self) -> tuple[str, ...]:
         """Every rule that a node must meet, as the user reads it."""
@@ -59,7 +59,12 @@ class Pattern(Generic[Record]):
             detail = constraint(record, target)
             if detail is not None:
                 return Rejection(explain(constraint, detail))
-        return self.operations(record)
+        return self.operations(record, target)
+
+
+def as_parsed(record: Operation, target: Target) -> tuple[Operation, ...]:
+    """The operation that was parsed, by itself."""
+    return (record,)
 
 
 def rule(check: Callable[..., str | None]) -> str:

@@ -11,6 +11,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operations import AliasOperation, Operand, Operation, UnaryOperation
 from byoc.patterns import elementwise, tensors
 from byoc.patterns.base import Pattern
+from byoc.target import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
     return all(value.quantization is not None and value.quantization.same_as(result.quantization) for value in sources)
 
 
-def operations(record: ConcatRecord) -> tuple[Operation, ...]:
+def operations(record: ConcatRecord, target: Target) -> tuple[Operation, ...]:
     """One alias, or one change of scale an operand into its slice of the result."""
     if record.free:
         return (

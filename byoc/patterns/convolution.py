@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
-from byoc.operations import ConvOperation, Operand, Operation, Requantise
+from byoc.operations import ConvOperation, Operand, Operation, Requantise, Via
 from byoc.patterns import tensors, weights
 from byoc.patterns.base import Pattern
 from byoc.target import Target
@@ -41,7 +41,12 @@ class ConvRecord:
     @property
     def depthwise(self) -> bool:
         """True when every group has one input channel (and there is more than one)."""
-        return self.group == self.source_plane[0] and self.group > 1
+        return self.group == self.source_plane[0] > 1
+
+    @property
+    def grouped(self) -> bool:
+        """True when there are several groups of several input channels each."""
+        return self.group > 1 and not self.depthwise
 
 
 def parse(graph: Graph, node: Node) -> ConvRecord:
@@ -91,27 +96,53 @@ def two_dimensional(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple
     return (strides[0], strides[1]), (dilations[0], dilations[1]), (pads[0], pads[1], pads[2], pads[3])
 
 
-def operations(record: ConvRecord) -> tuple[Operation, ...]:
-    """One operation an image and a group; a depthwise convolution is one operation an image."""
-    return tuple(operation for image in range(record.batch) for operation in _image(record, image))
+def operations(record: ConvRecord, target: Target) -> tuple[Operation, ...]:
+    """One operation an image; one an image and a group where no instruction of the target computes several groups."""
+    if record.grouped and not _native(target):
+        parts, via = record.group, None
+    else:
+        parts, via = 1, group_convolution("OP_GROUP_CONV", "EX_GROUPS", record) if _on_groups(record, target) else None
+    return convolutions(record, parts, via)
 
 
-def _image(record: ConvRecord, image: int) -> Iterator[ConvOperation]:
-    groups = 1 if record.depthwise else record.group
+def _native(target: Target) -> bool:
+    """Whether grouped convolutions are to run as such."""
+    return target.grouped != "split" and "OP_GROUP_CONV" in target.instructions
+
+
+def _on_groups(record: ConvRecord, target: Target) -> bool:
+    """Whether a convolution needs OP_GROUP_CONV: depthwise ones have an instruction, or emulation, of their own."""
+    if record.depthwise:
+        return not target.emulate_depthwise and "OP_DEPTH_CONV" not in target.instructions
+    return record.grouped
+
+
+def group_convolution(mnemonic: str, register: str, record: ConvRecord) -> Via:
+    """An instruction that computes several groups at once and finds their number, 1 within a group, in ``register``."""
+    outputs = record.result_plane[0] // record.group
+    return Via(mnemonic=mnemonic, tile_registers=lambda tile: {register: max(tile.output.channels.size // outputs, 1)})
+
+
+def convolutions(record: ConvRecord, parts: int = 1, via: Via | None = None) -> tuple[Operation, ...]:
+    """Each image as ``parts`` operations, of one or all of the groups, on the instruction that ``via`` names."""
+    return tuple(operation for image in range(record.batch) for operation in _image(record, image, parts, via))
+
+
+def _image(record: ConvRecord, image: int, parts: int, via: Via | None) -> Iterator[ConvOperation]:
     channels, *spatial = record.source_plane
     outputs, *result_spatial = record.result_plane
-    source_shape = (channels // groups, *spatial)
-    result_shape = (outputs // groups, *result_spatial)
-    for group in range(groups):
-        chosen = slice(group * outputs // groups, (group + 1) * outputs // groups)
+    source_shape = (channels // parts, *spatial)
+    result_shape = (outputs // parts, *result_spatial)
+    for part in range(parts):
+        chosen = slice(part * outputs // parts, (part + 1) * outputs // parts)
         yield ConvOperation(
             name=record.node.name,
             kind="DEPTH" if record.depthwise else "CONV",
-            inputs=(Operand(record.source, source_shape, (image * groups + group) * int(np.prod(source_shape))),),
+            inputs=(Operand(record.source, source_shape, (image * parts + part) * int(np.prod(source_shape))),),
             output=Operand(
                 record.result,
                 result_shape,
-                (image * groups + group) * int(np.prod(result_shape)),
+                (image * parts + part) * int(np.prod(result_shape)),
                 "int32" if record.requantise is None else "int8",
             ),
             onnx_nodes=record.node.onnx_nodes,
@@ -122,7 +153,8 @@ def _image(record: ConvRecord, image: int) -> Iterator[ConvOperation]:
             strides=record.strides,
             dilations=record.dilations,
             pads=record.pads,
-            depthwise=record.depthwise,
+            groups=record.group // parts,
+            via=via,
         )
 
 
@@ -147,16 +179,33 @@ def accumulators_fit(record: ConvRecord, target: Target) -> str | None:
 
 def depthwise_available(record: ConvRecord, target: Target) -> str | None:
     """use --isa v2 or --emulate-depthwise"""
-    if not record.depthwise or target.emulate_depthwise or "OP_DEPTH_CONV" in target.instructions:
+    if not record.depthwise or target.emulate_depthwise:
+        return None
+    if {"OP_DEPTH_CONV", "OP_GROUP_CONV"} & target.instructions:
         return None
     return f"OP_DEPTH_CONV is not in ISA {target.isa}"
+
+
+def grouped_wanted(record: ConvRecord, target: Target) -> str | None:
+    """grouped convolutions run on the accelerator unless --grouped cpu keeps them from it"""
+    return f"it has {record.group} groups" if record.grouped and target.grouped == "cpu" else None
+
+
+def grouped_available(record: ConvRecord, target: Target) -> str | None:
+    """use --isa v3 or --grouped split"""
+    if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
+        return None
+    return f"OP_GROUP_CONV is not in ISA {target.isa}"
 
 
 def fits_fields(record: ConvRecord, target: Target) -> str | None:
     """sizes, kernel, strides, dilations and pads fit the instruction's fields"""
     detail = tensors.too_large((record.source_plane, record.result_plane), target)
     window = (*record.weights.shape[2:], *record.strides, *record.dilations, *record.pads)
-    return detail or tensors.oversized("window parameter", max(window), target.window_limit)
+    detail = detail or tensors.oversized("window parameter", max(window), target.window_limit)
+    if detail is None and _on_groups(record, target):
+        return tensors.oversized("groups", record.group, target.group_limit)
+    return detail
 
 
 PATTERN: Pattern[ConvRecord] = Pattern(
@@ -178,6 +227,6 @@ PATTERN: Pattern[ConvRecord] = Pattern(
         weights.bias_in_accumulator_scale,
     ),
     parse=parse,
-    constraints=(depthwise_available, accumulators_fit, fits_fields),
+    constraints=(depthwise_available, grouped_wanted, grouped_available, accumulators_fit, fits_fields),
     operations=operations,
 )

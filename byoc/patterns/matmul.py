@@ -50,7 +50,7 @@ def parse(graph: Graph, node: Node) -> MatMulRecord:
     )
 
 
-def operations(record: MatMulRecord) -> tuple[Operation, ...]:
+def operations(record: MatMulRecord, target: Target) -> tuple[Operation, ...]:
     """One matrix product."""
     depth, columns = record.weights.shape
     dtype = "int32" if record.requantise is None else "int8"

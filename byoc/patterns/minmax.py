@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from byoc.graph import Graph, Node
-from byoc.operations import MinMaxOperation, Operation
+from byoc.operations import MinMaxOperation
 from byoc.patterns import elementwise, tensors
-from byoc.patterns.base import Pattern
+from byoc.patterns.base import Pattern, as_parsed
 from byoc.patterns.movement import moves_integers
 
 
@@ -23,16 +23,11 @@ def parse(graph: Graph, node: Node) -> MinMaxOperation:
     )
 
 
-def operations(record: MinMaxOperation) -> tuple[Operation, ...]:
-    """The comparison itself."""
-    return (record,)
-
-
 PATTERN: Pattern[MinMaxOperation] = Pattern(
     name="minmax",
     op_types=("Min", "Max"),
     requirements=(*elementwise.BINARY, tensors.per_tensor, moves_integers),
     parse=parse,
     constraints=(),
-    operations=operations,
+    operations=as_parsed,
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from byoc.graph import Graph, Node
-from byoc.operations import AliasOperation, Operation
+from byoc.operations import AliasOperation
 from byoc.patterns import elementwise, tensors
-from byoc.patterns.base import Pattern
+from byoc.patterns.base import Pattern, as_parsed
 
 
 def parse(graph: Graph, node: Node) -> AliasOperation:
@@ -18,11 +18,6 @@ def parse(graph: Graph, node: Node) -> AliasOperation:
         output=tensors.whole(result, tensors.elementwise_shape(result.shape)),
         onnx_nodes=node.onnx_nodes,
     )
-
-
-def operations(record: AliasOperation) -> tuple[Operation, ...]:
-    """The alias itself."""
-    return (record,)
 
 
 def moves_integers(graph: Graph, node: Node) -> str | None:
@@ -68,5 +63,5 @@ PATTERN: Pattern[AliasOperation] = Pattern(
     ),
     parse=parse,
     constraints=(),
-    operations=operations,
+    operations=as_parsed,
 )

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Literal
 
 from byoc.graph import Graph, Node, Value
-from byoc.operations import Operation, PoolOperation
+from byoc.operations import PoolOperation
 from byoc.patterns import tensors
-from byoc.patterns.base import Pattern
+from byoc.patterns.base import Pattern, as_parsed
 from byoc.patterns.convolution import one_or_two_dimensional, two_dimensional
 from byoc.patterns.movement import moves_integers
 from byoc.target import Target
@@ -60,11 +60,6 @@ def _averaging(operation: PoolOperation, node: Node, source: Value, result: Valu
         low=low,
         high=high,
     )
-
-
-def operations(record: PoolOperation) -> tuple[Operation, ...]:
-    """One pooling operation."""
-    return (record,)
 
 
 def fits_fields(record: PoolOperation, target: Target) -> str | None:
@@ -124,7 +119,7 @@ MAXIMUM: Pattern[PoolOperation] = Pattern(
     requirements=(*_COMMON, moves_integers, windows_meet_input),
     parse=parse,
     constraints=(fits_fields,),
-    operations=operations,
+    operations=as_parsed,
 )
 AVERAGE: Pattern[PoolOperation] = Pattern(
     name="average_pooling",
@@ -132,5 +127,5 @@ AVERAGE: Pattern[PoolOperation] = Pattern(
     requirements=(*_COMMON, windows_meet_input, undilated_average, counted_without_rounding_up),
     parse=parse,
     constraints=(fits_fields,),
-    operations=operations,
+    operations=as_parsed,
 )

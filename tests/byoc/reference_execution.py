@@ -114,11 +114,13 @@ def _conv(operation: ConvOperation, x: Array) -> Array:
     outputs, _, height, width = weights.shape
     taps = np.stack(_windows(x.astype(np.int64), operation, (height, width), operation.input_zero_point))
     flat = weights.reshape(outputs, -1, height * width)
-    if operation.depthwise:
-        source = np.arange(outputs) // (outputs // x.shape[0])
-        sums = np.einsum("ot,tohw->ohw", flat[:, 0], taps[:, source])
-    else:
-        sums = np.einsum("oct,tchw->ohw", flat, taps)
+    size, depth = outputs // operation.groups, x.shape[0] // operation.groups
+    sums = np.concatenate(
+        [
+            np.einsum("oct,tchw->ohw", flat[g * size : (g + 1) * size], taps[:, g * depth : (g + 1) * depth])
+            for g in range(operation.groups)
+        ]
+    )
     return _finish(sums + operation.bias.reshape(-1, 1, 1), operation.requantise, 0)
 
 

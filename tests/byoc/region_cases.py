@@ -73,7 +73,7 @@ def convolution(
         strides=strides,
         dilations=dilations,
         pads=pads,
-        depthwise=depthwise,
+        groups=depth if depthwise else 1,
     )
 
 

@@ -57,7 +57,7 @@ def test_split_covers_once(size: int, step: int) -> None:
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 40))
 def test_channel_tiles_never_cut_a_group_unevenly(depth: int, multiplier: int, wanted: int) -> None:
-    nest = Nest(depth * multiplier, 3, 3, depth, 3, 3, grouped=True)
+    nest = Nest(depth * multiplier, 3, 3, depth, 3, 3, groups=depth)
     size = allowed_channels(nest, wanted)
     assert 1 <= size <= max(wanted, 1)
     for span in split(nest.channels, size):
