@@ -44,7 +44,7 @@ def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Scra
     multiplier, phases, height = shape.oc // shape.ic, shape.sy, -(-shape.rows // shape.sy)
     full = scratch.array("copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32)
     strides = (planes.plane, 0, shape.sy * planes.row, planes.step)
-    for phase in range(phases):
+    for phase in range(min(phases, shape.rows)):
         rows = -(-(shape.rows - phase) // shape.sy)
         skip = first * planes.plane + phase * planes.row
         planes.copy_taps(full[:, :, :, phase, :rows], strides, skip, shape.dx)
