@@ -1,15 +1,16 @@
-"""A program on given memory images: its input tensors from files, from raw bytes in system memory, or both."""
+"""A package on an input, or a program on memory images: its tensors from files, from raw bytes in memory, or both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.runtime import region_inputs
 from dla_sim.device import Device
 from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
@@ -27,15 +28,35 @@ from isa.variants import variant
 Tensors = dict[str, NDArray[Any]]
 
 
+@dataclass(frozen=True, eq=False)
+class SimulatedRegion(RegionRun):
+    """A run with all that it takes to repeat it: ``imaged`` is ``program`` with further memory images laid over it."""
+
+    imaged: Program
+    inputs: Tensors
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """Something to simulate. ``regions`` says when everything happens; ``finish`` gives outputs and figures."""
+
+    hardware: Preset
+    regions: Callable[[], tuple[SimulatedRegion, ...]]
+    finish: Callable[[], tuple[Tensors, Figures]]
+
+
 def simulate_package(
     file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices, input: Path | None
-) -> tuple[Tensors, Figures]:
+) -> Simulation:
     """Compile a package for the hardware and run one inference: the model's outputs and the machine's figures."""
     hardware = load_hardware(preset, settings, isa)
     network = load_network(str(file))
     done = infer(network, hardware, choices, network_feeds(network, input, choices.seed))
-    runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
-    return dict(done.result.outputs), figures(hardware, runs)
+    runs = []
+    for index, trace in done.result.traces.items():
+        program = done.compiled.programs[index]
+        runs.append(SimulatedRegion(index, program, trace, program, region_inputs(program, done.result.values)))
+    return Simulation(hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs)))
 
 
 def simulate_program(
@@ -45,18 +66,30 @@ def simulate_program(
     isa: str | None,
     tensors: Iterable[str],
     images: Iterable[str],
-) -> tuple[Tensors, Figures]:
-    """Run a program on tensors and memory images from files: its output tensors and the machine's figures."""
+) -> Simulation:
+    """A program on tensors and memory images from files: its output tensors and the machine's figures.
+
+    ``regions`` of it touches no data, so that a program which stops on an overflow can be looked at, too.
+    """
     program = program_file.load(file)
     hardware = hardware_for(file, program, preset, (*settings, *([f"isa={variant(isa).name}"] if isa else ())))
-    segments = [_segment(program, text) for text in images]
+    segments = image_segments(program, images)
     inputs = program_inputs(program, tensors, segments)
     imaged = replace(program, segments=(*program.segments, *segments))
-    try:
-        execution = Device(hardware.arch, hardware.timing).run(imaged, inputs)
-    except OverflowError as error:
-        raise InputError(f"{file}: the program stopped: {error}") from error
-    return dict(execution.outputs), figures(hardware, [RegionRun(0, program, execution.trace)])
+    device = Device(hardware.arch, hardware.timing)
+
+    def regions() -> tuple[SimulatedRegion, ...]:
+        trace = device.run(imaged, inputs, timing_only=True).trace
+        return (SimulatedRegion(0, program, trace, imaged, inputs),)
+
+    def finish() -> tuple[Tensors, Figures]:
+        try:
+            execution = device.run(imaged, inputs)
+        except OverflowError as error:
+            raise InputError(f"{file}: the program stopped: {error}") from error
+        return dict(execution.outputs), figures(hardware, [RegionRun(0, program, execution.trace)])
+
+    return Simulation(hardware, regions, finish)
 
 
 def hardware_for(file: Path, program: Program, preset: str | None, settings: Iterable[str]) -> Preset:
@@ -85,6 +118,11 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def image_segments(program: Program, images: Iterable[str]) -> list[Segment]:
+    """The bytes of texts ADDRESS=FILE. Raises InputError for other forms, absent files and bytes outside the memory."""
+    return [_segment(program, text) for text in images]
 
 
 def _segment(program: Program, text: str) -> Segment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,9 +24,43 @@ Images = Annotated[
     list[str] | None,
     typer.Option("--image", metavar="ADDRESS=FILE", help="Raw bytes in system memory before the run. Repeatable."),
 ]
+Sanitize = Annotated[
+    bool,
+    typer.Option(
+        "--sanitize",
+        help="First check the command streams for races, deadlocks and wrong addresses; findings: exit status 1.",
+    ),
+]
 ProgramPreset = Annotated[
     str | None,
     typer.Option("--preset", metavar="NAME|FILE.toml", help="Hardware; default: balanced-64, a program's own Arch."),
+]
+
+Timeline = Annotated[
+    Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
+]
+Log = Annotated[
+    Path | None, typer.Option("--log", metavar="FILE", help="Write a line for every command that completes.")
+]
+Against = Annotated[
+    Path | None, typer.Option("--against", metavar="LOG", help="Compare with another log, RTL's or an older one's.")
+]
+BreakAt = Annotated[
+    str | None,
+    typer.Option(
+        "--break",
+        metavar="[REGION/]WORD|LAYER[:after]",
+        help="Stop where a command starts (:after: completes) and show the machine.",
+    ),
+]
+Until = Annotated[
+    int | None, typer.Option("--until", metavar="CYCLE", min=0, help="Stop at a cycle and show the machine.")
+]
+DumpSram = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dump-sram", metavar="FIRST..END[:FILE]", help="Show scratchpad bytes at the stop or end. Repeatable."
+    ),
 ]
 
 
@@ -41,16 +76,34 @@ def command(
     input: options.Input = None,
     tensor: TensorFiles = None,
     image: Images = None,
+    sanitize: Sanitize = False,
     seed: options.Seed = 0,
     output: options.Output = None,
     json: options.Json = None,
-) -> None:
-    """Run a package or a program without any check; print cycles and accounts, write the outputs (-o FILE.npz)."""
+    trace: Timeline = None,
+    log: Log = None,
+    against: Against = None,
+    break_at: BreakAt = None,
+    until: Until = None,
+    dump_sram: DumpSram = None,
+) -> int:
+    """Run a package or a program without any check; print cycles and accounts, write the outputs (-o FILE.npz).
+
+    With --break or --until it stops there and says what the machine does; with --against a difference is exit status 1.
+    """
     from experiments.cli.progress import stages
+    from experiments.debug.session import Findings, Wishes, debug
     from experiments.network import is_package
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
+    if sanitize:
+        from experiments.sanitize import print_findings
+        from experiments.workflow import Choices
+
+        choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed)
+        if print_findings(file, preset, settings or (), isa, choices, image or ()):
+            return 1
     with stages() as progress:
         progress(f"simulating {file}")
         if is_package(file):
@@ -60,14 +113,25 @@ def command(
             from experiments.workflow import Choices
 
             choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed)
-            outputs, figures = simulate_package(file, preset, settings or (), isa, choices, input)
+            simulation = simulate_package(file, preset, settings or (), isa, choices, input)
         else:
             if input is not None:
                 raise InputError(f"{file}: --input is for packages; give a program --tensor NAME=FILE.npy")
             from experiments.simulate import simulate_program
 
-            outputs, figures = simulate_program(file, preset, settings or (), isa, tensor or (), image or ())
-    _present(file, figures, outputs, output, json)
+            simulation = simulate_program(file, preset, settings or (), isa, tensor or (), image or ())
+        wishes = Wishes(trace, log, against, break_at, until, tuple(dump_sram or ()))
+        findings = debug(file, simulation.hardware, simulation.regions(), wishes) if wishes else Findings()
+        stopped = findings.stopped
+        if stopped and (output or json):
+            raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
+        finished = None if stopped else simulation.finish()
+    if finished is not None:
+        _present(file, finished[1], finished[0], output, json)
+    print("\n".join(findings.lines), end="\n" if findings.lines else "")
+    if findings.difference:
+        print(f"difference: {findings.difference}", file=sys.stderr)
+    return int(findings.difference is not None)
 
 
 def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: Path | None, json: Path | None) -> None:

@@ -1,0 +1,123 @@
+"""The commit log: one line a command, in order of completion, to be compared with an RTL log (docs/debugging.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dla_sim.inspection import Playback
+from dla_sim.trace import Trace
+from isa import program_file
+from isa.access import Access
+from isa.assembler import command_text
+from isa.errors import InputError
+from isa.instruction import Machine
+from isa.program import Program
+
+FORMAT = "dla-log 1"
+COLUMNS = ("end", "start", "unit", "word", "reads", "writes", "assembly")
+_LAYOUT = "{:>10} {:>10} {:<4} {:>7} {:<35} {:<8} {}"
+
+
+def header(region: int, program: Program) -> Iterator[str]:
+    """The two comment lines before a region's commands: format, program and Arch by hash; names of the columns."""
+    digest = hashlib.sha256(program_file.to_bytes(program)).hexdigest()[:16]
+    yield f"# {FORMAT} region {region} program {digest} arch {program.arch.digest()}"
+    yield "# " + _LAYOUT.format(*COLUMNS)[2:]
+
+
+def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Iterator[str]:
+    """A line for each command that completes at cycle ``until`` or before, its effect carried out on the way.
+
+    The last one of a whole run is ``OP_END``, executed by the command processor (unit CP).
+    """
+    start, end = trace.schedule.start, trace.schedule.end
+    while (number := playback.following(until)) is not None:
+        command = trace.commands[number]
+        operands = command.instruction.operands(command, program.arch)
+        reads = checksums(operands.reads, playback.machine)
+        playback.step()
+        writes = checksums(operands.writes, playback.machine)
+        texts = (command.unit.name, command.index, reads, writes, command_text(command))
+        yield _LAYOUT.format(end[number], start[number], *texts)
+    if until >= trace.cycles:
+        last = program.commands[-1]
+        yield _LAYOUT.format(trace.cycles, trace.cycles - 1, "CP", last.index, "-", "-", command_text(last))
+
+
+def checksums(accesses: Sequence[Access], machine: Machine) -> str:
+    """CRC-32 of each operand, 8 hexadecimal digits, with commas between them; ``-`` where there is none."""
+    return ",".join(f"{zlib.crc32(access_bytes(access, machine)):08x}" for access in accesses) or "-"
+
+
+def access_bytes(access: Access, machine: Machine) -> bytes:
+    """The bytes of an operand, row by row in address-generation order."""
+    memory = machine.sram if access.space == "sram" else machine.dram
+    if not access.total:
+        return b""
+    shape = (*(count for count, _ in access.dims), access.nbytes)
+    strides = (*(stride for _, stride in access.dims), 1)
+    return np.ndarray(shape, np.uint8, memory, access.address, strides).tobytes()
+
+
+@dataclass(frozen=True)
+class LogDifference:
+    """The first difference of two logs: ``line`` counts command lines from 1; a missing line is ``""``."""
+
+    line: int
+    columns: tuple[str, ...]
+    found: str
+    expected: str
+
+    def message(self, source: str) -> str:
+        """One line that says what differs from ``source``."""
+        if not self.found or not self.expected:
+            which, rest = (source, self.found) if self.found else ("this run", self.expected)
+            return f"command {self.line}: {which} ends before '{' '.join(rest.split())}'"
+        word, assembly = _values(self.found)[3], _values(self.found)[6]
+        differences = []
+        for name in self.columns:
+            column = COLUMNS.index(name)
+            found, expected = _values(self.found)[column], _values(self.expected)[column]
+            differences.append(f"{name} {found} here, {expected} there")
+        return f"command {self.line}, word {word} {assembly}: {'; '.join(differences)} ({source})"
+
+
+def first_difference(found: str, expected: str) -> LogDifference | None:
+    """The first command line in which two logs differ, or None; comments and spacing do not count."""
+    ours, theirs = _commands(found), _commands(expected)
+    for number in range(max(len(ours), len(theirs))):
+        one = ours[number] if number < len(ours) else ""
+        other = theirs[number] if number < len(theirs) else ""
+        if one.split() != other.split():
+            pairs = zip(COLUMNS, _values(one), _values(other), strict=False)
+            columns = tuple(name for name, left, right in pairs if left != right)
+            return LogDifference(number + 1, columns, one, other)
+    return None
+
+
+def read(file: Path) -> str:
+    """The text of a log; raises InputError when it is missing or no log of this format."""
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; 'dla simulate ... --log {file}' makes a log")
+    text = file.read_bytes().decode(errors="replace")
+    if not text.startswith(f"# {FORMAT} "):
+        raise InputError(f"{file}: not a commit log (its first line must start with '# {FORMAT} ')")
+    for line in _commands(text):
+        if len(_values(line)) != len(COLUMNS):
+            raise InputError(f"{file}: a line needs the columns {', '.join(COLUMNS)}; this has fewer: '{line[:60]}'")
+    return text
+
+
+def _commands(log: str) -> list[str]:
+    return [line for line in log.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _values(line: str) -> list[str]:
+    """The columns of a line; the last, assembly, holds spaces."""
+    return " ".join(line.split()).split(" ", len(COLUMNS) - 1)

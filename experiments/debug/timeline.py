@@ -1,0 +1,146 @@
+"""The timeline of a run as Trace Event Format JSON, which Perfetto and chrome://tracing open (docs/debugging.md).
+
+One cycle is one nanosecond of the time axis: real time at 1 GHz, a count of cycles at any other clock. Regions come one
+after another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf, nextafter
+from typing import Any
+
+from dla_sim.bus_usage import REQUESTERS, bus_usage
+from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.labels import KINDS
+from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
+from dla_sim.inspection import completion_order, token_pairs
+from dla_sim.occupancy import live_bytes
+from dla_sim.trace import Trace
+from experiments.report.figures import RegionRun
+from isa.assembler import command_text
+
+Event = dict[str, Any]
+
+PROCESS = 1
+TRACKS = ("program", "command fetch", *UNIT_NAMES)
+_THREAD = {name: number for number, name in enumerate(TRACKS, start=2)}
+_WITHIN = ("busy", "bus", "dram", "sram")
+_ORDER = {"M": 0, "X": 1, "s": 2, "f": 3, "C": 4}
+
+
+def timeline_json(runs: Sequence[RegionRun]) -> str:
+    """The timeline of ``runs``, one event a line; equal runs give equal text. Costs a few events a command."""
+    events = [*_metadata()]
+    offset, flows = 0, 0
+    for run in runs:
+        found = sorted(_region_events(run, offset, flows), key=lambda event: (event["ts"], _ORDER[event["ph"]]))
+        flows += sum(event["ph"] == "s" for event in found)
+        offset += run.trace.cycles
+        events += found
+    lines = ",\n".join(json.dumps(_timed(event), separators=(",", ":")) for event in events)
+    return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
+
+
+def microseconds(cycle: int) -> float:
+    """``cycle`` thousandths, as the format wants its times; readers that round and that cut off both get ``cycle``."""
+    value = cycle / 1000
+    return value if int(value * 1000.0) == cycle else nextafter(value, inf)
+
+
+def _timed(event: Event) -> Event:
+    """The event with its cycles as microseconds."""
+    return event | {key: microseconds(event[key]) for key in ("ts", "dur") if key in event}
+
+
+def _metadata() -> Iterator[Event]:
+    yield {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": "DLA, 1 ns = 1 cycle"}}
+    for order, (name, thread) in enumerate(_THREAD.items()):
+        place = {"ph": "M", "pid": PROCESS, "tid": thread}
+        yield {**place, "name": "thread_name", "args": {"name": name}}
+        yield {**place, "name": "thread_sort_index", "args": {"sort_index": order}}
+
+
+def _region_events(run: RegionRun, offset: int, flows: int) -> Iterable[Event]:
+    """All events of one region, its first cycle at ``offset``; token flows are numbered from ``flows`` on."""
+    name, arguments = run.program.name, {"region": run.region, "arch": run.program.arch.digest()}
+    yield _slice("program", name, "program", (offset, offset + run.trace.cycles), arguments)
+    yield from _commands(run.trace, offset)
+    yield from _tokens(run.trace, offset, flows)
+    yield from _bus(run.trace, offset)
+    yield from _scratchpad(run, offset)
+
+
+def _slice(track: str, name: str, category: str, span: tuple[int, int], arguments: dict[str, Any]) -> Event:
+    begin, end = span
+    head = {"ph": "X", "name": name, "cat": category, "pid": PROCESS, "tid": _THREAD[track]}
+    return {**head, "ts": begin, "dur": end - begin, "args": arguments}
+
+
+def _commands(trace: Trace, offset: int) -> Iterator[Event]:
+    """One slice a command, labelled with its layer, or its mnemonic where no provenance covers it."""
+    times = (trace.schedule.arrival, trace.schedule.start, trace.schedule.end, trace.labels.kind)
+    rows = zip(trace.commands, trace.sources, trace.causes.commands.tolist(), *map(_listed, times), strict=True)
+    for command, source, causes, arrival, start, end, kind in rows:
+        by_cause = {name: cycles for name, cycles in zip(CAUSES, causes, strict=True) if cycles}
+        arguments: dict[str, Any] = {"word": command.index, "assembly": command_text(command)}
+        if source is not None:
+            arguments |= {"tile": source.tile, "operation": source.operation}
+        arguments |= {
+            "kind": KINDS[kind],
+            "in queue since": arrival,
+            "cycles": {name: cycles for name, cycles in by_cause.items() if name in _WITHIN},
+            "waited before": {name: cycles for name, cycles in by_cause.items() if name not in _WITHIN},
+        }
+        name = source.layer if source is not None and source.layer else command.instruction.mnemonic
+        yield _slice(command.unit.name, name, KINDS[kind], (offset + start, offset + end), arguments)
+
+
+def _listed(column: Any) -> list[int]:
+    values: list[int] = column.tolist()
+    return values
+
+
+def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
+    """A flow a token, from the last cycle of the command that pushes it to the first of the one that pops it.
+
+    The token is there one cycle later, but at that time the pusher's slice has ended and viewers would bind the flow
+    to the next one.
+    """
+    start, end = trace.schedule.start.tolist(), trace.schedule.end.tolist()
+    for number, (counter, pusher, popper) in enumerate(token_pairs(trace.workload), start=flows):
+        units = [UNIT_NAMES[unit] for unit in TOKEN_QUEUES[counter]]
+        common = {"name": f"token {units[0]} to {units[1]}", "cat": "token", "id": number, "pid": PROCESS}
+        yield {"ph": "s", **common, "tid": _THREAD[units[0]], "ts": offset + end[pusher] - 1}
+        yield {"ph": "f", "bp": "e", **common, "tid": _THREAD[units[1]], "ts": offset + start[popper]}
+
+
+def _bus(trace: Trace, offset: int) -> Iterator[Event]:
+    """A slice a chunk of command words, and how many slots of 100 go to each requester."""
+    usage = bus_usage(trace.workload, trace.schedule)
+    for number, (begin, end) in enumerate(usage.chunks):
+        yield _slice("command fetch", f"chunk {number}", "ISSUE", (offset + begin, offset + end), {})
+    before = 0
+    for stretch in usage.stretches:
+        if stretch.begin > before:
+            yield _counter("bus", offset + before, dict.fromkeys(REQUESTERS, 0.0))
+        shares = (round(100 * slots / (stretch.end - stretch.begin), 1) for slots in stretch.granted)
+        yield _counter("bus", offset + stretch.begin, dict(zip(REQUESTERS, shares, strict=True)))
+        before = stretch.end
+    yield _counter("bus", offset + before, dict.fromkeys(REQUESTERS, 0.0))
+
+
+def _scratchpad(run: RegionRun, offset: int) -> Iterator[Event]:
+    """The scratchpad's live bytes."""
+    trace = run.trace
+    operands = [command.instruction.operands(command, run.program.arch) for command in trace.commands]
+    order = completion_order(trace.workload, trace.schedule)
+    cycles, counts = live_bytes(operands, order, trace.schedule)
+    yield _counter("SRAM live bytes", offset, {"bytes": 0})
+    for cycle, count in zip(cycles.tolist(), counts.tolist(), strict=True):
+        yield _counter("SRAM live bytes", offset + cycle, {"bytes": count})
+
+
+def _counter(name: str, cycle: int, values: dict[str, Any]) -> Event:
+    return {"ph": "C", "name": name, "pid": PROCESS, "ts": cycle, "args": values}
