@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,13 @@ from byoc.steps import Source, Step
 from byoc.tokens import Ordered, derive_tokens
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
-from isa.instruction import Command, Operands
+from isa.instruction import Command, Instruction, Operands
 from isa.ops.control import OP_END, OP_SYNC
 from isa.program import Provenance
 from isa.registers import RegisterFile
 from isa.variants import variant
+
+_FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,16 +78,17 @@ def _operands(step: Step, registers: Mapping[str, int], reset: Mapping[str, int]
 
 
 def _issue(item: Ordered, steps: Sequence[Step], registers: Sequence[dict[str, int]]) -> Issue:
-    flags = {
-        "pop_previous": item.pop_previous,
-        "pop_next": item.pop_next,
-        "push_previous": item.push_previous,
-        "push_next": item.push_next,
-    }
+    flags = item.pop_previous, item.pop_next, item.push_previous, item.push_next
     if item.index is None:
-        return Issue((), encode_operation(OP_SYNC, {**flags, "unit": item.unit}))
+        return Issue((), _word(OP_SYNC, flags, (("unit", item.unit),)))
     step = steps[item.index]
-    return Issue(tuple(registers[item.index].items()), encode_operation(step.instruction, {**flags, **step.fields}))
+    return Issue(tuple(registers[item.index].items()), _word(step.instruction, flags, tuple(step.fields.items())))
+
+
+@lru_cache(maxsize=1024)
+def _word(instruction: Instruction, flags: tuple[int, ...], fields: tuple[tuple[str, int], ...]) -> int:
+    """The operation word. Few differ in one program, and few programs differ in them."""
+    return encode_operation(instruction, {**dict(zip(_FLAGS, flags, strict=True)), **dict(fields)})
 
 
 def _words(issues: Iterable[Issue], file: RegisterFile) -> NDArray[np.uint64]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from isa.access import Access, overlap
 from isa.instruction import Operands, Unit
@@ -39,8 +40,8 @@ def derive_tokens(units: Sequence[Unit], operands: Sequence[Operands], strict: b
     """The commands with their flags, OP_SYNCs inserted. ``strict``: every command also waits for the one before it."""
     state = _State()
     previous: Ordered | None = None
-    for index, (unit, touched) in enumerate(zip(units, operands, strict=True)):
-        item = Ordered(index, unit.value, index)
+    for index, (unit, accesses) in enumerate(zip(units, operands, strict=True)):
+        item, touched = Ordered(index, unit.value, index), _touched(accesses)
         if strict:
             needs = [0, 0, 0]
             if previous is not None:
@@ -60,9 +61,9 @@ class _State:
         self.stream: list[Ordered] = []
         self.known = [[0, 0, 0], [0, 0, 0], [0, 0, 0]]
         self._issued: tuple[list[Ordered], ...] = ([], [], [])
-        self._touched: tuple[list[tuple[int, Operands]], ...] = ([], [], [])
+        self._touched: tuple[list[tuple[int, _Touched]], ...] = ([], [], [])
 
-    def needs(self, unit: int, touched: Operands) -> list[int]:
+    def needs(self, unit: int, touched: _Touched) -> list[int]:
         """For each unit the number of its commands that must be complete before a command with these accesses."""
         needs = [0, 0, 0]
         for other in (LD, EX, ST):
@@ -70,15 +71,15 @@ class _State:
                 needs[other] = self._latest_conflict(other, self.known[unit][other], touched)
         return needs
 
-    def _latest_conflict(self, other: int, known: int, touched: Operands) -> int:
+    def _latest_conflict(self, other: int, known: int, touched: _Touched) -> int:
         for ordinal, candidate in reversed(self._touched[other]):
             if ordinal <= known:
                 return 0
-            if conflicts(candidate, touched):
+            if _meet(candidate, touched):
                 return ordinal
         return 0
 
-    def remember(self, unit: int, touched: Operands) -> None:
+    def remember(self, unit: int, touched: _Touched) -> None:
         """Record the accesses of the command that was issued last on ``unit``."""
         self._touched[unit].append((len(self._issued[unit]), touched))
 
@@ -125,13 +126,47 @@ class _State:
             known[unit] = max(known[unit], giver.clock[unit])
 
 
+class _Hull(NamedTuple):
+    """An access and the bytes around it: most pairs of accesses are told apart by these alone."""
+
+    start: int
+    end: int
+    access: Access
+
+
+class _Touched(NamedTuple):
+    """The accesses of one command."""
+
+    reads: tuple[_Hull, ...]
+    writes: tuple[_Hull, ...]
+
+
+def _touched(operands: Operands) -> _Touched:
+    return _Touched(
+        tuple([_Hull(access.address, access.end, access) for access in operands.reads]),
+        tuple([_Hull(access.address, access.end, access) for access in operands.writes]),
+    )
+
+
 def conflicts(first: Operands, second: Operands) -> bool:
     """Whether two commands touch a common byte that at least one of them writes."""
-    for written in first.writes:
-        for access in (*second.reads, *second.writes):
-            if touch(written, access):
+    return _meet(_touched(first), _touched(second))
+
+
+def _meet(first: _Touched, second: _Touched) -> bool:
+    return (
+        _any_touch(first.writes, second.writes)
+        or _any_touch(first.writes, second.reads)
+        or _any_touch(second.writes, first.reads)
+    )
+
+
+def _any_touch(writes: tuple[_Hull, ...], others: tuple[_Hull, ...]) -> bool:
+    for start, end, written in writes:
+        for low, high, access in others:
+            if start < high and low < end and touch(written, access):
                 return True
-    return any(touch(written, access) for written in second.writes for access in first.reads)
+    return False
 
 
 def touch(first: Access, second: Access) -> bool:
