@@ -1,4 +1,4 @@
-"""``OP_CONV`` as float32 matrix products on raw int8 values.
+"""``OP_CONV`` and ``OP_GROUP_CONV`` as float32 matrix products on raw int8 values, one a group.
 
 Float32 sums of int8 products are exact while there are at most 1024 of them (2**24 / 2**14), in any order: so neither
 the order of summation in BLAS nor its number of threads can change a bit. Longer sums are cut and added up in int32.
@@ -34,29 +34,60 @@ def convolution(command: Command, arch: Arch) -> Attempt | None:
     shape = window(command, element)
     if shape is None:
         return None
-    if shape.ic == 1 and shape.oc == 1:
+    return _prepare(shape, 1, element, command, arch)
+
+
+def grouped(command: Command, arch: Arch) -> Attempt | None:
+    """Prepares an ``OP_GROUP_CONV``; None for what is left to the semantics."""
+    element = element_bytes(command)
+    shape, groups = window(command, element), command["EX_GROUPS"]
+    if shape is None or not groups or shape.ic % groups or shape.oc % groups:
+        return None
+    return _prepare(shape, groups, element, command, arch)
+
+
+def _prepare(shape: Window, groups: int, element: int, command: Command, arch: Arch) -> Attempt | None:
+    if shape.ic == groups and (groups > 1 or shape.oc == 1):
         return depthwise_window(shape, element, command, arch)
     taps, fill = shape.kh * shape.kw, command["EX_INPUT_ZERO_POINT"]
-    ending = finish(command, arch, shape.oc, shape.ic * taps)
+    products = shape.ic // groups * taps
+    ending = finish(command, arch, shape.oc, products)
     if ending is None or taps > CHUNK or (shape.padded and not -128 <= fill <= 127):
         return None
     weights = command["EX_OPERAND_ADDRESS"]
     output = shape.output, shape.output + shape.output_bytes(element)
     reads = (
         (shape.input, shape.input + shape.input_bytes),
-        (weights, weights + shape.oc * shape.ic * taps),
+        (weights, weights + shape.oc * products),
         (ending.address, ending.end),
     )
     if not all_apart(output, reads):
         return None
-    return _Convolution(shape, ending, weights, fill, highest(output, *reads)).run
+    return _Convolution(_groups(shape, groups), ending, weights, fill, highest(output, *reads)).run
+
+
+def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
+    """The window of each group."""
+    if groups == 1:
+        return (shape,)
+    inputs, outputs = shape.ic // groups, shape.oc // groups
+    return tuple(
+        replace(
+            shape,
+            ic=inputs,
+            oc=outputs,
+            input=shape.input + group * inputs * shape.input_plane,
+            output=shape.output + group * outputs * shape.output_plane,
+        )
+        for group in range(groups)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
     """A prepared convolution. ``end`` is one past the highest byte that it touches."""
 
-    shape: Window
+    groups: tuple[Window, ...]
     finish: Finish
     weights: int
     fill: int
@@ -69,41 +100,36 @@ class _Convolution:
         results = self.finish.load(machine)
         if results is None:
             return False
-        shape = self.shape
-        size = shape.oc, shape.ic * shape.kh * shape.kw
-        weights: NDArray[np.float32] = scratch.array("weights", size, np.float32)
-        np.copyto(weights, np.ndarray(size, np.int8, machine.sram, self.weights))
-        planes = source(shape, machine, scratch, self.fill, shape.split)
-        rows, columns = self._block
-        if (rows, columns) == (shape.oh, shape.ow):
-            sums = _sums(shape, planes, 0, weights, scratch)
-            results.store(sums, shape.output_view(machine.sram, self.finish.dtype, 0, shape.oc), 0, 0)
-        else:
-            self._blocks(planes, weights, results, scratch)
+        for number, shape in enumerate(self.groups):
+            size = shape.oc, shape.ic * shape.kh * shape.kw
+            weights: NDArray[np.float32] = scratch.array("weights", size, np.float32)
+            np.copyto(weights, np.ndarray(size, np.int8, machine.sram, self.weights + number * size[0] * size[1]))
+            planes = source(shape, machine, scratch, self.fill, shape.split)
+            _blocks(shape, number * shape.oc, planes, weights, results, scratch)
         return True
 
-    @property
-    def _block(self) -> tuple[int, int]:
-        """Rows and columns of outputs whose matrices have a good size."""
-        shape = self.shape
-        budget = max(_BLOCK_ELEMENTS // (shape.ic * shape.kh * shape.kw + shape.oc), 1)
-        return (min(budget // shape.ow, shape.oh), shape.ow) if budget >= shape.ow else (1, budget)
 
-    def _blocks(self, planes: Source, weights: NDArray[np.float32], results: Results, scratch: Scratch) -> None:
-        shape, dtype = self.shape, self.finish.dtype
-        rows, columns = self._block
-        element = np.dtype(dtype).itemsize
-        for top in range(0, shape.oh, rows):
-            for left in range(0, shape.ow, columns):
-                part = replace(
-                    shape,
-                    oh=min(rows, shape.oh - top),
-                    ow=min(columns, shape.ow - left),
-                    output=shape.output + (top * shape.ow + left) * element,
-                )
-                skip = top * shape.sy * planes.row + left * planes.step
-                sums = _sums(part, planes, skip, weights, scratch)
-                results.store(sums, part.output_view(results.machine.sram, dtype, 0, shape.oc), 0, 0)
+def _blocks(
+    shape: Window, first: int, planes: Source, weights: NDArray[np.float32], results: Results, scratch: Scratch
+) -> None:
+    """Computes a window, whose first channel is ``first`` of the command, in blocks of outputs of a good size."""
+    budget = max(_BLOCK_ELEMENTS // (weights.shape[1] + shape.oc), 1)
+    dtype, sram = results.finish.dtype, results.machine.sram
+    if budget >= shape.pixels:
+        sums = _sums(shape, planes, 0, weights, scratch)
+        results.store(sums, shape.output_view(sram, dtype, 0, shape.oc), first, 0)
+        return
+    rows, columns = (budget // shape.ow, shape.ow) if budget >= shape.ow else (1, budget)
+    for top in range(0, shape.oh, rows):
+        for left in range(0, shape.ow, columns):
+            part = replace(
+                shape,
+                oh=min(rows, shape.oh - top),
+                ow=min(columns, shape.ow - left),
+                output=shape.output + (top * shape.ow + left) * np.dtype(dtype).itemsize,
+            )
+            sums = _sums(part, planes, top * shape.sy * planes.row + left * planes.step, weights, scratch)
+            results.store(sums, part.output_view(sram, dtype, 0, shape.oc), first, 0)
 
 
 def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch) -> NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dla_sim.kernels.addition import addition
 from dla_sim.kernels.attempt import Attempt, Prepare, at_once
-from dla_sim.kernels.convolution import convolution
+from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import comparison, unary
 from dla_sim.kernels.matmul import matrix_product
@@ -26,6 +26,7 @@ Kernel = Callable[[Command, Machine], None]
 KERNELS: Mapping[str, Prepare] = {
     "OP_CONV": convolution,
     "OP_DEPTH_CONV": depthwise,
+    "OP_GROUP_CONV": grouped,
     "OP_MAT_MUL": matrix_product,
     "OP_REQUANT": at_once(requantisation),
     "OP_POOL": at_once(pooling),

@@ -29,7 +29,8 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
     """(registers, fields, output channels, numerics) of a random window whose taps may all lie in the padding."""
     small = st.integers(1, 3)
     ic, multiplier = draw(st.integers(1, 6)), draw(st.integers(1, 3))
-    oc = {"depth": ic * multiplier, "single": 1, "dense": draw(st.integers(1, 9))}[kind]
+    groups = draw(st.sampled_from([n for n in range(1, ic + 1) if ic % n == 0]))
+    oc = {"depth": ic * multiplier, "single": 1, "dense": draw(st.integers(1, 9)), "grouped": groups * multiplier}[kind]
     ic = 1 if kind == "single" else ic
     kh, kw, oh, ow = draw(small), draw(small), draw(st.integers(1, 6)), draw(st.integers(1, 6))
     values = {
@@ -50,7 +51,9 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
     for side, plane, gap in zip(("INPUT", "OUTPUT"), planes, gaps, strict=True):
         values[f"{side}_PLANE"] = plane + gap if gap else 0
     registers = {f"EX_{name}": value for name, value in values.items()}
-    weights = oc * kh * kw * (1 if kind == "depth" else ic)
+    if kind == "grouped":
+        registers["EX_GROUPS"] = groups
+    weights = oc * kh * kw * {"depth": 1, "grouped": ic // groups}.get(kind, ic)
     numerics = draw(st.sampled_from(sorted(ARCHS)))
     sizes = {
         "INPUT": ic * (planes[0] + gaps[0]), "OPERAND": weights,
@@ -60,6 +63,7 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
     return registers, fields, oc, numerics
 
 
+MNEMONICS = {"dense": "OP_CONV", "single": "OP_CONV", "depth": "OP_DEPTH_CONV", "grouped": "OP_GROUP_CONV"}
 WAYS: dict[str, dict[str, int]] = {
     "as it is": {},
     "by planes": {"depthwise._FEW_PIXELS": 0},
@@ -72,7 +76,7 @@ WAYS: dict[str, dict[str, int]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["dense", "depth", "single"])
+@pytest.mark.parametrize("kind", MNEMONICS)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_random_windows(kind: str, way: str, data: Any, seed: int) -> None:
@@ -84,7 +88,7 @@ def test_random_windows(kind: str, way: str, data: Any, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in WAYS[way].items():
             patch.setattr(f"dla_sim.kernels.{name}", value)
-        took = compare("OP_DEPTH_CONV" if kind == "depth" else "OP_CONV", registers, fields, sram, arch)
+        took = compare(MNEMONICS[kind], registers, fields, sram, arch)
     in_order = registers["EX_CLAMP_HIGH"] >= max(registers["EX_CLAMP_LOW"], registers["EX_OUTPUT_ZERO_POINT"])
     if registers["EX_INPUT_ZERO_POINT"] < 128 and in_order:
         assert took
