@@ -16,7 +16,7 @@ from dla_sim.engine.kind_cycles import kind_cycles
 from dla_sim.engine.labels import label
 from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.workload import Workload
-from dla_sim.memory import check_addresses
+from dla_sim.memory import check_addresses, highest_byte
 from dla_sim.timing import Timing
 from isa.program import Program
 
@@ -37,6 +37,8 @@ class Cycles:
 class ProgramTiming:
     """A program whose cycles are wanted for one Timing after another; its Arch is the program's own.
 
+    What does not depend on Timing are the same figures as in a :class:`dla_sim.trace.Trace`: ``macs``,
+    ``dram_read_bytes``, ``dram_write_bytes``, ``sram_peak_bytes``, ``instructions``.
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
     """
 
@@ -47,6 +49,11 @@ class ProgramTiming:
         self._demands = demands(commands, operands, program.arch, len(program.words), program.command_address)
         self._labels = label(commands, operands, sources)
         self._footprints = Footprints(commands, operands, sources)
+        self.macs = int(self._labels.macs.sum())
+        self.dram_read_bytes = int(self._labels.read.sum())
+        self.dram_write_bytes = int(self._labels.write.sum())
+        self.sram_peak_bytes = highest_byte(operands, "sram")
+        self.instructions = len(program.commands)
 
     def run(self, timing: Timing) -> Cycles:
         """The cycles of a run under ``timing``: those of ``Device(program.arch, timing).run(program, ...)``.

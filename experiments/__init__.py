@@ -1,6 +1,7 @@
 """Workflows: the dla command, reports, reproductions.
 
-The public API is :func:`run`; it loads when first used.
+The public API is :func:`run` (one network on one machine) and :func:`load` (the results of a sweep as a DataFrame); it
+loads when first used.
 """
 
 from __future__ import annotations
@@ -8,13 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from experiments.sweep.frame import load
     from experiments.workflow import run
 
-__all__ = ["run"]
+__all__ = ["load", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """``run`` (model → checked report), imported when asked for."""
+    """``run`` (model → checked report) and ``load`` (results file → DataFrame), imported when asked for."""
+    if name == "load":
+        from experiments.sweep.frame import load
+
+        return load
     if name == "run":
         from experiments.workflow import run
 

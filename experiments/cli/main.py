@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import asm, compile, disasm, emit, instruction_set, models, partition, report, run, simulate
+from experiments.cli import asm, compile, disasm, emit, golden, instruction_set, models, partition, report, run, simulate, sweep
 from isa.errors import InputError
 
 DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
@@ -28,9 +28,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report):
+for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
 app.command("isa")(instruction_set.command)
+app.add_typer(golden.app, name="golden")
 
 
 def _version(wanted: bool) -> None:

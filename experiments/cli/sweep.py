@@ -1,0 +1,94 @@
+"""``dla sweep``: every point of a specification, into a results file that survives whatever ends the sweep."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from experiments.cli.progress import Progress
+    from experiments.sweep.driver import Report, Tally
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Networks, axes and constraints (docs/sweeps.md).")]
+Results = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Results file. Default: runs/SPEC.sqlite. May exist."),
+]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Local processes. Default: one a CPU.")]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster there instead.")
+]
+Export = Annotated[
+    Path | None, typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the rows as a table.")
+]
+Retry = Annotated[bool, typer.Option("--retry-failed", help="Try points again that failed before.")]
+
+
+def command(
+    spec: SpecFile,
+    output: Results = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    export: Export = None,
+    retry_failed: Retry = False,
+) -> None:
+    """Run a design-space sweep; run it again to continue one that was interrupted."""
+    from experiments.sweep.frame import check_export
+    from experiments.sweep.frame import export as export_table
+    from experiments.sweep.grid import Grid
+    from experiments.sweep.run import run_sweep
+    from experiments.sweep.spec import load_spec
+
+    checked = load_spec(spec)
+    if export is not None:
+        check_export(export)
+    place = output or Path("runs") / f"{spec.stem}.sqlite"
+    total = Grid(checked).points
+    words = ["dla", "sweep", str(spec), *(["--output", str(output)] if output else [])]
+    with _progress(total) as (stage, report):
+        tally = run_sweep(
+            checked,
+            place,
+            workers=workers,
+            scheduler=scheduler,
+            retry_failed=retry_failed,
+            command=shlex.join(words),
+            stage=stage,
+            report=report,
+        )
+    print(_summary(total, tally))
+    print(f"results in {place}")
+    if export is not None:
+        print(f"{export}: {export_table(place, export)} rows")
+
+
+def _summary(total: int, tally: Tally) -> str:
+    new = ", ".join(f"{count} {status}" for status, count in tally.new.items())
+    before = f"; {tally.stored} had a row before" if tally.stored else ""
+    return f"{total} points: {new}{before}; {tally.compilations} machines compiled"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
+    """What goes on, and a bar with rate and time left; silent unless standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield (lambda stage: None), (lambda tally: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), speed_estimate_period=10) as bar:
+        task = bar.add_task("reading", total=total, rate="")
+
+        def report(tally: Tally) -> None:
+            speed = bar.tasks[task].speed
+            bar.update(task, completed=tally.done, rate=f"{speed:,.0f} points/s" if speed else "")
+
+        yield (lambda stage: bar.update(task, description=stage)), report

@@ -1,0 +1,1 @@
+"""Design-space sweeps: a specification becomes points, points become rows of one results file."""

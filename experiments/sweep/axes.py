@@ -1,0 +1,117 @@
+"""Axes: the keys that a sweep can vary, and their values from the lists and ranges of a specification.
+
+Values of one key are checked here, each alone, by the declaration of its field in ``Arch`` or ``Timing``; whether a
+combination of them is a machine is known only when it is made.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from dla_sim.timing import Timing
+from isa.arch import Arch, PeArray
+from isa.errors import InputError
+from isa.variants import variant
+
+MAXIMUM_VALUES = 100_000
+"""Values that one range may have."""
+_UNITS = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
+_RANGE_KEYS = {"from", "to", "step", "times"}
+
+
+def _checkers(model: type[BaseModel], prefix: str = "") -> dict[str, TypeAdapter[Any]]:
+    found: dict[str, TypeAdapter[Any]] = {}
+    for name, field in model.model_fields.items():
+        constrained: Any = field.annotation
+        for rule in field.metadata:
+            constrained = Annotated[constrained, rule]
+        found[prefix + name] = TypeAdapter(constrained)
+    return found
+
+
+_ARCH = {key: checker for key, checker in _checkers(Arch).items() if key != "pe"} | _checkers(PeArray, "pe.")
+ARCH_KEYS: tuple[str, ...] = tuple(key for key in _ARCH if key != "isa")
+"""Keys of table ``arch``; ``isa`` stands at the top of a specification."""
+TIMING_KEYS: tuple[str, ...] = tuple(Timing.model_fields)
+"""Keys of table ``timing``."""
+_CHECKERS = _ARCH | _checkers(Timing)
+
+
+def quantity(text: str) -> int | str:
+    """``"512 KiB"`` as 524288; a text that is no quantity stays one."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2] not in _UNITS:
+        return text
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def axis_values(key: str, written: Any) -> tuple[Any, ...]:
+    """The values of an axis in order, without repetitions: a value, a list, or ``{from, to, step | times}``, inclusive.
+
+    Raises InputError naming the key where there are none or where a value or the range is not one.
+    """
+    if isinstance(written, Mapping):
+        values: Iterable[Any] = _range(key, written)
+    else:
+        values = written if isinstance(written, list) else [written]
+    found = tuple(dict.fromkeys(_checked(key, quantity(v) if isinstance(v, str) else v) for v in values))
+    if not found:
+        raise InputError(f"{key}: the list is empty, so the grid is; give at least one value or leave {key} out")
+    return found
+
+
+def _checked(key: str, value: Any) -> Any:
+    try:
+        checked = _CHECKERS[key].validate_python(value, strict=True)
+    except ValidationError as error:
+        reason = str(error.errors(include_url=False)[0]["msg"]).removeprefix("Input ")
+        raise InputError(f"{key} is {value!r}: {reason}") from error
+    return variant(checked).name if key == "isa" else checked
+
+
+def _range(key: str, written: Mapping[str, Any]) -> Iterable[int]:
+    unknown = sorted(set(written) - _RANGE_KEYS)
+    if unknown or not {"from", "to"} <= set(written) or ("step" in written) == ("times" in written):
+        raise InputError(f"{key}: write a range as {{ from = 8, to = 64, step = 8 }} or with times = 2 instead of step")
+    bounds = {name: _whole(key, name, value) for name, value in written.items()}
+    first, last = bounds["from"], bounds["to"]
+    if first > last:
+        raise InputError(f"{key}: the range from {first} to {last} is empty; swap its ends")
+    if "step" in bounds:
+        return _stepped(key, first, last, bounds["step"], 1, lambda value: value + bounds["step"])
+    if first < 1:
+        raise InputError(f"{key}: a range with times must begin at 1 or more, not {first}")
+    return _stepped(key, first, last, bounds["times"], 2, lambda value: value * bounds["times"])
+
+
+def _whole(key: str, name: str, written: Any) -> int:
+    value = quantity(written) if isinstance(written, str) else written
+    if type(value) is not int:
+        raise InputError(f"{key}: {name} is {value!r}; it must be an integer")
+    return value
+
+
+def _stepped(key: str, first: int, last: int, step: int, least: int, following: Callable[[int], int]) -> list[int]:
+    if step < least:
+        raise InputError(f"{key}: {'step' if least == 1 else 'times'} is {step}; it must be {least} or more")
+    values = [first]
+    while following(values[-1]) <= last:
+        values.append(following(values[-1]))
+        if len(values) > MAXIMUM_VALUES:
+            raise InputError(f"{key}: the range has more than {MAXIMUM_VALUES} values; take larger steps")
+    return values
+
+
+def check_key(table: str, key: str, known: tuple[str, ...]) -> None:
+    """Raises InputError for an axis that table ``table`` does not have, with the one that was probably meant."""
+    if key in known:
+        return
+    close = difflib.get_close_matches(key, known, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise InputError(f"{table}.{key}: unknown axis; {meant}choose one of {', '.join(known)}")

@@ -1,0 +1,148 @@
+"""Constraints: a small language of comparisons over keys of a machine. Parsed by ``ast``, never evaluated by Python.
+
+    pe.count in [64, 128]       N = 64 or 128       sram_bytes >= 512 * KiB       schedule == "seed" or bus_bytes > 8
+
+Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, ``schedule`` and
+``emulate_depthwise``. A single ``=`` compares; a bare value after ``or`` is one more value of the comparison before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS
+from isa.errors import InputError
+
+Values = Mapping[str, Any]
+_Evaluate = Callable[[Values], Any]
+
+OTHER_NAMES = ("network", "preset", "isa", "schedule", "emulate_depthwise", "pe.count", "N")
+NAMES: tuple[str, ...] = (*OTHER_NAMES, *ARCH_KEYS, *TIMING_KEYS)
+MAXIMUM_LENGTH = 1000
+_CONSTANTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "true": True, "false": False, "none": None}
+_SINGLE_EQUALS = re.compile(r"""("[^"]*"|'[^']*')|(?<![<>=!])=(?!=)""")
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
+}  # fmt: skip
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Constraint:
+    """One constraint: its text, the names it reads, and :meth:`holds`."""
+
+    text: str
+    names: frozenset[str]
+    evaluate: _Evaluate
+
+    def holds(self, values: Values) -> bool:
+        """Whether a point satisfies it; ``values`` has every name. Raises InputError where it makes no sense there."""
+        try:
+            return bool(self.evaluate(values))
+        except (TypeError, ZeroDivisionError, OverflowError) as error:
+            given = ", ".join(f"{name} = {values[name]!r}" for name in sorted(self.names))
+            raise InputError(f"constraints: '{self.text}' cannot be decided where {given} ({error})") from error
+
+
+def parse_constraint(text: str) -> Constraint:
+    """Raises InputError naming the constraint and what of it is not in the language."""
+    if len(text) > MAXIMUM_LENGTH:
+        raise InputError(f"constraints: one has {len(text)} characters; at most {MAXIMUM_LENGTH} are read")
+    try:
+        tree = ast.parse(_SINGLE_EQUALS.sub(lambda found: found[1] or "==", text.strip()), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise InputError(f"constraints: '{text}' is not an expression such as pe.count in [64, 128]") from error
+    builder = _Builder(text)
+    evaluate = builder.condition(tree)
+    if not builder.names:
+        raise InputError(f"constraints: '{text}' names no key; choose from {', '.join(NAMES)}")
+    return Constraint(text, frozenset(builder.names), evaluate)
+
+
+class _Builder:
+    """Turns the syntax tree into functions of the values, collecting the names."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.names: set[str] = set()
+
+    def condition(self, node: ast.expr) -> _Evaluate:
+        """What is true or false: comparisons, joined by and, or, not; or the name of a switch."""
+        if isinstance(node, ast.BoolOp):
+            parts = [self.condition(part) for part in self._alternatives(node)]
+            every = isinstance(node.op, ast.And)
+            return lambda values: (all if every else any)(part(values) for part in parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.condition(node.operand)
+            return lambda values: not inner(values)
+        if isinstance(node, ast.Compare):
+            return self._comparison(node)
+        if isinstance(node, ast.Name) and node.id == "emulate_depthwise":
+            return self.value(node)
+        raise self._refused(node, "compares nothing")
+
+    def _alternatives(self, node: ast.BoolOp) -> list[ast.expr]:
+        """The operands; ``N == 64 or 128`` reads as ``N == 64 or N == 128``."""
+        parts: list[ast.expr] = []
+        for part in node.values:
+            before = parts[-1] if parts else None
+            if isinstance(node.op, ast.Or) and isinstance(part, ast.Constant) and isinstance(before, ast.Compare):
+                part = ast.Compare(before.left, before.ops, [part])
+            parts.append(part)
+        return parts
+
+    def _comparison(self, node: ast.Compare) -> _Evaluate:
+        operands = [self.value(part) for part in (node.left, *node.comparators)]
+        kinds = [_COMPARE.get(type(kind)) for kind in node.ops]
+        steps = list(zip(kinds, operands[:-1], operands[1:], strict=True))
+        if None in kinds:
+            raise self._refused(node, "uses a comparison that is not known")
+        return lambda values: all(kind(left(values), right(values)) for kind, left, right in steps if kind)
+
+    def value(self, node: ast.expr) -> _Evaluate:
+        """A number, a text, a name, a list of these, or arithmetic on them."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str):
+            constant = node.value
+            return lambda values: constant
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._name(node)
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            items = [self.value(item) for item in node.elts]
+            return lambda values: [item(values) for item in items]
+        if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+            left, right, apply = self.value(node.left), self.value(node.right), _ARITHMETIC[type(node.op)]
+            return lambda values: apply(_number(left(values)), _number(right(values)))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self.value(node.operand)
+            return lambda values: -inner(values)
+        raise self._refused(node, "is not in the language of constraints")
+
+    def _name(self, node: ast.expr) -> _Evaluate:
+        name = ast.unparse(node)
+        if name in _CONSTANTS:
+            constant = _CONSTANTS[name]
+            return lambda values: constant
+        if name not in NAMES:
+            raise InputError(f"constraints: '{self._text}': unknown key '{name}'; choose one of {', '.join(NAMES)}")
+        self.names.add(name)
+        return lambda values: values[name]
+
+    def _refused(self, node: ast.expr, why: str) -> InputError:
+        example = "write comparisons such as pe.count in [64, 128]"
+        return InputError(f"constraints: '{self._text}': '{ast.unparse(node)}' {why}; {example}")
+
+
+def _number(value: Any) -> int | float:
+    """``value``, if one can calculate with it."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return value

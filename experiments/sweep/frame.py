@@ -1,0 +1,109 @@
+"""Results as a table: pandas where it is installed, a column for every key of the machine and every kind and cause."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.sweep.store import COLUMNS, Store
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+
+_NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
+"""Columns of JSON texts, and what stands before the names in them."""
+ENDINGS = (".csv", ".parquet")
+
+
+def flat_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a results file by key, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
+
+    ``pe.count`` is the number of processing elements. Raises InputError for a file that holds no results.
+    """
+    with Store(path) as store:
+        for row in store.rows():
+            yield flat_row(dict(zip(COLUMNS, row, strict=True)))
+
+
+def flat_row(row: dict[str, Any]) -> dict[str, Any]:
+    """One row, given by column, as :func:`flat_rows` has them."""
+    flat = {name: value for name, value in row.items() if name not in _NESTED}
+    flat["emulate_depthwise"] = bool(flat["emulate_depthwise"])
+    for name, prefix in _NESTED.items():
+        if row[name] is not None:
+            flat |= _flattened(json.loads(row[name]), prefix)
+    pe = [flat.get(f"pe.{side}") for side in ("ic", "oc", "ow")]
+    if all(isinstance(side, int) for side in pe):
+        flat["pe.count"] = pe[0] * pe[1] * pe[2]  # type: ignore[operator]
+    return flat
+
+
+def _flattened(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= _flattened(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def load(path: str | Path) -> pandas.DataFrame:
+    """The results of a sweep as a DataFrame, one row a point, ordered by key; columns of integers with gaps are Int64.
+
+    Columns: key, network, package, preset, schedule, emulate_depthwise, version, status, message, missing_bytes,
+    figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``, ``ex_cycles.*`` and
+    ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause). Raises InputError for a file that holds no results.
+    """
+    rows = list(flat_rows(Path(path)))
+    pandas = _pandas()
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return pandas.DataFrame(
+        {name: pandas.Series(values, dtype=_type(name, values)) for name, values in columns.items()}
+    )
+
+
+def _type(name: str, values: list[Any]) -> str:
+    """The type of a column, which gaps do not change: it comes from the values, of a column without any by its name."""
+    found = {type(value) for value in values if value is not None}
+    if found == {int} or (not found and COLUMNS.get(name, "INTEGER") == "INTEGER"):
+        return "Int64" if None in values else "int64"
+    return {frozenset({bool}): "bool", frozenset({float}): "float64"}.get(frozenset(found), "str")
+
+
+def export(path: Path, target: Path) -> int:
+    """Write the results as CSV or Parquet, whole or not at all, beside them the manifests; how many rows there were.
+
+    Raises InputError for another ending, a place that cannot be written, and where pandas is not installed.
+    """
+    from experiments.report.store import write_atomically
+
+    check_export(target)
+    table = load(path)
+    if target.suffix == ".csv":
+        content = table.to_csv(index=False, lineterminator="\n").encode()
+    else:
+        content = table.to_parquet(index=False)
+    write_atomically(target, content)
+    with Store(path) as store:
+        manifests = [json.loads(text) for text in store.manifests()]
+    write_atomically(target.with_name(target.name + ".manifest.json"), json.dumps(manifests, indent=1) + "\n")
+    return len(table)
+
+
+def check_export(target: Path) -> None:
+    """Raises InputError, before any work is done, where :func:`export` would."""
+    if target.suffix not in ENDINGS:
+        raise InputError(f"--export {target}: it must end in {' or '.join(ENDINGS)}")
+    _pandas()
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise InputError(
+            "tables of results need pandas; install it with: pip install 'dla-byoc-simulator[sweep]'"
+        ) from error
+    return pandas

@@ -1,0 +1,160 @@
+"""The grid of a specification: its points in a fixed order, one machine after the other, without ever holding all.
+
+A :class:`Batch` is one machine as the compiler sees it with a network and options; its points differ in Timing alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from experiments.sweep.constraints import Constraint
+from experiments.sweep.spec import Spec
+from isa.errors import InputError
+
+Axes = Mapping[str, tuple[Any, ...]]
+ScheduleName = Literal["seed", "default"]
+SHOWN_VALUES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Timings:
+    """Timings in order, each a mapping with every field of ``Timing``; made anew whenever they are asked for."""
+
+    base: Mapping[str, Any]
+    axes: Axes
+    names: Mapping[str, Any]
+    constraints: Sequence[Constraint]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The timings that satisfy the constraints."""
+        for combination in itertools.product(*self.axes.values()):
+            chosen = dict(zip(self.axes, combination, strict=True))
+            if all(constraint.holds({**self.names, **chosen}) for constraint in self.constraints):
+                yield {**self.base, **chosen}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        if self.constraints:
+            return sum(1 for _ in self)
+        total = 1
+        for values in self.axes.values():
+            total *= len(values)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Points that share one compilation. ``arch`` holds every field of ``isa.Arch``.
+
+    The combination of values need not be a machine: that shows when it is made.
+    """
+
+    network: str
+    preset: str
+    schedule: ScheduleName
+    emulate_depthwise: bool
+    arch: Mapping[str, Any]
+    timings: Timings
+
+
+class Grid:
+    """The points of a specification that satisfy its constraints.
+
+    Raises InputError when there are none, naming the constraints that contradict the axes or one another.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self.axes: Axes = {
+            "network": spec.networks,
+            "preset": tuple(spec.presets),
+            "schedule": tuple(spec.schedules),
+            "emulate_depthwise": spec.emulate_depthwise,
+            **spec.arch,
+            **spec.timing,
+        }
+        """Every axis with its values, in the order of the grid: the last varies fastest."""
+        self.points = self._count(spec.constraints)
+        if not self.points:
+            raise InputError(self._contradiction())
+
+    def batches(self) -> Iterator[Batch]:
+        """All points, machine after machine; those that differ in the size of the scratchpad alone are neighbours."""
+        return self._batches(self.axes, self._spec.constraints)
+
+    def pick(self, choice: Mapping[str, Any]) -> Batch | None:
+        """The one point with the values of ``choice`` on its axes and the first value elsewhere; None if excluded."""
+        fixed = {key: (choice.get(key, values[0]),) for key, values in self.axes.items()}
+        found = next(self._batches(fixed, self._spec.constraints), None)
+        return found if found is not None and len(found.timings) else None
+
+    def _count(self, constraints: Sequence[Constraint]) -> int:
+        return sum(len(batch.timings) for batch in self._batches(self.axes, constraints))
+
+    def _batches(self, axes: Axes, constraints: Sequence[Constraint]) -> Iterator[Batch]:
+        timing = frozenset(self._spec.timing)
+        slow = {key: values for key, values in axes.items() if key not in timing}
+        fast = {key: values for key, values in axes.items() if key in timing}
+        outer = [constraint for constraint in constraints if not constraint.names & timing]
+        inner = [constraint for constraint in constraints if constraint.names & timing]
+        for combination in itertools.product(*slow.values()):
+            chosen = dict(zip(slow, combination, strict=True))
+            preset = self._spec.presets[chosen["preset"]]
+            arch, base = _machine(preset.arch.model_dump(), chosen), preset.timing.model_dump()
+            names = _names(chosen, arch, base)
+            if all(constraint.holds(names) for constraint in outer):
+                yield Batch(
+                    network=chosen["network"],
+                    preset=chosen["preset"],
+                    schedule=chosen["schedule"],
+                    emulate_depthwise=chosen["emulate_depthwise"],
+                    arch=arch,
+                    timings=Timings(base, fast, names, inner),
+                )
+
+    def _contradiction(self) -> str:
+        """The message for an empty grid: the fewest constraints, in their order, that exclude every point."""
+        guilty = list(self._spec.constraints)
+        for constraint in self._spec.constraints:
+            others = [other for other in guilty if other is not constraint]
+            if not self._count(others):
+                guilty = others
+        names = sorted({name for constraint in guilty for name in constraint.names})
+        texts = " and ".join(f"'{constraint.text}'" for constraint in guilty)
+        verb = "contradict each other" if len(guilty) > 1 else "excludes every point"
+        values = "; ".join(f"{name} is {self._occurring(name)}" for name in names)
+        return f"constraints: {texts} {verb}, so the grid is empty; in the grid {values}"
+
+    def _occurring(self, name: str) -> str:
+        """The values that a name takes in the unconstrained grid, the first few of them."""
+        found: dict[Any, None] = {}
+        for batch in self._batches(self.axes, ()):
+            for value in self.axes[name] if name in batch.timings.axes else (batch.timings.names[name],):
+                found.setdefault(value)
+            if len(found) > SHOWN_VALUES:
+                break
+        shown = [str(value) for value in itertools.islice(found, SHOWN_VALUES)]
+        return ", ".join(shown) + (", ..." if len(found) > SHOWN_VALUES else "")
+
+
+def _machine(arch: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an Arch with the chosen values of its axes in place."""
+    for key, value in chosen.items():
+        if key == "pe":
+            arch["pe"] = dict(value)
+        elif key.startswith("pe."):
+            arch["pe"] = {**arch["pe"], key.removeprefix("pe."): value}
+        elif key in arch:
+            arch[key] = value
+    return arch
+
+
+def _names(chosen: Mapping[str, Any], arch: Mapping[str, Any], timing: Mapping[str, Any]) -> dict[str, Any]:
+    """What constraints can name: options, the fields of the machine, and the number of processing elements."""
+    pe = arch["pe"]
+    count = pe["ic"] * pe["oc"] * pe["ow"]
+    names = {**chosen, **arch, **{f"pe.{key}": value for key, value in pe.items()}, **timing}
+    return {**names, "pe.count": count, "N": count}

@@ -1,0 +1,32 @@
+"""The key of a point: a content hash of everything that its row depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.sweep.grid import Batch
+
+DIGITS = 32
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """Canonical JSON text: sorted keys, no spaces."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+class Keys:
+    """Keys of the points of one batch: ``of(timing)`` for each of its timings, as canonical JSON."""
+
+    def __init__(self, batch: Batch, package: str, version: str) -> None:
+        options = canonical({"schedule": batch.schedule, "emulate_depthwise": batch.emulate_depthwise})
+        self.arch = canonical(batch.arch)
+        self._begun = hashlib.sha256("\n".join((package, self.arch, options, version, "")).encode())
+
+    def of(self, timing: str) -> str:
+        """First 32 hexadecimal digits of the SHA-256 of package digest, Arch, options, version and Timing."""
+        whole = self._begun.copy()
+        whole.update(timing.encode())
+        return whole.hexdigest()[:DIGITS]

@@ -1,0 +1,129 @@
+"""Where jobs run: processes on this machine, or a Dask cluster that exists. Both are concurrent.futures Executors."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from multiprocessing.connection import wait
+from typing import Any, Protocol
+
+from experiments.sweep.worker import Job, Result, run_job
+from isa.errors import InputError
+
+CONNECT_SECONDS = 10
+
+
+class Pool(Protocol):
+    """Runs jobs. ``window`` is the number of jobs that keep all workers busy."""
+
+    window: int
+
+    def submit(self, job: Job) -> Future[Result]:
+        """Start a job some time."""
+        ...
+
+    def restart(self) -> None:
+        """After a BrokenExecutor: make new workers. Jobs that had not ended are lost."""
+        ...
+
+    def close(self) -> None:
+        """Drop what has not begun and wait for what has."""
+        ...
+
+
+class LocalPool:
+    """``workers`` processes. Each ends when this process does, however that ends."""
+
+    def __init__(self, workers: int) -> None:
+        self.window = 2 * workers
+        self._workers = workers
+        self._executor: Executor | None = None
+
+    def submit(self, job: Job) -> Future[Result]:
+        """Start a job; the processes are made with the first."""
+        if self._executor is None:
+            self._executor = ProcessPoolExecutor(self._workers, _context(), _begin)
+        return self._executor.submit(run_job, job)
+
+    def restart(self) -> None:
+        """Drop the processes; the next job makes new ones."""
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+
+
+def _context() -> Any:
+    """Processes that share no threads or locks with this one: from a small server where there is one, else afresh."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["experiments.sweep.worker"])
+    return context
+
+
+def _begin() -> None:
+    """A worker's first act: leave interrupts to the parent, and end when it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+class DaskPool:
+    """The workers of the Dask scheduler at ``address``. Dask itself repeats the jobs of workers that die."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            import distributed
+        except ImportError as error:
+            raise InputError(
+                "--scheduler needs Dask; install it with: pip install 'dla-byoc-simulator[sweep]'"
+            ) from error
+        try:
+            connect: Any = distributed.Client
+            self._client: Any = connect(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(f"--scheduler {address}: no Dask scheduler answers there ({error})") from error
+        self._address = address
+        threads = self._client.nthreads()
+        if not threads:
+            self._client.close()
+            raise InputError(f"--scheduler {address}: it has no workers; start some with 'dask worker {address}'")
+        self.window = 2 * sum(threads.values())
+        self._executor: Executor = self._client.get_executor()
+
+    def submit(self, job: Job) -> Future[Result]:
+        """Start a job on the cluster."""
+        return self._executor.submit(run_job, job)
+
+    def restart(self) -> None:
+        """The cluster is not ours to restart."""
+        raise InputError(f"--scheduler {self._address}: lost; what was finished is kept: run the sweep again")
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+
+def open_pool(scheduler: str | None, workers: int | None) -> Pool:
+    """The Dask cluster at ``scheduler``, or else ``workers`` processes (None: one a processor) on this machine."""
+    if scheduler is not None:
+        return DaskPool(scheduler)
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers is {workers}; it must be 1 or more")
+    return LocalPool(
+        workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )

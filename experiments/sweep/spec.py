@@ -1,0 +1,171 @@
+"""The specification of a sweep: a TOML file (docs/sweeps.md), read and checked before anything runs."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
+from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
+from experiments.sweep.constraints import Constraint, parse_constraint
+from isa.arch import PeArray
+from isa.errors import InputError
+
+MAXIMUM_BYTES = 1 << 20
+
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+class _Written(BaseModel):
+    """The keys of a specification as they are written."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    networks: list[str] = Field(min_length=1)
+    presets: list[str] = Field(default=[DEFAULT_PRESET], min_length=1)
+    isa: list[str] | None = Field(default=None, min_length=1)
+    schedules: list[Literal["seed", "default"]] = Field(default=["default"], min_length=1)
+    emulate_depthwise: list[bool] = Field(default=[False], min_length=1)
+    seed: int = Field(default=0, ge=0)
+    shapes: dict[str, list[int]] = {}
+    constraints: list[str] = []
+    arch: dict[str, Any] = {}
+    timing: dict[str, Any] = {}
+
+    _lists = field_validator(
+        "networks", "presets", "isa", "schedules", "emulate_depthwise", "constraints", mode="before"
+    )(_several)
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A checked specification. ``arch`` and ``timing`` map axes to values, in the order of the grid.
+
+    The axis ``pe`` has whole arrays (``{"ic": .., "oc": .., "ow": ..}``); every other one numbers or texts. ``text`` is
+    the file's content and ``folder`` the place that relative paths in it start from.
+    """
+
+    networks: tuple[str, ...]
+    presets: Mapping[str, Preset]
+    schedules: tuple[Literal["seed", "default"], ...]
+    emulate_depthwise: tuple[bool, ...]
+    seed: int
+    shapes: Mapping[str, tuple[int, ...]]
+    constraints: tuple[Constraint, ...]
+    arch: Mapping[str, tuple[Any, ...]]
+    timing: Mapping[str, tuple[Any, ...]]
+    text: str
+    folder: Path
+
+    def model_path(self, network: str) -> str:
+        """A network as ``load_network`` wants it: built-in names as they are, files from the specification's folder."""
+        return _placed(network, self.folder, (".onnx", ".dla"))
+
+
+def load_spec(path: Path) -> Spec:
+    """Raises InputError in one line that begins with the file and names the key."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; docs/sweeps.md shows how to write one")
+    if path.stat().st_size > MAXIMUM_BYTES:
+        raise InputError(f"{path}: {path.stat().st_size} bytes; a specification has at most {MAXIMUM_BYTES}")
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not a TOML file ({error})") from error
+    return parse_spec(text, path.parent, str(path))
+
+
+def parse_spec(text: str, folder: Path = Path(), source: str = "specification") -> Spec:
+    """The specification of a TOML text; raises InputError as :func:`load_spec` does."""
+    try:
+        written = _Written.model_validate(tomllib.loads(text))
+        return _checked(written, text, folder)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{source}: not a TOML file ({error})") from error
+    except ValidationError as error:
+        raise InputError(f"{source}: {_first_problem(error)}") from error
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"{key}: unknown key; choose one of {', '.join(_Written.model_fields)}"
+    if problem["type"] == "missing":
+        return f"{key}: missing; name at least one network"
+    if problem["type"] == "too_short":
+        return f"{key}: the list is empty, so the grid is; give at least one value or leave {key} out"
+    return f"{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
+
+
+def _checked(written: _Written, text: str, folder: Path) -> Spec:
+    arch = {} if written.isa is None else {"isa": axis_values("isa", written.isa)}
+    # Machines that differ in the size of the scratchpad alone share tilings: they come one after the other.
+    sizes = ("sram_bytes", "sram_banks")
+    flat = _flat_arch(written.arch)
+    for key in sorted(flat, key=lambda key: key in sizes):
+        arch[key] = _arrays(flat[key]) if key == "pe" else axis_values(key, flat[key])
+    timing = {}
+    for key, values in written.timing.items():
+        check_key("timing", key, TIMING_KEYS)
+        timing[key] = axis_values(key, values)
+    return Spec(
+        networks=_distinct(written.networks),
+        presets={name: load_preset(_placed(name, folder, (".toml",))) for name in written.presets},
+        schedules=tuple(dict.fromkeys(written.schedules)),
+        emulate_depthwise=tuple(dict.fromkeys(written.emulate_depthwise)),
+        seed=written.seed,
+        shapes={name: tuple(shape) for name, shape in written.shapes.items()},
+        constraints=tuple(parse_constraint(constraint) for constraint in written.constraints),
+        arch=arch,
+        timing=timing,
+        text=text,
+        folder=folder,
+    )
+
+
+def _flat_arch(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Table ``arch`` with ``pe.ic``, ``pe.oc`` and ``pe.ow`` as keys of their own; ``pe`` is a list of arrays."""
+    flat: dict[str, Any] = {}
+    for key, value in written.items():
+        if key == "pe" and isinstance(value, Mapping):
+            flat |= {f"pe.{name}": values for name, values in value.items()}
+        else:
+            flat[key] = value
+    for key in flat:
+        check_key("arch", key, ("pe", *ARCH_KEYS))
+    both = [key for key in flat if key.startswith("pe.")]
+    if "pe" in flat and both:
+        raise InputError(
+            f"arch.pe and arch.{both[0]} are both given; choose whole arrays or the lengths of their sides"
+        )
+    return flat
+
+
+def _arrays(written: Any) -> tuple[dict[str, int], ...]:
+    """Arrays given whole, as tables with ``ic``, ``oc`` and, where it is not 1, ``ow``."""
+    found: list[dict[str, int]] = []
+    for item in written if isinstance(written, list) else [written]:
+        if not isinstance(item, Mapping) or not {"ic", "oc"} <= set(item) <= set(PeArray.model_fields):
+            raise InputError(f"arch.pe is {item!r}; write a list of arrays such as {{ ic = 8, oc = 8 }}")
+        found.append({name: axis_values(f"pe.{name}", item.get(name, 1))[0] for name in PeArray.model_fields})
+    if not found:
+        raise InputError("arch.pe: the list is empty, so the grid is; give at least one value or leave arch.pe out")
+    return tuple(item for index, item in enumerate(found) if item not in found[:index])
+
+
+def _distinct(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _placed(name: str, folder: Path, endings: tuple[str, ...]) -> str:
+    return str(folder / name) if name.endswith(endings) or "/" in name else name

@@ -1,0 +1,182 @@
+"""What runs in a worker: machines are compiled without data, once each, and timed; every point gets an outcome.
+
+A :class:`Job` is plain values, so that any executor can send it anywhere; workers keep nothing that a job needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from byoc.region import Schedule, compile_region
+from byoc.search_pool import SearchPool
+from dla_sim.program_timing import Cycles, ProgramTiming
+from dla_sim.timing import Timing
+from experiments.sweep.blank import read_blank
+from experiments.sweep.keys import canonical
+from isa.arch import Arch
+from isa.errors import InputError
+from isa.instruction import ceil_div
+from isa.program import Program
+
+FIGURES = (
+    "cycles", "macs", "utilization", "lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes",
+    "instructions", "regions", "kinds", "ex_cycles", "units",
+)  # fmt: skip
+"""The figures of an outcome that is ok; the last three are JSON texts."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One Arch and Timings to cost on it. ``programs`` are its compiled regions, None where it must be compiled."""
+
+    arch: Arch
+    timings: tuple[Mapping[str, Any], ...]
+    programs: tuple[CompiledProgram, ...] | None = None
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program without its constants, and the bytes of inputs, outputs and constants that must move at least once."""
+
+    program: Program
+    compulsory_bytes: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """Machines for one network and schedule. ``keep``: the programs are wanted back, for more Timings."""
+
+    version: str
+    regions: bytes
+    schedule: Schedule
+    emulate_depthwise: bool
+    machines: tuple[Machine, ...]
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``figures`` in the order of :data:`FIGURES` where the point is ok; else None, and why in ``message``."""
+
+    figures: tuple[Any, ...] | None
+    message: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcomes of every machine's timings, how often something was compiled, the programs if they are wanted."""
+
+    outcomes: tuple[tuple[Outcome, ...], ...]
+    compilations: int
+    programs: tuple[CompiledProgram, ...] | None = None
+
+
+def run_job(job: Job) -> Result:
+    """Compile and cost the machines of a job. What goes wrong with a machine or a Timing is its points' outcome.
+
+    Raises InputError when this worker has another version of the project than the one that sent the job.
+    """
+    from experiments.report.assemble import tool_version
+
+    if job.version != tool_version():
+        raise InputError(
+            f"a worker has version {tool_version()} and this sweep {job.version}; install the same on all machines"
+        )
+    outcomes: list[tuple[Outcome, ...]] = []
+    compilations, pool = 0, SearchPool()
+    programs: tuple[CompiledProgram, ...] | None = None
+    for machine in job.machines:
+        try:
+            if machine.programs is None:
+                compilations += 1
+            programs = machine.programs or _compiled(job, machine.arch, pool)
+            timed = tuple(ProgramTiming(item.program) for item in programs)
+        except Exception as error:  # whatever it is, it belongs into the record
+            outcomes.append((Outcome(None, message_of(error)),) * len(machine.timings))
+        else:
+            outcomes.append(tuple(_outcome(machine.arch, programs, timed, timing) for timing in machine.timings))
+    # Fresh copies, for a program remembers its decoded commands, which need not travel.
+    kept = tuple(replace(item, program=replace(item.program)) for item in programs or ())
+    return Result(tuple(outcomes), compilations, kept if job.keep and programs is not None else None)
+
+
+def message_of(error: BaseException) -> str:
+    """One line that says what happened; the type is named where it is none of our own messages."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
+
+
+@lru_cache(maxsize=8)
+def _regions(data: bytes) -> Any:
+    return read_blank(data)
+
+
+def _compiled(job: Job, arch: Arch, pool: SearchPool) -> tuple[CompiledProgram, ...]:
+    regions, values = _regions(job.regions)
+    found = []
+    for region in regions:
+        program, _ = compile_region(region, values, arch, job.schedule, job.emulate_depthwise, data=False, pool=pool)
+        constants = sum(int(segment.data.size) for segment in program.segments)
+        compulsory = constants + sum(tensor.nbytes for tensor in program.tensors)
+        found.append(CompiledProgram(replace(program, segments=()), compulsory))
+    return tuple(found)
+
+
+def _outcome(
+    arch: Arch, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming], values: Mapping[str, Any]
+) -> Outcome:
+    try:
+        timing = Timing.model_validate(values)
+        return Outcome(_figures(arch, timing, programs, timed, [item.run(timing) for item in timed]))
+    except ValidationError as error:
+        return Outcome(None, machine_problem(error))
+    except Exception as error:  # whatever it is, it belongs into the record
+        return Outcome(None, message_of(error))
+
+
+def machine_problem(error: ValidationError) -> str:
+    """Why a combination of values is no machine, in one line."""
+    problem = error.errors(include_url=False)[0]
+    return "no such machine: " + str(problem["msg"]).removeprefix("Value error, ")
+
+
+def _figures(
+    arch: Arch,
+    timing: Timing,
+    programs: Sequence[CompiledProgram],
+    timed: Sequence[ProgramTiming],
+    runs: Sequence[Cycles],
+) -> tuple[Any, ...]:
+    """The figures of all regions together: they run one after another, so cycles add and the peak is the largest."""
+    cycles, macs = sum(run.total for run in runs), sum(item.macs for item in timed)
+    bounds = (
+        max(ceil_div(item.macs, arch.pe.count), ceil_div(one.compulsory_bytes, timing.bus_bytes))
+        for item, one in zip(timed, programs, strict=True)
+    )
+    return (
+        cycles,
+        macs,
+        macs / (cycles * arch.pe.count) if cycles else 0.0,
+        sum(bounds),
+        sum(item.dram_read_bytes for item in timed),
+        sum(item.dram_write_bytes for item in timed),
+        max((item.sram_peak_bytes for item in timed), default=0),
+        sum(item.instructions for item in timed),
+        len(programs),
+        canonical(_summed([run.kinds for run in runs])),
+        canonical(_summed([run.ex_cycles for run in runs])),
+        canonical({unit: _summed([run.units[unit] for run in runs]) for unit in ("LD", "EX", "ST")}),
+    )
+
+
+def _summed(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for table in tables:
+        for name, cycles in table.items():
+            total[name] = total.get(name, 0) + cycles
+    return total
