@@ -11,7 +11,7 @@ from byoc.operations import Operation, is_free
 from byoc.passes.graph_annotate import Annotation, annotate
 from byoc.passes.graph_merge import Group, merge
 from byoc.patterns.base import Rejection
-from byoc.patterns.registry import pattern_named
+from byoc.patterns.registry import installed
 from byoc.target import Target
 
 __all__ = ["HostPart", "Partition", "Placement", "Region", "Target", "partition"]
@@ -101,18 +101,18 @@ Outcome = tuple[Operation, ...] | Rejection
 
 
 def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, shortage: Shortage) -> Outcome:
-    """The operations of a node, or why it runs on the CPU."""
-    pattern = pattern_named(annotation.pattern) if annotation.pattern is not None else None
-    if pattern is None or not node.integer or node.op_type not in pattern.op_types:
-        return Rejection(annotation.reason or f"operator {node.op_type} has no pattern")
-    operations = pattern.check(graph, node) or pattern.lower(graph, node, target)  # annotations are not trusted
-    if isinstance(operations, Rejection):
-        return operations
-    for operation in operations:
-        missing = shortage(operation)
-        if missing is not None:
-            return Rejection(missing)
-    return operations
+    """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason."""
+    outcome: Outcome = Rejection(annotation.reason or f"operator {node.op_type} has no pattern")
+    if annotation.pattern is None or not node.integer:
+        return outcome
+    for pattern in installed().by_operator.get(node.op_type, ()):
+        outcome = pattern.check(graph, node) or pattern.lower(graph, node, target)  # annotations are not trusted
+        if not isinstance(outcome, Rejection):
+            missing = next((found for found in map(shortage, outcome) if found is not None), None)
+            if missing is None:
+                break
+            outcome = Rejection(missing)
+    return outcome
 
 
 def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Group, ...]:

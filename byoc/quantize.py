@@ -13,6 +13,7 @@ from byoc.calibrate import Feeds, Ranges, default_feeds, has_float_results, obse
 from byoc.onnx_file import load_model
 from byoc.passes.onnx_edit import array_of, constants, copy_model
 from byoc.passes.onnx_pools import dilated
+from byoc.patterns.registry import installed
 
 __all__ = ["is_quantised", "load_model", "quantise"]
 
@@ -28,6 +29,11 @@ _PASSIVE_OPERATORS = frozenset({"Concat", "Flatten", "Reshape", "Squeeze", "Tran
 _INTEGER_OPERATORS = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
 )
+
+
+def quantised_operators() -> tuple[str, ...]:
+    """``QUANTISED_OPERATORS`` and what the families of installed packages want quantised."""
+    return tuple(dict.fromkeys((*QUANTISED_OPERATORS, *installed().quantised)))
 
 
 def is_quantised(model: ModelProto) -> bool:
@@ -75,7 +81,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
         TensorsData(CalibrationMethod.MinMax, dict(ranges)),
         [],
         stay_float,
-        list(QUANTISED_OPERATORS),
+        list(quantised_operators()),
         {"ForceQuantizeNoInputCheck": True, "WeightSymmetric": True},
     )
     # The quantiser skips activations whose operand nobody else has quantised.
@@ -108,7 +114,7 @@ def _stays_float(node: NodeProto, constant: Mapping[str, TensorProto], producers
         return any(name not in constant for name in node.input[1:] if name) or _matrix_bias(node, constant)
     if node.op_type in _PASSIVE_OPERATORS:
         made_by = [producers.get(name) for name in node.input if name not in constant]
-        return all(maker is not None and maker.op_type not in QUANTISED_OPERATORS for maker in made_by)
+        return all(maker is not None and maker.op_type not in quantised_operators() for maker in made_by)
     if node.op_type == "AveragePool":
         return dilated(node)
     return node.op_type == "Clip" and not _straddles_zero(node, constant)

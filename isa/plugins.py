@@ -6,20 +6,24 @@ An entry point names an :class:`Extension`, or a function without parameters tha
     my-instructions = "my_package:EXTENSION"
 
 Nothing is looked at, imported or changed before somebody asks for a variant that is not of this repository, or for the
-list of all. The built-in table is never altered: :func:`installed` gives a new one.
+list of all. The built-in table is never altered: :func:`installed` gives a new one. :func:`loaded` serves other entry
+point groups by the same rules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from isa.errors import InputError
 from isa.table import Extension, Table, built_in
 
 GROUP = "dla.isa"
+Kind = TypeVar("Kind")
 
-__all__ = ["GROUP", "Extension", "installed"]
+__all__ = ["GROUP", "Extension", "installed", "loaded"]
 
 
 @cache
@@ -30,10 +34,20 @@ def installed() -> Table:
     that is taken. Computed once a process; ``installed.cache_clear()`` makes it look again.
     """
     table = built_in()
-    found = {_owner(entry): entry for entry in entry_points(group=GROUP)}
-    for owner in sorted(found):
-        table = table.extended(owner, _load(found[owner], owner))
+    for owner, extension in loaded(GROUP, Extension, "isa.plugins.Extension"):
+        table = table.extended(owner, extension)
     return table
+
+
+def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]]:
+    """(owner, object) of every entry point of ``group``, in the order of the owners' names.
+
+    An owner is the package and the entry point, as messages name them; the object is of ``kind``, called ``name`` in
+    messages, or what a function without parameters returned. Raises InputError for what cannot be loaded.
+    """
+    found = {_owner(entry): entry for entry in entry_points(group=group)}
+    for owner in sorted(found):
+        yield owner, _load(found[owner], owner, kind, name)
 
 
 def _owner(entry: EntryPoint) -> str:
@@ -41,7 +55,7 @@ def _owner(entry: EntryPoint) -> str:
     return f"package {package} (entry point {entry.name})"
 
 
-def _load(entry: EntryPoint, owner: str) -> Extension:
+def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
     try:
         found = entry.load()
         if callable(found):
@@ -50,6 +64,6 @@ def _load(entry: EntryPoint, owner: str) -> Extension:
         reason = (str(error).splitlines() or [""])[0]
         reason = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}"
         raise InputError(f"{owner} cannot be loaded: {reason}; fix or uninstall it") from error
-    if not isinstance(found, Extension):
-        raise InputError(f"{owner} gives an object of type {type(found).__name__}; it must be isa.plugins.Extension")
+    if not isinstance(found, kind):
+        raise InputError(f"{owner} gives an object of type {type(found).__name__}; it must be {name}")
     return found

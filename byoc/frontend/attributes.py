@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from byoc.frontend.units import Unit, clip_bounds
 from byoc.frontend.view import OnnxView
 from byoc.frontend.window import window_attributes
+from byoc.patterns.registry import installed
 
 WINDOWED = frozenset({"Conv", "MaxPool", "AveragePool"})
 
@@ -44,7 +46,7 @@ def canonical_attributes(view: OnnxView, unit: Unit) -> dict[str, Any]:
         bounds = clip_bounds(view, unit.node)
         if bounds is not None:
             attributes["bounds"] = bounds
-    attributes |= _axes(view, unit)
+    attributes |= _as_written(source) if unit.op_type in installed().quantised else _axes(view, unit)
     if unit.node.op_type in ("ConvInteger", "MatMulInteger"):
         attributes["zero_points"] = tuple(_zero_points(view, unit.node.input(index)) for index in (2, 3))
     return attributes
@@ -66,6 +68,11 @@ def _axes(view: OnnxView, unit: Unit) -> dict[str, Any]:
     if unit.op_type == "Transpose":
         return {"perm": tuple(unit.node.attributes.get("perm", tuple(reversed(range(rank)))))}
     return {}
+
+
+def _as_written(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes that are numbers, texts or lists of them, of operators that only packages outside know."""
+    return {key: found for key, found in source.items() if isinstance(found, str | int | float | tuple)}
 
 
 def _zero_points(view: OnnxView, name: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from byoc.frontend.view import OnnxNode, OnnxView
 from byoc.graph import Quantization
+from byoc.patterns.registry import installed
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +103,19 @@ def linear_quantization(view: OnnxView, node: OnnxNode) -> Quantization | None:
     return None
 
 
+def quantised_operands() -> Mapping[str, int | None]:
+    """``QUANTISED_OPERANDS`` and what the families of installed packages want."""
+    return {**installed().quantised, **QUANTISED_OPERANDS}
+
+
 def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     """The integer unit around a float operator, or why there is none."""
     if node.op_type == QUANTIZE:
         return _rescale(view, node)
-    if not is_standard(node) or node.op_type not in QUANTISED_OPERANDS:
+    known = quantised_operands()
+    if not is_standard(node) or node.op_type not in known:
         return Unrecognised("")
-    names = [name for name in node.inputs[: QUANTISED_OPERANDS[node.op_type]] if name]
+    names = [name for name in node.inputs[: known[node.op_type]] if name]
     quantizations: dict[str, Quantization] = {}
     covers: list[OnnxNode] = []
     operands: list[str] = []

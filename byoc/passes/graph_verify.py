@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from byoc.graph import Graph, Node, Value
+from byoc.patterns.registry import built_in
 from isa.errors import InputError
 
 _WINDOW = ("kernel", "strides", "dilations", "pads")
@@ -76,7 +77,9 @@ def _verify_value(value: Value) -> None:
 
 
 def _verify_canonical(graph: Graph, node: Node) -> None:
-    least, most, required = _OPERATORS.get(node.op_type, (1, 1, ()))
+    # What an operator of another package wants of its operands its own pattern knows.
+    most_if_unlisted = 1 if node.op_type in built_in().by_operator else 1 << 16
+    least, most, required = _OPERATORS.get(node.op_type, (1, most_if_unlisted, ()))
     _require(len(node.outputs) == 1, f"node '{node.name}' has {len(node.outputs)} outputs")
     _require(least <= len(node.inputs) <= most, f"{node.op_type} '{node.name}' has {len(node.inputs)} operands")
     for key in required:

@@ -6,8 +6,8 @@ Its docstring states the rule once: it ends the message that the user reads and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from byoc.graph import Graph, Node
@@ -30,7 +30,9 @@ class Pattern(Generic[Record]):
     """One operator family.
 
     ``requirements`` look at graph and node and depend on nothing else; where all hold, ``parse`` makes the record that
-    both ``constraints`` (which may depend on the target) and ``operations`` work on.
+    both ``constraints`` (which may depend on the target) and ``operations`` work on. ``instructions`` are those that
+    the target must have for the family to be asked at all. ``quantised`` names ONNX operators that become integer
+    operators only for this family, and how many of their first inputs are data (None: all).
     """
 
     name: str
@@ -39,6 +41,8 @@ class Pattern(Generic[Record]):
     parse: Callable[[Graph, Node], Record]
     constraints: tuple[Callable[[Record, Target], str | None], ...]
     operations: Callable[[Record, Target], tuple[Operation, ...]]
+    instructions: tuple[str, ...] = ()
+    quantised: Mapping[str, int | None] = field(default_factory=dict)
 
     def rules(self) -> tuple[str, ...]:
         """Every rule that a node must meet, as the user reads it."""
@@ -54,6 +58,9 @@ class Pattern(Generic[Record]):
 
     def lower(self, graph: Graph, node: Node, target: Target) -> tuple[Operation, ...] | Rejection:
         """Operations of a node that passed :meth:`check`, or the first constraint that it misses on ``target``."""
+        for mnemonic in self.instructions:
+            if mnemonic not in target.instructions:
+                return Rejection(f"{mnemonic} is not in ISA {target.isa}; choose an ISA that has it (dla isa)")
         record = self.parse(graph, node)
         for constraint in self.constraints:
             detail = constraint(record, target)

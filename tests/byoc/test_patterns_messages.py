@@ -11,7 +11,8 @@ import pytest
 
 from byoc.importer import import_model
 from byoc.partition import Target, partition
-from byoc.patterns.registry import PATTERNS, support_table
+from byoc.patterns.registry import PATTERNS
+from byoc.patterns.support import support_table
 from tests.byoc.oracle_check import V1, V2, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 

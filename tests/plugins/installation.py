@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from byoc.patterns import registry
 from isa import plugins
 
 HERE = Path(__file__).parent
@@ -35,13 +36,18 @@ def installed(folder: Path) -> Iterator[None]:
     names = [path.stem for path in folder.glob("*.py")]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        plugins.installed.cache_clear()
+        _forget()
         try:
             yield
         finally:
-            plugins.installed.cache_clear()
+            _forget()
             for name in names:
                 sys.modules.pop(name, None)
+
+
+def _forget() -> None:
+    plugins.installed.cache_clear()
+    registry.installed.cache_clear()
 
 
 def source_of(name: str) -> str:

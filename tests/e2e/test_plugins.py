@@ -1,0 +1,204 @@
+"""Packages outside the project, two files each: their operators quantise, run natively and equal ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import isa.ops.grouped as shipped
+from byoc.package import load_package, save_package
+from byoc.patterns.registry import built_in, installed
+from byoc.patterns.support import markdown, support_table
+from byoc.pipeline import import_model
+from experiments.cli.main import main
+from isa.arch import Arch
+from isa.errors import InputError
+from tests.e2e.harness import Comparison, compare
+from tests.plugins import installation
+
+FEED = {"x": np.random.default_rng(1).standard_normal((1, 8, 9, 9)).astype(np.float32)}
+
+
+@pytest.fixture
+def subtraction(tmp_path: Path) -> Iterator[None]:
+    """The package ``dla-e-sub``: an instruction in one file, its pattern in another."""
+    modules = {name: installation.source_of(name) for name in ("dla_e_sub", "dla_e_sub_pattern")}
+    entry_points = {
+        "dla.isa": {"e-sub": "dla_e_sub:EXTENSION"},
+        "dla.patterns": {"subtraction": "dla_e_sub_pattern:PATTERN"},
+    }
+    installation.write_distribution(tmp_path, "dla-e-sub", modules, entry_points)
+    with installation.installed(tmp_path):
+        yield
+
+
+@pytest.fixture
+def their_convolution(tmp_path: Path) -> Iterator[None]:
+    """A package with a grouped convolution of its own: the file that the project ships, under other names."""
+    assert shipped.__file__ is not None
+    text = Path(shipped.__file__).read_text(encoding="utf-8")
+    for ours, theirs in (("GROUP_CONV", "THEIR_CONV"), ("EX_GROUPS", "EX_THEIRS"), ("0x24", "0x84"), ("0x42", "0x84")):
+        text = text.replace(ours, theirs)
+    text += (
+        "from isa.plugins import Extension\nfrom isa.variants import VARIANTS, extend\n"
+        "EXTENSION = Extension(variants=(extend(VARIANTS['v2'], 'theirs', 'grouped', OP_THEIR_CONV),))\n"
+    )
+    modules = {"theirs": text, "theirs_pattern": installation.source_of("dla_their_conv_pattern")}
+    entry_points = {"dla.isa": {"theirs": "theirs:EXTENSION"}, "dla.patterns": {"theirs": "theirs_pattern:PATTERN"}}
+    installation.write_distribution(tmp_path, "theirs", modules, entry_points)
+    with installation.installed(tmp_path):
+        yield
+
+
+def network(group: int = 1, *, subtract: bool = False) -> onnx.ModelProto:
+    """Convolution, ReLU, a second convolution of ``group`` groups, and what is left of the first without it."""
+    draw = np.random.default_rng(0).standard_normal
+    weights = {"w1": draw((8, 8, 3, 3)) / 8, "w2": draw((8, 8 // group, 3, 3)) / 8}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["a"], "first", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], "relu"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], "second", pads=[1] * 4, group=group),
+        helper.make_node("Sub" if subtract else "Add", ["b", "c"], ["y"], "difference"),
+    ]
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, 9, 9)) for name in "xy"]
+    graph = helper.make_graph(nodes, "net", values[:1], values[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def simulated(model: onnx.ModelProto, isa: str, schedule: str = "default", sram: int = 1 << 16) -> Comparison:
+    package = import_model(model, "net", calibration=[FEED])
+    return compare(package, FEED, Arch(isa=isa, sram_bytes=sram), schedule)
+
+
+def mnemonics(found: Comparison) -> set[str]:
+    return {command.instruction.mnemonic for p in found.network.programs.values() for command in p.commands}
+
+
+@pytest.mark.usefixtures("subtraction")
+@pytest.mark.parametrize("schedule", ["seed", "default"])
+@pytest.mark.parametrize("isa", ["v1+OP_E_SUB", "v2-sub"])
+@pytest.mark.parametrize("sram", [1 << 11, 1 << 16])
+def test_a_subtraction_runs_natively_and_exactly(isa: str, schedule: str, sram: int) -> None:
+    found = simulated(network(subtract=True), isa, schedule, sram)
+    places = {place.op_type: place.on for place in found.partition.placement}
+    assert places["Sub"] == "dla"
+    assert "OP_E_SUB" in mnemonics(found)
+    assert found.mismatches == 0
+
+
+@pytest.mark.usefixtures("subtraction")
+def test_on_a_machine_without_the_instruction_the_cpu_subtracts_and_the_reason_says_so() -> None:
+    found = simulated(network(subtract=True), "v2")
+    reasons = {place.op_type: place.reason for place in found.partition.placement}
+    assert reasons["Sub"] == "OP_E_SUB is not in ISA v2; choose an ISA that has it (dla isa)"
+    assert found.mismatches == 0
+
+
+@pytest.mark.usefixtures("subtraction")
+def test_constraints_of_the_pattern_speak_to_the_user() -> None:
+    package = import_model(network(subtract=True), "net", calibration=[FEED])
+    from byoc.pipeline import partition_package
+
+    found = partition_package(package, Arch(isa="v2-sub", numerics="fixed"))
+    reasons = {place.op_type: place.reason for place in found.placement}
+    assert (
+        reasons["Sub"] == "the machine's numerics are fixed; OP_E_SUB computes in float32: choose numerics onnxruntime"
+    )
+
+
+def test_without_the_package_a_subtraction_stays_in_float() -> None:
+    found = simulated(network(subtract=True), "v2")
+    assert "operator Sub has no pattern" in {place.reason for place in found.partition.placement}
+    assert found.mismatches == 0
+
+
+def test_a_package_file_made_with_the_plugin_runs_without_it(subtraction: None, tmp_path: Path) -> None:
+    save_package(import_model(network(subtract=True), "net", calibration=[FEED]), tmp_path / "net.dla")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("byoc.partition.installed", built_in)
+        found = compare(load_package(tmp_path / "net.dla"), FEED, Arch())
+    assert {place.reason for place in found.partition.placement if place.op_type == "Sub"} == {
+        "operator Sub has no pattern"
+    }
+    assert found.mismatches == 0
+
+
+@pytest.mark.usefixtures("their_convolution")
+@pytest.mark.parametrize("schedule", ["seed", "default"])
+@pytest.mark.parametrize("sram", [1 << 11, 1 << 16])
+def test_a_grouped_convolution_of_another_package_runs_natively_and_exactly(schedule: str, sram: int) -> None:
+    found = simulated(network(group=4), "theirs", schedule, sram)
+    assert {place.on for place in found.partition.placement if place.op_type == "Conv"} == {"dla"}
+    assert "OP_THEIR_CONV" in mnemonics(found)
+    assert "OP_THEIR_CONV" not in mnemonics(simulated(network(group=4), "v3", schedule, sram))
+    assert found.mismatches == 0
+
+
+@pytest.mark.usefixtures("subtraction")
+def test_the_support_table_shows_the_family_and_its_owner(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Added by package dla-e-sub 1.0 (entry point subtraction)." in markdown(support_table(installed()))
+    assert "Needs `OP_E_SUB`." in markdown(support_table(installed()))
+    assert main(["support"]) == 0
+    assert "package dla-e-sub 1.0 (entry point subtraction)" in capsys.readouterr().out
+    assert main(["support", "--format", "markdown", "--built-in"]) == 0
+    assert capsys.readouterr().out == markdown(support_table())
+
+
+OWNER = "package dla-other 1.0 (entry point other)"
+REFUSED = [
+    (
+        "replace(add.PATTERN)",
+        f"{OWNER}: pattern add is taken by the project; choose another name or uninstall one of the two",
+    ),
+    (
+        "replace(add.PATTERN, name='plus')",
+        f"{OWNER}: pattern plus takes operator Add from pattern add of the project; "
+        "name the instructions that it needs",
+    ),
+    ("[add.PATTERN]", f"{OWNER} gives an object of type list; it must be byoc.patterns.base.Pattern"),
+    ("1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it"),
+]
+
+
+@pytest.mark.parametrize(("expression", "message"), REFUSED)
+def test_a_pattern_that_does_not_fit_in_is_refused(
+    expression: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"from dataclasses import replace\nfrom byoc.patterns import add\nPATTERN = {expression}\n"
+    entry_points = {"dla.patterns": {"other": "dla_other:PATTERN"}}
+    installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
+    with installation.installed(tmp_path):
+        assert main(["partition", "digits-cnn"]) == 2
+        assert capsys.readouterr().err == f"error: {message}\n"
+
+
+WRONG = [
+    ("registers={'EX_SPEED': 1}", "EX_SPEED"),
+    ("fields={'speed': 1}", "field speed"),
+    ("tile_registers=lambda tile: {'EX_ROWS': tile.output.rows.size}", "EX_ROWS"),
+]
+
+
+@pytest.mark.parametrize(("settings", "missing"), WRONG)
+def test_settings_that_the_instruction_lacks_are_refused(settings: str, missing: str, tmp_path: Path) -> None:
+    text = f"""\
+from dataclasses import replace
+from byoc.operations import Via
+from byoc.patterns import add
+
+def operations(record, target):
+    return (replace(record, via=Via(mnemonic="OP_E_ADD", {settings})),)
+
+PATTERN = replace(add.PATTERN, name="plus", instructions=("OP_E_ADD",), operations=operations)
+"""
+    entry_points = {"dla.patterns": {"other": "dla_other:PATTERN"}}
+    installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
+    message = f"layer 'difference': OP_E_ADD does not have {missing}; correct the pattern that names it"
+    with installation.installed(tmp_path), pytest.raises(InputError, match=f"^{message}$"):
+        simulated(network(), "v1")
