@@ -14,7 +14,21 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import asm, compile, disasm, emit, golden, instruction_set, models, partition, report, run, simulate, sweep
+from experiments.cli import (
+    asm,
+    compile,
+    disasm,
+    emit,
+    golden,
+    instruction_set,
+    models,
+    partition,
+    report,
+    run,
+    simulate,
+    support,
+    sweep,
+)
 from isa.errors import InputError
 
 DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
@@ -28,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep):
+for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep, support):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
 app.command("isa")(instruction_set.command)
 app.add_typer(golden.app, name="golden")
