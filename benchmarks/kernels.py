@@ -2,8 +2,8 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/kernels.py [--check]
 
-Values are random: the kernels' time does not depend on them. ``--check`` compares each layer with the semantics (slow). The
-number of BLAS threads changes no bit: all float32 sums are of integers and exact in any order.
+Values are random: the kernels' time does not depend on them. ``--check`` compares each layer with the semantics (slow).
+The number of BLAS threads changes no bit: all float32 sums are of integers and exact in any order.
 """
 
 from __future__ import annotations
