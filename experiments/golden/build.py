@@ -1,0 +1,157 @@
+"""Building the programs of golden cases: operations with their registers, tensors and images in system memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.timing import Timing
+from experiments.golden.case import Case
+from isa.arch import Arch
+from isa.encoding import encode_operation, encode_set
+from isa.instruction import NEXT, PREVIOUS, Unit
+from isa.program import Program, Provenance, Segment, Tensor, TensorType
+from isa.variants import variant
+
+DMA_REGISTERS = ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")
+PLACE = 64
+
+
+class Builder:
+    """Collects the commands of one program and what lies in its memories.
+
+    Registers are written when they change. Every operation gets a provenance whose layer is ``layer`` at that time.
+    """
+
+    def __init__(self, arch: Arch, layer: str = "case") -> None:
+        self.arch = arch
+        self.layer = layer
+        self.isa = variant(arch.isa)
+        self.inputs: dict[str, bytes] = {}
+        self._registers = dict(self.isa.register_file.reset)
+        self._words: list[int] = []
+        self._tensors: list[Tensor] = []
+        self._segments: list[Segment] = []
+        self._sources: list[Provenance] = []
+        self._dram = 0
+        self._sram = 0
+
+    def scratch(self, nbytes: int) -> int:
+        """A free place in the scratchpad."""
+        address, self._sram = self._sram, self._sram + -(-nbytes // PLACE) * PLACE
+        return address
+
+    def memory(self, nbytes: int) -> int:
+        """A free place in system memory."""
+        address, self._dram = self._dram, self._dram + -(-nbytes // PLACE) * PLACE
+        return address
+
+    def input(self, name: str, data: NDArray[Any]) -> int:
+        """An input tensor that holds ``data``; its address."""
+        address = self.memory(data.nbytes)
+        kind: TensorType = "int32" if data.dtype == np.int32 else "int8"
+        self._tensors.append(Tensor(name, "input", kind, data.shape, address))
+        self.inputs[name] = np.ascontiguousarray(data).tobytes()
+        return address
+
+    def image(self, data: NDArray[Any]) -> int:
+        """Constant bytes in system memory; their address."""
+        address = self.memory(data.nbytes)
+        self._segments.append(Segment(address, np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)))
+        return address
+
+    def output(self, name: str, dtype: TensorType, shape: tuple[int, ...]) -> int:
+        """An output tensor; its address."""
+        tensor = Tensor(name, "output", dtype, shape, 0)
+        address = self.memory(tensor.nbytes)
+        self._tensors.append(Tensor(name, "output", dtype, shape, address))
+        return address
+
+    def operation(self, mnemonic: str, registers: Mapping[str, int], flags: str = "", **fields: int) -> None:
+        """Registers that change, then the operation. ``flags`` are as in assembly: ``pop.LD push.ST``."""
+        instruction, implied = self.isa.by_mnemonic[mnemonic]
+        first = len(self._words)
+        for name, value in registers.items():
+            if self._registers[name] != value:
+                self._registers[name] = value
+                self._words.append(encode_set(name, value, self.isa.register_file))
+        unit = instruction.unit or Unit(fields.get("unit", Unit.EX.value))
+        tokens = {_flag(flag, unit): 1 for flag in flags.split()}
+        self._words.append(encode_operation(instruction, {**implied, **fields, **tokens}))
+        nodes = (f"{self.layer}_node",)
+        last = len(self._words)
+        self._sources.append(Provenance(first, last, self.layer, instruction.kind, mnemonic, 0, nodes))
+
+    def read(self, dram: int, sram: int, nbytes: int, flags: str = "", **strides: int) -> None:
+        """``OP_DMA_READ``; ``strides`` are further registers, without the unit, as in ``count_1=2``."""
+        self._dma("OP_DMA_READ", "LD", dram, sram, nbytes, flags, strides)
+
+    def write(self, dram: int, sram: int, nbytes: int, flags: str = "", **strides: int) -> None:
+        """``OP_DMA_WRITE``, likewise."""
+        self._dma("OP_DMA_WRITE", "ST", dram, sram, nbytes, flags, strides)
+
+    def _dma(
+        self, mnemonic: str, unit: str, dram: int, sram: int, nbytes: int, flags: str, strides: Mapping[str, int]
+    ) -> None:
+        values = dict(zip(DMA_REGISTERS, (dram, sram, nbytes), strict=True))
+        values |= {name.upper(): value for name, value in strides.items()}
+        self.operation(mnemonic, {f"{unit}_{name}": value for name, value in values.items()}, flags)
+
+    def program(self, name: str) -> Program:
+        """The program so far, ended by ``OP_END``; the command words lie behind all data."""
+        words = [*self._words, encode_operation(self.isa.by_mnemonic["OP_END"][0], {})]
+        return Program(
+            name, self.arch, np.array(words, np.uint64), tuple(self._tensors), tuple(self._segments),
+            tuple(self._sources), self._dram + 8 * len(words), self._dram,
+        )  # fmt: skip
+
+    def case(self, name: str, description: str, timing: Timing | None = None, *, contents: bool = True) -> Case:
+        """The case of the program so far."""
+        values = (timing or Timing()).model_dump()
+        return Case(name, description, self.program(name), dict(self.inputs), values, contents)
+
+
+def _flag(text: str, unit: Unit) -> str:
+    flag, _, neighbour = text.partition(".")
+    sides: dict[str, Literal["previous", "next"]] = {}
+    if unit in PREVIOUS:
+        sides[PREVIOUS[unit].name] = "previous"
+    if unit in NEXT:
+        sides[NEXT[unit].name] = "next"
+    return f"{flag}_{sides[neighbour]}"
+
+
+def single(
+    name: str,
+    description: str,
+    arch: Arch,
+    mnemonic: str,
+    operands: Mapping[str, NDArray[Any]],
+    result: tuple[TensorType, tuple[int, ...]],
+    registers: Mapping[str, int] | None = None,
+    timing: Timing | None = None,
+    **fields: int,
+) -> Case:
+    """One instruction of EX: its operands loaded, the command, its result stored.
+
+    ``operands`` maps the address register of each operand to its contents: activations become input tensors, weights
+    and channel records images.
+    """
+    builder = Builder(arch, name.rpartition("/")[2])
+    values = dict(registers or {})
+    last = list(operands)[-1]
+    for register, data in operands.items():
+        constant = register == "EX_CHANNEL_ADDRESS" or (register == "EX_OPERAND_ADDRESS" and data.ndim > 1)
+        label = register.removeprefix("EX_").removesuffix("_ADDRESS").lower()
+        source = builder.image(data) if constant else builder.input(label, data)
+        values[register] = builder.scratch(data.nbytes)
+        builder.read(source, values[register], data.nbytes, "push.EX" if register == last else "")
+    target = builder.output("result", *result)
+    nbytes = int(np.prod(result[1], dtype=np.int64)) * (4 if result[0] == "int32" else 1)
+    values["EX_OUTPUT_ADDRESS"] = builder.scratch(nbytes)
+    builder.operation(mnemonic, values, "pop.LD push.ST", **fields)
+    builder.write(target, values["EX_OUTPUT_ADDRESS"], nbytes, "pop.EX")
+    return builder.case(name, description, timing)

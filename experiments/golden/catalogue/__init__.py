@@ -1,0 +1,1 @@
+"""The cases that ``dla golden record`` makes, level by level."""

@@ -1,0 +1,109 @@
+"""Level 0: each instruction alone, of every variant and both numerics, on values that can be followed by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.golden.build import Builder
+from experiments.golden.case import Case
+from experiments.golden.catalogue.draws import packed
+from experiments.golden.catalogue.machines import machine
+from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary, pair_case, shift_case
+from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from isa.arch import Arch
+from isa.variants import VARIANTS
+
+Make = Callable[[str, str, Arch], Case]
+POINT = Window((2, 2, 2), (1, 1), padding=(0, 0, 0, 0))
+COUNT = np.arange(-4, 4, dtype=np.int8)
+WIDE = np.arange(-8, 8, dtype=np.int32) * 3
+
+
+def _ones(arch: Arch, channels: int) -> NDArray[np.uint8]:
+    """Records that change nothing: no bias, scale 1."""
+    return packed(np.zeros(channels), np.ones(channels), arch)
+
+
+def _convolution(groups: int, depth: int) -> Make:
+    def make(name: str, text: str, arch: Arch) -> Case:
+        weights = np.ones((2, depth, 1, 1), np.int8)
+        case = Convolution(POINT, 2, groups, input=COUNT.reshape(2, 2, 2), weights=weights, channels=_ones(arch, 2))
+        return case.case(name, text, arch)
+
+    return make
+
+
+def _matmul(name: str, text: str, arch: Arch) -> Case:
+    left, right = COUNT.reshape(2, 4), np.eye(4, dtype=np.int8)
+    return Product((2, 4, 4), left=left, right=right, channels=_ones(arch, 4)).case(name, text, arch)
+
+
+def _requant(name: str, text: str, arch: Arch) -> Case:
+    return Requantisation((1, 2, 8), input=WIDE.reshape(1, 2, 8), scale=np.ones(2)).case(name, text, arch)
+
+
+def _pool(name: str, text: str, arch: Arch) -> Case:
+    window = Window((2, 2, 2), (2, 2), (2, 2), padding=(0, 0, 0, 0))
+    return Pooling(window=window, input=COUNT.reshape(2, 2, 2)).case(name, text, arch)
+
+
+def _unary(mnemonic: str) -> Make:
+    return lambda name, text, arch: Unary(mnemonic, scales=(0.5, 0.5), slope=0.5, input=COUNT).case(name, text, arch)
+
+
+def _pair(mnemonic: str) -> Make:
+    return lambda name, text, arch: pair_case(name, text, arch, mnemonic, (COUNT, COUNT[::-1].copy()))
+
+
+def _add(name: str, text: str, arch: Arch) -> Case:
+    return Addition(scales=(0.5, 0.5, 0.5), pair=(COUNT, COUNT * 2)).case(name, text, arch)
+
+
+def _wide_add(name: str, text: str, arch: Arch) -> Case:
+    return pair_case(name, text, arch, "OP_E32_ADD", (WIDE, WIDE[::-1].copy()))
+
+
+def _wide_shift(name: str, text: str, arch: Arch) -> Case:
+    return shift_case(name, text, arch, WIDE, 1, rounding=0)
+
+
+def _copy(name: str, text: str, arch: Arch) -> Case:
+    """Eight bytes in and out; only the DMA instructions."""
+    builder = Builder(arch, name.rpartition("/")[2])
+    source, target = builder.input("input", COUNT), builder.output("result", "int8", (8,))
+    builder.read(source, 0, 8, "push.EX")
+    builder.operation("OP_SYNC", {}, "pop.LD push.ST", unit=1)
+    builder.write(target, 0, 8, "pop.EX")
+    return builder.case(name, text)
+
+
+def _end(name: str, text: str, arch: Arch) -> Case:
+    """Nothing at all."""
+    return Builder(arch, name.rpartition("/")[2]).case(name, text)
+
+
+INSTRUCTIONS: Mapping[str, Make] = {
+    "OP_SYNC": _copy, "OP_END": _end, "OP_DMA_READ": _copy, "OP_DMA_WRITE": _copy,
+    "OP_CONV": _convolution(0, 2), "OP_DEPTH_CONV": _convolution(-1, 1), "OP_GROUP_CONV": _convolution(2, 1),
+    "OP_MAT_MUL": _matmul, "OP_REQUANT": _requant, "OP_POOL": _pool,
+    "OP_ACT_RELU": _unary("OP_ACT_RELU"), "OP_ACT_LRELU": _unary("OP_ACT_LRELU"), "OP_E_ABS": _unary("OP_E_ABS"),
+    "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
+    "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift,
+}  # fmt: skip
+"""How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
+
+
+def cases() -> Iterator[Case]:
+    """One case for each variant, numerics and instruction that moves or computes something, and for OP_END alone."""
+    for isa, variant in VARIANTS.items():
+        for numerics in ("onnxruntime", "fixed"):
+            arch = machine(isa, numerics)
+            for item in variant.instructions:
+                if item.mnemonic in ("OP_DMA_READ", "OP_DMA_WRITE"):
+                    continue  # the case of OP_SYNC is theirs
+                short = item.mnemonic.lower().replace("_", "-")
+                text = f"{item.mnemonic} alone, {isa}, numerics {numerics}"
+                yield INSTRUCTIONS[item.mnemonic](f"L0/{isa}-{numerics}-{short}", text, arch)

@@ -1,0 +1,215 @@
+"""The check of one stored case: every aspect on its own, and the first command that went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+
+from dla_sim.device import Device
+from dla_sim.timing import Timing
+from dla_sim.trace import Trace
+from experiments.golden.case import Record, StoredCase
+from experiments.golden.difference import Difference, Outcome
+from experiments.golden.moment import moment_of
+from experiments.golden.observe import (
+    ENGINES,
+    Way,
+    completion_order,
+    cycles_of,
+    refusal,
+    run_timing,
+    tensors,
+    totals_of,
+    watch,
+)
+from experiments.golden.values import value_difference
+from isa.assembler import assemble, disassemble_words
+from isa.errors import InputError
+from isa.program import Program
+from isa.variants import variant
+
+
+def check_case(case: StoredCase) -> Outcome:
+    """What of ``case`` is no longer as recorded. Raises InputError when this machine lacks its ISA variant."""
+    require_variant(case)
+    found = list(_encoding(case))
+    program, trace = None, None
+    try:
+        program = runnable(case)
+        runs = _Runs(case, program)
+        found += runs.differences()
+        trace = runs.trace
+    except Exception as error:  # a broken assembler may raise anything; mostly it is reported already
+        if not any(item.aspect == "encoding" for item in found):
+            found.append(Difference("encoding", None, f"the assembly cannot be read: {refusal(error)}"))
+    found.sort(key=lambda item: item.order)
+    moment = moment_of(case, program, trace, found[0].word) if found and program is not None else None
+    after = trace.cycles if trace is not None else None
+    return Outcome(case.name, tuple(found), moment, case.record.cycles.total, after)
+
+
+def require_variant(case: StoredCase) -> None:
+    """Raises InputError naming the case when its variant does not exist here, or its Timing has other keys."""
+    try:
+        variant(case.isa)
+        timing_of(case)
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"case {case.name} is for a machine that this version does not have: {reason}") from error
+
+
+def timing_of(case: StoredCase) -> Timing:
+    """The Timing of a case."""
+    return Timing.model_validate(dict(case.timing))
+
+
+def assembled(case: StoredCase) -> Program:
+    """The program that the present assembler makes of the text, with the case's memory images."""
+    return replace(assemble(case.assembly, case.name), segments=case.images)
+
+
+def runnable(case: StoredCase) -> Program:
+    """The program of a case with the recorded words, or with those of the present assembler if it encodes otherwise."""
+    program = assembled(case)
+    recorded = replace(program, words=case.words)
+    if case.record.refused is not None or np.array_equal(program.words, case.words):
+        return recorded
+    return program if len(program.words) else recorded
+
+
+def _encoding(case: StoredCase) -> Iterator[Difference]:
+    """Words that the assembler makes of the text, and text that the decoder makes of the words, against the record."""
+    if case.record.refused is not None:
+        return
+    texts = [line.strip() for line in case.assembly.splitlines() if line.strip() and not line.startswith(".")]
+    try:
+        words = assembled(case).words
+        wrong = [i for i, (a, b) in enumerate(zip(words.tolist(), case.words.tolist(), strict=False)) if a != b]
+        if wrong or len(words) != len(case.words):
+            yield _word_difference(case, words.tolist(), wrong, texts)
+    except Exception as error:  # a broken assembler may raise anything
+        yield Difference("encoding", _line_word(error, case), f"cannot be assembled: {refusal(error)}")
+    yield from _decoding(case, texts)
+
+
+def _word_difference(case: StoredCase, words: list[int], wrong: list[int], texts: list[str]) -> Difference:
+    first = wrong[0] if wrong else min(len(words), len(case.words))
+    before = f"{int(case.words[first]):#018x}" if first < len(case.words) else "nothing"
+    now = f"{words[first]:#018x}" if first < len(words) else "nothing"
+    count = len(wrong) or abs(len(words) - len(case.words))
+    text = texts[first] if first < len(texts) else ""
+    summary = f"'{text}' is encoded as {now}, recorded {before}; {count} of {len(case.words)} words differ"
+    return Difference("encoding", first, summary, {"expected": before, "actual": now})
+
+
+def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Difference]:
+    isa = variant(case.isa)
+    for index, (word, text) in enumerate(zip(case.words.tolist(), texts, strict=False)):
+        try:
+            now = disassemble_words([word], isa)[0].strip()
+        except Exception as error:  # as above
+            now = refusal(error)
+        if now != text:
+            summary = f"{word:#018x} is decoded as '{now}', recorded '{text}'"
+            yield Difference("decoding", index, summary, {"expected": text, "actual": now})
+            return
+
+
+def _line_word(error: Exception, case: StoredCase) -> int | None:
+    """The word that a message of the assembler about a line of the text is about."""
+    words = str(error).partition(" line ")[2].partition(":")[0]
+    if not words.isdigit():
+        return None
+    before = case.assembly.splitlines()[: int(words) - 1]
+    return sum(bool(line.strip()) and not line.startswith(".") for line in before)
+
+
+class _Runs:
+    """The runs of a case, by both engines and in both ways, each against the record."""
+
+    def __init__(self, case: StoredCase, program: Program) -> None:
+        self.case = case
+        self.program = program
+        self.timing = timing_of(case)
+        self.trace: Trace | None = None
+
+    def differences(self) -> Iterator[Difference]:
+        record = self.case.record
+        traces: dict[str, Trace] = {}
+        for aspect, engine in ENGINES.items():
+            refused: str | None = None
+            try:
+                traces[aspect] = run_timing(self.program, self.timing, engine)
+            except Exception as error:  # whatever a machine raises is an observation
+                refused = refusal(error)
+            if refused != record.refused:
+                yield self._refusal(aspect, refused)
+        self.trace = traces.get("cycles") or traces.get("recurrence")
+        if record.refused is not None or self.trace is None:
+            return
+        for aspect, trace in traces.items():
+            yield from self._cycles(aspect, trace, record)
+        if totals_of(self.trace) != dict(record.totals):
+            yield _table_difference("totals", None, record.totals, totals_of(self.trace))
+        yield from self._values(record, completion_order(self.trace))
+
+    def _refusal(self, aspect: str, now: str | None) -> Difference:
+        before = self.case.record.refused
+        summary = f"{aspect}: {now or 'runs'}; recorded: {before or 'runs'}"
+        return Difference("refusal", None, summary, {"expected": before, "actual": now})
+
+    def _cycles(self, aspect: str, trace: Trace, record: Record) -> Iterator[Difference]:
+        spans = list(zip(trace.schedule.start.tolist(), trace.schedule.end.tolist(), strict=True))
+        for row, command, (start, end) in zip(record.commands, trace.commands, spans, strict=False):
+            if (row.start, row.end) != (start, end):
+                summary = f"{start} to {end} ({end - start} cycles), recorded {row.start} to {row.end} " + (
+                    f"({row.end - row.start} cycles); whole case {trace.cycles}, recorded {record.cycles.total}"
+                )
+                details = {"expected": [row.start, row.end], "actual": [start, end]}
+                yield Difference(aspect, command.index, summary, details)
+                return
+        before, now = record.cycles, cycles_of(trace)
+        for table_before, table_now in (
+            ({"total": before.total}, {"total": now.total}),
+            (before.kinds, now.kinds),
+            *((before.units.get(unit, {}), now.units[unit]) for unit in now.units),
+        ):
+            if table_before != table_now:
+                yield _table_difference(aspect, None, table_before, table_now)
+                return
+
+    def _values(self, record: Record, order: list[int]) -> Iterator[Difference]:
+        for way in get_args(Way):
+            try:
+                effects = watch(self.program, self.case.inputs, order, way)
+                found = value_difference(self.case, self.program, way, effects)
+            except Exception as error:  # as above
+                found = Difference(way, None, f"the run stops: {refusal(error)}")
+            if found is not None:
+                yield found
+        if record.stopped is None:
+            yield from self._device(record)
+
+    def _device(self, record: Record) -> Iterator[Difference]:
+        """The outputs of the device itself, which executes in an order of its own."""
+        try:
+            trace = self.trace
+            engine = None if trace is None else lambda workload: trace.schedule
+            device = Device(self.program.arch, self.timing, engine=engine)
+            outputs = device.run(self.program, tensors(self.program, self.case.inputs)).outputs
+        except Exception as error:  # as above
+            yield Difference("device", None, f"the run stops: {refusal(error)}")
+            return
+        for name, content in record.outputs.items():
+            if name not in outputs or outputs[name].tobytes() != content:
+                yield Difference("device", None, f"output tensor '{name}' differs", {"tensor": name})
+                return
+
+
+def _table_difference(aspect: str, word: int | None, before: Mapping[str, int], now: Mapping[str, int]) -> Difference:
+    keys = [key for key in {**before, **now} if before.get(key, 0) != now.get(key, 0)]
+    shown = ", ".join(f"{key} {now.get(key, 0)}, recorded {before.get(key, 0)}" for key in keys)
+    return Difference(aspect, word, shown, {"expected": dict(before), "actual": dict(now)})

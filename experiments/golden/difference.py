@@ -1,0 +1,107 @@
+"""Differences between what was recorded and what happens now, as data and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ASPECTS = (
+    "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence", "totals",
+)  # fmt: skip
+"""What is compared, each on its own: words that the assembler makes, text and commands that the decoder makes of the
+recorded words, what is refused, values by the reference semantics, by the kernels, outputs of the device, cycles by the
+event engine, by the engine without events, and work and traffic."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first difference of one aspect. ``word`` is the command's place in the stream, None for the whole case."""
+
+    aspect: str
+    word: int | None
+    summary: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Which difference came first: by place in the stream, then by aspect; the whole case comes last."""
+        return (1 << 62 if self.word is None else self.word), ASPECTS.index(self.aspect)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A command at the moment at which it went wrong, for the report."""
+
+    word: int
+    text: str
+    layer: str
+    onnx_nodes: tuple[str, ...]
+    fields: dict[str, int]
+    registers: dict[str, int]
+    operands: tuple[dict[str, Any], ...]
+    cycles_before: tuple[int, int] | None
+    cycles_after: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The check of one case: no differences, or the first of every aspect, in order, and the moment of the first."""
+
+    name: str
+    differences: tuple[Difference, ...] = ()
+    moment: Moment | None = None
+    total_before: int = 0
+    total_after: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """True when everything is as recorded."""
+        return not self.differences
+
+
+def outcome_lines(outcome: Outcome) -> list[str]:
+    """The report of a case that differs, line by line, the first wrong command on top."""
+    names = ", ".join(dict.fromkeys(item.aspect for item in outcome.differences))
+    lines = [f"{outcome.name}: differs in {names}"]
+    if outcome.moment is not None:
+        lines += [f"  {line}" for line in _moment_lines(outcome, outcome.moment)]
+    for item in outcome.differences:
+        where = "" if item.word is None else f" at word {item.word}"
+        lines.append(f"  {item.aspect}{where}: {item.summary}")
+    return lines
+
+
+def _moment_lines(outcome: Outcome, moment: Moment) -> list[str]:
+    nodes = ", ".join(moment.onnx_nodes) or "none"
+    lines = [f"first diverging command: word {moment.word}, {moment.text}"]
+    lines.append(f"source: layer '{moment.layer}', ONNX nodes {nodes}")
+    lines.append(f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} now; " + _totals(outcome))
+    registers = " ".join(f"{name}={value}" for name, value in {**moment.fields, **moment.registers}.items())
+    lines.append(f"registers: {registers}")
+    for operand in moment.operands:
+        place = f"{operand['space']} {operand['address']:#x}, {operand['bytes']} bytes, CRC-32 {operand['crc']:08x}"
+        lines.append(f"operand: {place}: {operand['first']}")
+    return lines
+
+
+def _span(cycles: tuple[int, int] | None) -> str:
+    return "no run" if cycles is None else f"{cycles[0]} to {cycles[1]}"
+
+
+def _totals(outcome: Outcome) -> str:
+    now = "no run" if outcome.total_after is None else str(outcome.total_after)
+    return f"whole case {outcome.total_before} before, {now} now"
+
+
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """The same as plain JSON values."""
+    return {
+        "case": outcome.name,
+        "passed": outcome.passed,
+        "cycles": {"before": outcome.total_before, "after": outcome.total_after},
+        "first": None if outcome.moment is None else vars(outcome.moment),
+        "differences": [
+            {"aspect": item.aspect, "word": item.word, "summary": item.summary, **item.details}
+            for item in outcome.differences
+        ],
+    }

@@ -1,0 +1,112 @@
+"""Recording cases, and accepting new results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from dla_sim.timing import Timing
+from experiments.golden.case import Case, Record, StoredCase
+from experiments.golden.check import assembled, check_case, require_variant, timing_of
+from experiments.golden.observe import observe
+from experiments.golden.store import Corpus, Event, check_place, open_corpus, write_corpus
+from experiments.report.assemble import tool_version
+from isa.assembler import disassemble
+from isa.errors import InputError
+
+Progress = Callable[[str], None]
+
+
+class DisagreementError(Exception):
+    """The ways of execution do not agree with one another: nothing is worth recording. The message says where."""
+
+
+@dataclass(frozen=True)
+class Blessing:
+    """What :func:`bless` did: names of the cases whose record changed, and the corpus."""
+
+    changed: tuple[str, ...]
+    corpus: Corpus
+
+
+def record_case(case: Case) -> StoredCase:
+    """Run ``case`` and keep what was observed; raises DisagreementError when the kernels or engines see otherwise."""
+    words = case.program.words if case.words is None else case.words
+    program = replace(case.program, words=words)
+    record = observe(program, case.inputs, Timing.model_validate(dict(case.timing)), case.contents)
+    bare = replace(case.program, segments=())
+    if record.refused is not None:
+        bare = replace(bare, words=np.array([], np.uint64), provenance=())
+    stored = StoredCase(
+        name=case.name,
+        description=case.description,
+        isa=case.program.arch.isa,
+        assembly=disassemble(bare),
+        words=words,
+        images=case.program.segments,
+        inputs=case.inputs,
+        timing=case.timing,
+        contents=case.contents,
+        record=record,
+    )
+    return _agreed(stored)
+
+
+def _agreed(case: StoredCase) -> StoredCase:
+    outcome = check_case(case)
+    if not outcome.passed:
+        first = outcome.differences[0]
+        raise DisagreementError(f"case {case.name}: {first.aspect} at word {first.word}: {first.summary}")
+    return case
+
+
+def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Corpus:
+    """Record ``cases`` as the corpus in ``folder``, whose old corpus is replaced in one step and its history kept.
+
+    Raises InputError for a folder that holds something else, DisagreementError from :func:`record_case`.
+    """
+    check_place(folder)
+    history = open_corpus(folder).history if (folder / "corpus.json").exists() else ()
+    stored = []
+    for case in cases:
+        progress(f"recording {case.name}")
+        stored.append(record_case(case))
+    if not stored:
+        raise InputError("no case was chosen; nothing is recorded")
+    return write_corpus(folder, stored, history, Event("record", "", tool_version(), 0, (), ""))
+
+
+def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -> Blessing:
+    """Accept what the present machine does as the new results of the cases ``names``; the ``reason`` is stored.
+
+    A corpus in which nothing changed is left alone. Raises InputError for an empty reason, and for a corpus or case
+    that cannot be read; DisagreementError when the ways of execution do not agree, before anything is written.
+    """
+    if not reason.strip():
+        raise InputError("--reason is empty; say why the new results are right")
+    corpus = open_corpus(folder)
+    chosen = set(names)
+    cases, changed = [], []
+    for name in corpus.entries:
+        progress(f"checking {name}")
+        case = corpus.case(name)
+        if name in chosen and not check_case(case).passed:
+            case = _renewed(case)
+            changed.append(name)
+        cases.append(case)
+    if not changed:
+        return Blessing((), corpus)
+    event = Event("bless", " ".join(reason.split()), tool_version(), 0, tuple(changed), "")
+    return Blessing(tuple(changed), write_corpus(folder, cases, corpus.history, event))
+
+
+def _renewed(case: StoredCase) -> StoredCase:
+    """The case as the present machine runs it: its text assembled anew, its results observed anew."""
+    require_variant(case)
+    program = assembled(case)
+    words = program.words if len(program.words) else case.words
+    record: Record = observe(replace(program, words=words), case.inputs, timing_of(case), case.contents)
+    return _agreed(replace(case, words=words, record=record))

@@ -1,0 +1,185 @@
+"""A corpus on disk: an index, one readable file a case, and objects by content.
+
+``corpus.json`` names every case with its file and that file's SHA-256; nothing else counts. Case files and
+packs of objects carry a digest in their name, so nothing that a corpus needs is ever overwritten: a new corpus
+is written beside the old one and becomes valid in the one step that replaces the index. Whoever is killed before that
+step leaves the old corpus, and after it the new one; what no index needs is swept away by the next writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from experiments.golden.case import LEVELS, StoredCase
+from experiments.golden.objects import Reader, Writer
+from experiments.golden.text import case_text, parse_case
+from experiments.report.store import write_atomically
+from isa.errors import InputError
+
+FORMAT = "dla-golden/1"
+INDEX = "corpus.json"
+_FOLDERS = ("cases", "objects")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One entry of a corpus's history: why its results became what ``digest`` stands for."""
+
+    action: str
+    reason: str
+    version: str
+    cases: int
+    changed: tuple[str, ...]
+    digest: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a case lies and what its file's SHA-256 is."""
+
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The index of a corpus in ``folder``: its cases by name, in order of level and name, its packs, its history."""
+
+    folder: Path
+    entries: Mapping[str, Entry]
+    packs: tuple[str, ...] = ()
+    history: tuple[Event, ...] = ()
+
+    @cached_property
+    def _reader(self) -> Reader:
+        return Reader(self.folder, self.packs)
+
+    @property
+    def digest(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 over the names and contents of all cases."""
+        lines = "".join(f"{name} {entry.sha256}\n" for name, entry in sorted(self.entries.items()))
+        return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+    def case(self, name: str) -> StoredCase:
+        """A case; raises InputError when its file is missing, was edited, or one of its objects is damaged."""
+        entry = self.entries[name]
+        file = self.folder / entry.file
+        if not file.is_file():
+            raise InputError(f"{self.folder}: case {name} is missing ({entry.file}); restore it or record again")
+        raw = file.read_bytes()
+        if hashlib.sha256(raw).hexdigest() != entry.sha256:
+            raise InputError(
+                f"{self.folder}: case {name} was edited ({entry.file}); restore it, and accept new results with bless"
+            )
+        try:
+            case = parse_case(raw.decode(), self._reader.content)
+        except (InputError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.folder}: case {name}: {error}") from error
+        if case.name != name:
+            raise InputError(f"{self.folder}: the file of case {name} holds {case.name}; restore it")
+        return case
+
+
+def open_corpus(folder: Path) -> Corpus:
+    """The corpus in ``folder``; raises InputError when there is none, or one of another format version."""
+    index = folder / INDEX
+    if not index.is_file():
+        raise InputError(f"{folder}: no golden corpus here; 'dla golden record {folder}' makes one")
+    try:
+        document = json.loads(index.read_bytes())
+        found = document.get("format") if isinstance(document, dict) else None
+        if found != FORMAT:
+            raise InputError(
+                f"{folder}: the corpus has format {found!r}, this version reads {FORMAT!r}; use the version that wrote "
+                "it, or record into another folder"
+            )
+        return _parse(folder, document)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{index}: the index of the corpus is damaged; restore it") from error
+
+
+def _parse(folder: Path, document: dict[str, Any]) -> Corpus:
+    entries = {name: Entry(str(item["file"]), str(item["sha256"])) for name, item in document["cases"].items()}
+    packs = tuple(map(str, document["packs"]))
+    for place in (*packs, *(entry.file for entry in entries.values())):
+        parts = Path(place).parts
+        if ".." in parts or parts[0] not in _FOLDERS:
+            raise InputError(f"{folder}: the index names a file outside the corpus ({place}); restore it")
+    history = tuple(Event(**{**item, "changed": tuple(item["changed"])}) for item in document["history"])
+    return Corpus(folder, entries, packs, history)
+
+
+def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event) -> Corpus:
+    """Make ``cases`` the corpus in ``folder``, in one step. ``event`` is completed with the digest and stored.
+
+    Raises InputError when ``folder`` holds something else, or a corpus of another format.
+    """
+    check_place(folder)
+    writer = Writer()
+    entries: dict[str, Entry] = {}
+    files: dict[str, bytes] = {}
+    for case in sorted(cases, key=case_order):
+        writer.level = case.level
+        text = case_text(case, writer.reference).encode()
+        sha256 = hashlib.sha256(text).hexdigest()
+        entries[case.name] = Entry(f"cases/{case.name}-{sha256[:8]}.toml", sha256)
+        files[entries[case.name].file] = text
+    packs = writer.packs()
+    files |= packs
+    corpus = Corpus(folder, entries, tuple(packs))
+    corpus = replace(corpus, history=(*history, replace(event, cases=len(entries), digest=corpus.digest)))
+    for place, content in files.items():
+        file = folder / place
+        if not file.is_file() or file.read_bytes() != content:
+            write_atomically(file, content)
+    write_atomically(folder / INDEX, _index_text(corpus))
+    _sweep(folder, files)
+    return corpus
+
+
+def check_place(folder: Path) -> None:
+    """Raises InputError unless a corpus may be written to ``folder``: there is nothing, or a corpus of this format.
+
+    Leftovers of a recording that was killed before there was an index count as nothing.
+    """
+    if (folder / INDEX).exists():
+        open_corpus(folder)
+    elif folder.exists():
+        foreign = [item.name for item in folder.iterdir() if item.name not in (*_FOLDERS, INDEX + ".part")]
+        if foreign:
+            raise InputError(f"{folder}: holds {foreign[0]} and no golden corpus; choose an empty folder")
+
+
+def case_order(case: StoredCase) -> tuple[int, str]:
+    """By level, then by name."""
+    return list(LEVELS).index(case.level) if case.level in LEVELS else len(LEVELS), case.name
+
+
+def _index_text(corpus: Corpus) -> str:
+    document = {
+        "format": FORMAT,
+        "digest": corpus.digest,
+        "history": [{**vars(event), "changed": list(event.changed)} for event in corpus.history],
+        "packs": list(corpus.packs),
+        "cases": {name: vars(entry) for name, entry in corpus.entries.items()},
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _sweep(folder: Path, needed: Iterable[str]) -> None:
+    """Remove the files in a corpus's own folders that its index does not need, and folders left empty."""
+    kept = {folder / place for place in needed}
+    for root in _FOLDERS:
+        for path in sorted((folder / root).rglob("*"), reverse=True):
+            if path.is_file() and path not in kept:
+                path.unlink()
+            elif path.is_dir() and not any(path.iterdir()):
+                path.rmdir()

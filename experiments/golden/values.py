@@ -1,0 +1,74 @@
+"""The first command whose result differs from the recorded one: element, values, how many differ."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from experiments.golden.case import CommandRecord, StoredCase
+from experiments.golden.difference import Difference
+from experiments.golden.locate import locate
+from experiments.golden.observe import Effects
+from isa.program import Program
+
+
+def value_difference(case: StoredCase, program: Program, way: str, effects: Effects) -> Difference | None:
+    """The first command, in stream order, that does not do what was recorded; then what stopped; then the outputs."""
+    for number, row in enumerate(case.record.commands):
+        if number >= len(effects.writes):
+            return Difference(way, row.word, f"the stream has only {len(effects.writes)} commands")
+        found = _command_difference(program, way, number, row, effects)
+        if found is not None:
+            return found
+    if len(effects.writes) != len(case.record.commands):
+        return Difference(way, None, f"{len(effects.writes)} commands, recorded {len(case.record.commands)}")
+    if effects.stopped != case.record.stopped:
+        return Difference(way, None, _stops(effects.stopped, case.record.stopped))
+    for name, content in case.record.outputs.items():
+        if effects.outputs.get(name) != content:
+            return Difference(way, None, f"output tensor '{name}' differs")
+    return None
+
+
+def _stops(now: str | None, before: str | None) -> str:
+    return f"{now or 'runs to the end'}, recorded: {before or 'runs to the end'}"
+
+
+def _command_difference(
+    program: Program, way: str, number: int, row: CommandRecord, effects: Effects
+) -> Difference | None:
+    now = effects.writes[number]
+    read = effects.reads[number]
+    crc = None if now is None else zlib.crc32(now)
+    if read != row.read_crc and read is not None and row.read_crc is not None:
+        summary = f"the operands have CRC-32 {read:08x}, recorded {row.read_crc:08x}: other bytes are read"
+        return Difference(way, row.word, summary, {"expected_crc": row.read_crc, "actual_crc": read})
+    if crc == row.write_crc and (now is None or len(now) == row.written):
+        return None
+    if now is None or row.write_crc is None:
+        stopped = _stops(effects.stopped, None if now is None else "it did not execute")
+        return Difference(way, row.word, stopped)
+    return _bytes_difference(program, way, number, row, now)
+
+
+def _bytes_difference(program: Program, way: str, number: int, row: CommandRecord, now: bytes) -> Difference:
+    details: dict[str, Any] = {"expected_crc": row.write_crc, "actual_crc": zlib.crc32(now)}
+    sums = f"CRC-32 {zlib.crc32(now):08x}, recorded {row.write_crc or 0:08x}"
+    if len(now) != row.written:
+        return Difference(way, row.word, f"writes {len(now)} bytes, recorded {row.written}", details)
+    if row.content is None:
+        return Difference(way, row.word, f"{sums}; only the sum of its {row.written} bytes is recorded", details)
+    command = program.commands[number]
+    operands = command.instruction.operands(command, program.arch)
+    before, after = np.frombuffer(row.content, np.uint8), np.frombuffer(now, np.uint8)
+    offset = int(np.argmax(before != after))
+    element = locate(program, command, operands, offset, len(now))
+    dtype = "<i4" if element.size == 4 else np.int8
+    old, new = before.view(dtype), after.view(dtype)
+    expected, actual = int(old[element.number]), int(new[element.number])
+    count = int(np.count_nonzero(old != new))
+    details |= {"expected": expected, "actual": actual, "element": vars(element), "differ": count, "of": old.size}
+    summary = f"{element.text()}: expected {expected}, actual {actual}; {count} of {old.size} elements differ; {sums}"
+    return Difference(way, row.word, summary, details)
