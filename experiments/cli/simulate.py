@@ -97,6 +97,8 @@ def command(
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
+    if (output or json) and not (break_at is None and until is None):
+        raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
     if sanitize:
         from experiments.sanitize import print_findings
         from experiments.workflow import Choices
@@ -122,10 +124,7 @@ def command(
             simulation = simulate_program(file, preset, settings or (), isa, tensor or (), image or ())
         wishes = Wishes(trace, log, against, break_at, until, tuple(dump_sram or ()))
         findings = debug(file, simulation.hardware, simulation.regions(), wishes) if wishes else Findings()
-        stopped = findings.stopped
-        if stopped and (output or json):
-            raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
-        finished = None if stopped else simulation.finish()
+        finished = None if findings.stopped else simulation.finish()
     if finished is not None:
         _present(file, finished[1], finished[0], output, json)
     print("\n".join(findings.lines), end="\n" if findings.lines else "")

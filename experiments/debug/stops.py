@@ -56,20 +56,19 @@ def _at_command(runs: Sequence[RegionRun], text: str) -> Stop:
     found = [number for number, run in enumerate(runs) if word[1] is None or run.region == int(word[1])]
     if not found:
         raise InputError(f"--break {text}: there is no region {word[1]}; regions are 0 to {len(runs) - 1}")
-    return _at_word(runs, found[0], int(word[2], 0), after)
+    return _at_word(runs[found[0]], found[0], int(word[2], 0), after, text)
 
 
-def _at_word(runs: Sequence[RegionRun], number: int, word: int, after: bool) -> Stop:
-    run = runs[number]
+def _at_word(run: RegionRun, number: int, word: int, after: bool, text: str) -> Stop:
     trace, count = run.trace, len(run.program.words)
-    if word == count - 1:  # OP_END, which no unit executes
-        return Stop(number, trace.cycles - (not after), None)
+    if word >= count:
+        raise InputError(f"--break {text}: the program has the words 0 to {count - 1}; 'dla disasm' shows them")
     following = next((n for n, command in enumerate(trace.commands) if command.index >= word), None)
-    if word >= count or following is None:
-        raise InputError(f"--break {word}: the program has the words 0 to {count - 1}; 'dla disasm' shows them")
-    operation = trace.commands[following].index
+    operation = trace.commands[following].index if following is not None else count - 1
     if operation != word:
-        raise InputError(f"--break {word}: word {word} is a SET; the operation that it is for is word {operation}")
+        raise InputError(f"--break {text}: word {word} is a SET; the next operation is word {operation}")
+    if following is None:  # OP_END, which no unit executes
+        return Stop(number, trace.cycles - (not after), None)
     times = trace.schedule.end if after else trace.schedule.start
     return Stop(number, int(times[following]), following)
 
