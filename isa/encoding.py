@@ -14,6 +14,9 @@ from isa.instruction import Command, Instruction, Unit
 from isa.registers import COMMON, RegisterFile
 from isa.variants import SET_OPCODE, Variant
 
+REMEMBERED = 16384
+"""Words whose encoding or decoding is remembered: streams say the same again and again."""
+
 SET_LAYOUT = prove_layout(
     "SET",
     (
@@ -30,6 +33,11 @@ def encode_set(name: str, value: int, registers: RegisterFile = COMMON) -> int:
 
     ``registers`` are those of the variant; the default holds the ones that every variant has.
     """
+    return _set_word(name, value, registers)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _set_word(name: str, value: int, registers: RegisterFile) -> int:
     register = registers.by_name.get(name)
     if register is None:
         raise InputError(f"SET: unknown register '{name}'")
@@ -38,6 +46,11 @@ def encode_set(name: str, value: int, registers: RegisterFile = COMMON) -> int:
 
 def encode_operation(instruction: Instruction, values: Mapping[str, int]) -> int:
     """The word of an operation from token flags and fields (absent ones are 0)."""
+    return _operation_word(instruction, tuple(values.items()))
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _operation_word(instruction: Instruction, values: tuple[tuple[str, int], ...]) -> int:
     return encode_fields(instruction.mnemonic, _layout(instruction), dict(values))
 
 
@@ -48,17 +61,22 @@ def _layout(instruction: Instruction) -> tuple[Field, ...]:
 
 def decode_set(word: int, index: int, registers: RegisterFile = COMMON) -> tuple[str, int]:
     """(register name, value) of a SET word; raises InputError naming the word's position."""
-    fields = decode_fields(f"word {index}: SET", SET_LAYOUT, word)
-    register = registers.by_index.get(fields["register"])
-    if register is None:
-        raise InputError(f"word {index}: SET of the unknown register {fields['register']:#04x}")
     try:
-        return register.name, register.from_raw(fields["value"])
+        return _decode_set(word, registers)
     except InputError as error:
         raise InputError(f"word {index}: {error}") from error
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=REMEMBERED)
+def _decode_set(word: int, registers: RegisterFile) -> tuple[str, int]:
+    fields = decode_fields("SET", SET_LAYOUT, word)
+    register = registers.by_index.get(fields["register"])
+    if register is None:
+        raise InputError(f"SET of the unknown register {fields['register']:#04x}")
+    return register.name, register.from_raw(fields["value"])
+
+
+@lru_cache(maxsize=REMEMBERED)
 def _decode_word(
     word: int, variant: Variant
 ) -> tuple[Instruction, Unit, tuple[bool, bool, bool, bool], Mapping[str, int]]:

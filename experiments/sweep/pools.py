@@ -114,7 +114,7 @@ class DaskPool:
 
     def close(self) -> None:
         """Leave the cluster."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False)  # which cancels what has not ended
         self._client.close()
 
 
