@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from byoc.pipeline import CompiledNetwork
 from byoc.pipeline import compile as compile_network
 from byoc.runtime import NetworkRun, Runtime
+from byoc.target import Grouped
 from dla_sim.device import Device, Engine
 from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.simulation import simulate
@@ -40,6 +41,7 @@ class Choices:
     strict: bool = False
     host: Literal["onnxruntime", "reference"] = "onnxruntime"
     seed: int = 0
+    grouped: Grouped = "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ def run(
     isa: str | None = None,
     schedule: Literal["seed", "default"] = "default",
     emulate_depthwise: bool = False,
+    grouped: Grouped = "auto",
     strict: bool = False,
     host: Literal["onnxruntime", "reference"] = "onnxruntime",
     input: str | Path | None = None,
@@ -73,15 +76,16 @@ def run(
 
     ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces the
     preset's variant. ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers
-    drawn from ``seed``. ``shapes`` fixes dynamic inputs. ``calibration`` is a .npz file with the samples that a float
-    model is quantised on. ``progress`` is called with the name of each stage.
+    drawn from ``seed``. ``grouped`` says how grouped convolutions run: on the CPU, as one OP_CONV a group, natively on
+    OP_GROUP_CONV, or natively where the variant has that. ``shapes`` fixes dynamic inputs. ``calibration`` is a .npz
+    file with the samples that a float model is quantised on. ``progress`` is called with the name of each stage.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
     settings = tuple(settings)
     hardware = config.load_hardware(preset, settings, isa)
-    choices = Choices(schedule, emulate_depthwise, strict, host, seed)
+    choices = Choices(schedule, emulate_depthwise, strict, host, seed, grouped)
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
     network = load_network(str(model), shapes, seed, samples)
@@ -106,6 +110,7 @@ def infer(
         hardware.arch,
         choices.schedule,
         emulate_depthwise=choices.emulate_depthwise,
+        grouped=choices.grouped,
         strict=choices.strict,
     )
     progress(f"simulating {network.name}")
@@ -143,6 +148,7 @@ def command_line(
     words += ["--isa", isa] if isa is not None else []
     words += ["--schedule", choices.schedule] if choices.schedule != "default" else []
     words += ["--emulate-depthwise"] if choices.emulate_depthwise else []
+    words += ["--grouped", choices.grouped] if choices.grouped != "auto" else []
     words += ["--strict"] if choices.strict else []
     words += ["--host", choices.host] if choices.host != "onnxruntime" else []
     words += ["--calibration", str(calibration)] if calibration is not None else []

@@ -107,7 +107,7 @@ def operations(record: ConvRecord, target: Target) -> tuple[Operation, ...]:
 
 def _native(target: Target) -> bool:
     """Whether grouped convolutions are to run as such."""
-    return target.grouped != "split" and "OP_GROUP_CONV" in target.instructions
+    return target.grouped != "per-group" and "OP_GROUP_CONV" in target.instructions
 
 
 def _on_groups(record: ConvRecord, target: Target) -> bool:
@@ -178,7 +178,7 @@ def accumulators_fit(record: ConvRecord, target: Target) -> str | None:
 
 
 def depthwise_available(record: ConvRecord, target: Target) -> str | None:
-    """use --isa v2 or --emulate-depthwise"""
+    """a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise"""
     if not record.depthwise or target.emulate_depthwise:
         return None
     if {"OP_DEPTH_CONV", "OP_GROUP_CONV"} & target.instructions:
@@ -187,12 +187,12 @@ def depthwise_available(record: ConvRecord, target: Target) -> str | None:
 
 
 def grouped_wanted(record: ConvRecord, target: Target) -> str | None:
-    """grouped convolutions run on the accelerator unless --grouped cpu keeps them from it"""
+    """with --grouped cpu, grouped convolutions stay on the CPU"""
     return f"it has {record.group} groups" if record.grouped and target.grouped == "cpu" else None
 
 
 def grouped_available(record: ConvRecord, target: Target) -> str | None:
-    """use --isa v3 or --grouped split"""
+    """with --grouped native, grouped convolutions run on it: use --isa v3"""
     if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
         return None
     return f"OP_GROUP_CONV is not in ISA {target.isa}"

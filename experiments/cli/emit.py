@@ -24,6 +24,7 @@ def command(
     isa: options.Isa = None,
     schedule: options.ScheduleOption = options.Schedule.default,
     emulate_depthwise: options.Emulate = False,
+    grouped: options.Grouped = options.GroupedChoice.auto,
     strict: options.Strict = False,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
@@ -43,7 +44,12 @@ def command(
         from byoc.pipeline import compile as compile_network
 
         compiled = compile_network(
-            network.package, hardware.arch, schedule.value, emulate_depthwise=emulate_depthwise, strict=strict
+            network.package,
+            hardware.arch,
+            schedule.value,
+            emulate_depthwise=emulate_depthwise,
+            grouped=grouped.value,
+            strict=strict,
         )
     for place, program in _places(network.name, compiled.programs, region, output).items():
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,15 @@ class Schedule(StrEnum):
     default = "default"
 
 
+class GroupedChoice(StrEnum):
+    """How grouped convolutions run."""
+
+    auto = "auto"
+    cpu = "cpu"
+    per_group = "per-group"
+    native = "native"
+
+
 class HostChoice(StrEnum):
     """What runs the nodes that stay on the CPU."""
 
@@ -35,6 +44,12 @@ ScheduleOption = Annotated[
 ]
 Emulate = Annotated[
     bool, typer.Option("--emulate-depthwise", help="Run depthwise convolutions on OP_CONV, one filter at a time.")
+]
+Grouped = Annotated[
+    GroupedChoice,
+    typer.Option(
+        "--grouped", help="Grouped convolutions: on the CPU, one OP_CONV a group, OP_GROUP_CONV, or auto: the fastest."
+    ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Any node that falls back to the CPU is an error.")]
 Host = Annotated[HostChoice, typer.Option("--host", help="What runs the nodes on the CPU.")]

@@ -17,6 +17,7 @@ def command(
     isa: options.Isa = None,
     schedule: options.ScheduleOption = options.Schedule.default,
     emulate_depthwise: options.Emulate = False,
+    grouped: options.Grouped = options.GroupedChoice.auto,
     strict: options.Strict = False,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
@@ -33,7 +34,7 @@ def command(
         network = load_network(model, parse_shapes(shape or ()), seed)
         from byoc.pipeline import partition_package, refuse_fallback
 
-        found = partition_package(network.package, hardware.arch, schedule.value, emulate_depthwise)
+        found = partition_package(network.package, hardware.arch, schedule.value, emulate_depthwise, grouped.value)
     if json is not None:
         from experiments.report.store import write_atomically
 

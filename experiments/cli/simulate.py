@@ -71,6 +71,7 @@ def command(
     isa: options.Isa = None,
     schedule: options.ScheduleOption = options.Schedule.default,
     emulate_depthwise: options.Emulate = False,
+    grouped: options.Grouped = options.GroupedChoice.auto,
     strict: options.Strict = False,
     host: options.Host = options.HostChoice.onnxruntime,
     input: options.Input = None,
@@ -103,7 +104,7 @@ def command(
         from experiments.sanitize import print_findings
         from experiments.workflow import Choices
 
-        choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed)
+        choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed, grouped.value)
         if print_findings(file, preset, settings or (), isa, choices, image or ()):
             return 1
     with stages() as progress:
@@ -114,7 +115,7 @@ def command(
             from experiments.simulate import simulate_package
             from experiments.workflow import Choices
 
-            choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed)
+            choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed, grouped.value)
             simulation = simulate_package(file, preset, settings or (), isa, choices, input)
         else:
             if input is not None:

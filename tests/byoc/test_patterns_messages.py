@@ -334,7 +334,10 @@ def test_reason(case: str) -> None:
 
 def test_depthwise_needs_its_instruction_or_emulation() -> None:
     model = _conv(weights=np.ones((4, 1, 3, 3), np.int8), group=4)
-    assert _reason(model, V1) == "OP_DEPTH_CONV is not in ISA v1; use --isa v2 or --emulate-depthwise"
+    assert _reason(model, V1) == (
+        "OP_DEPTH_CONV is not in ISA v1; "
+        "a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise"
+    )
     assert _reason(model, Target(frozenset(), "v1", emulate_depthwise=True)) == "dla"
     assert _reason(model, V2) == "dla"
 
