@@ -6,12 +6,44 @@ granted the cycles now + p, now + p + k, now + p + 2k, ...
 
 from __future__ import annotations
 
+from typing import Protocol
+
 FETCH_PORT, LD_PORT, ST_PORT = 0, 1, 2
 NEVER = 1 << 62
 """The time of what has not happened."""
 
 _CYCLIC = ((1, 2, 0), (2, 0, 1), (0, 1, 2))
 """The order in which requesters are looked at, by the one served last."""
+
+
+class Bus(Protocol):
+    """What grants slots to data phases."""
+
+    def begin(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+
+    def proceed(self) -> bool:
+        """Advance until a data phase has ended; False if there is none."""
+
+
+class OwnBuses:
+    """Every requester has a bus of its own: no machine of the document, but what remains without contention.
+
+    All times are then sums and maxima of others, so that no cost that falls makes any of them later.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: list[int]) -> None:
+        self.known = known
+
+    def begin(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+        """A data phase of ``slots`` begins at ``time`` and ends as many cycles later."""
+        self.known[result] = time + slots + tail
+
+    def proceed(self) -> bool:
+        """Nothing goes on by itself."""
+        return False
 
 
 class Grants:

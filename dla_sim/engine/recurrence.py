@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dla_sim.engine.deadlock import standstill
-from dla_sim.engine.grants import Grants
+from dla_sim.engine.grants import Bus, Grants, OwnBuses
 from dla_sim.engine.schedule import DeadlockError, Schedule
 from dla_sim.engine.sequences import NEVER, Fetch, Issue, Sequence, Times, Transfers, UnitSequence
 from dla_sim.engine.workload import EX, LD, ST, Workload
@@ -25,7 +25,19 @@ def compute_schedule(workload: Workload) -> Schedule:
     ``OP_END``.
     """
     times = Times(workload)
-    bus = Grants(times.known)
+    return _schedule(workload, times, Grants(times.known))
+
+
+def schedule_without_sharing(workload: Workload) -> Schedule:
+    """The same if fetch, LD and ST had a bus each (docs/machine.md, section 8). No total is below this one's.
+
+    Raises DeadlockError as :func:`compute_schedule` does.
+    """
+    times = Times(workload)
+    return _schedule(workload, times, OwnBuses(times.known))
+
+
+def _schedule(workload: Workload, times: Times, bus: Bus) -> Schedule:
     issue = Issue(workload, times)
     units = (
         Transfers(workload, times, LD, bus),
@@ -46,7 +58,7 @@ def _column(values: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]
     return np.array(values, dtype=np.int64)
 
 
-def _settle(sequences: tuple[Sequence, ...], known: list[int], bus: Grants) -> None:
+def _settle(sequences: tuple[Sequence, ...], known: list[int], bus: Bus) -> None:
     """Let the sequences run on as far as they can, then the bus to its next end, until there is none."""
     issue, fetch, ex, st, ld = sequences
     while True:

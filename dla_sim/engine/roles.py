@@ -35,4 +35,4 @@ def _within(addresses: NDArray[np.int64], ranges: Sequence[tuple[int, int]]) -> 
     """Whether each address lies in one of the ranges (address, bytes)."""
     start, size = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
     offset = addresses[:, None] - start
-    return np.logical_or.reduce((offset >= 0) & (offset < size), axis=1, dtype=np.bool_)
+    return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)

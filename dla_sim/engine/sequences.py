@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.demands import AT_ONCE
-from dla_sim.engine.grants import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Grants
+from dla_sim.engine.grants import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus
 from dla_sim.engine.workload import LD, Workload
 
 Int64 = NDArray[np.int64]
@@ -148,7 +148,7 @@ class Fetch:
 
     __slots__ = ("_bus", "_chunk", "_latency", "_slots", "_times", "wait")
 
-    def __init__(self, workload: Workload, times: Times, bus: Grants) -> None:
+    def __init__(self, workload: Workload, times: Times, bus: Bus) -> None:
         self._times = times
         self._bus = bus
         self._slots = workload.chunk_slots
@@ -215,7 +215,7 @@ class Transfers:
 
     __slots__ = ("_before", "_bus", "_port", "_position", "_rows", "_times", "wait")
 
-    def __init__(self, workload: Workload, times: Times, unit: int, bus: Grants) -> None:
+    def __init__(self, workload: Workload, times: Times, unit: int, bus: Bus) -> None:
         self._times = times
         self._bus = bus
         self._port = LD_PORT if unit == LD else ST_PORT

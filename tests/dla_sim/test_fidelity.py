@@ -1,0 +1,84 @@
+"""A better machine is not slower - but for the anomalies of the shared bus, docs/machine.md, section 8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import pytest
+
+from dla_sim.device import Device
+from dla_sim.engine.recurrence import compute_schedule, schedule_without_sharing
+from dla_sim.engine.simulation import simulate
+from dla_sim.engine.workload import Workload
+from dla_sim.timing import Timing
+from tests.dla_sim.anomalies import ANOMALIES, Anomaly
+from tests.dla_sim.cases import build_program
+from tests.dla_sim.compiled import COMPILED, compiled_program
+from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.tick import run_ticks
+
+CYCLE_COSTS = ("dram_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
+MORE_IS_BETTER = ("outstanding_bursts", "queue_depth", "fetch_buffers", "bank_ports")
+
+
+def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
+    """Machines that are better than ``timing`` in one constant, by a little and by much."""
+    for name in MORE_IS_BETTER:
+        for value in (timing[name] + 1, 3 * timing[name]):
+            yield name, Timing(**{**timing, name: value})
+    for name in CYCLE_COSTS:
+        least = int(name == "sync_cycles")
+        for value in {max(least, timing[name] - 1), least} - {timing[name]}:
+            yield name, Timing(**{**timing, name: value})
+    if 2 * timing["bus_bytes"] <= timing["burst_bytes"]:
+        yield "bus_bytes", Timing(**{**timing, "bus_bytes": 2 * timing["bus_bytes"]})
+    for name in ("sram_read_bytes", "sram_write_bytes"):
+        if timing[name]:
+            yield name, Timing(**{**timing, name: 0})
+
+
+def test_random_programs_are_never_slower_without_sharing() -> None:
+    """So that with sharing none is slower by more than sharing costs it."""
+    for seed in range(250):
+        case = random_case(seed)
+        demands = Device(case.arch, Timing(**case.timing)).load(build_program(case)).workload.demands
+        workload = Workload(demands, Timing(**case.timing))
+        total, alone = compute_schedule(workload).total, schedule_without_sharing(workload).total
+        assert alone <= total, f"seed {seed}"
+        for name, timing in better_machines(case.timing):
+            better = Workload(demands, timing)
+            assert schedule_without_sharing(Workload(demands, timing)).total <= alone, f"seed {seed}, {name}"
+
+
+@pytest.mark.parametrize("anomaly", ANOMALIES, ids=lambda anomaly: anomaly.name)
+def test_anomalies_are_as_documented(anomaly: Anomaly) -> None:
+    """By both engines and the tick model; without sharing the better machine is not slower."""
+    program = anomaly.program
+    worse, better = Timing(**anomaly.timing), Timing(**{**anomaly.timing, **anomaly.better})
+    for timing, expected in ((worse, anomaly.before), (better, anomaly.after)):
+        assert run_ticks(program, timing).total == expected
+        for engine in (simulate, compute_schedule):
+            run = Device(program.arch, timing, engine=engine).run(program, {}, timing_only=True)
+            assert run.trace.cycles == expected
+    alone = [
+        schedule_without_sharing(Device(program.arch, timing).load(program).workload).total
+        for timing in (worse, better)
+    ]
+    assert alone[1] <= alone[0]
+    assert anomaly.before < anomaly.after
+
+
+TOLERANCE = 200
+"""A compiled network may be slower by one cycle in so many on a better machine."""
+
+
+@pytest.mark.parametrize(("network", "schedule"), COMPILED)
+def test_compiled_networks_are_not_slower(network: str, schedule: Literal["seed", "default"]) -> None:
+    program = compiled_program(network, schedule)
+    demands = Device(program.arch).load(program).workload.demands
+    for base in (Timing(), Timing(bus_bytes=32, outstanding_bursts=4), Timing(dram_latency=300, queue_depth=1)):
+        total = compute_schedule(Workload(demands, base)).total
+        for name, timing in better_machines(base.model_dump()):
+            better = compute_schedule(Workload(demands, timing)).total
+            assert (better - total) * TOLERANCE <= total, f"{name}, {base}"
