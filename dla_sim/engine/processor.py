@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dla_sim.engine.fetch import CommandFetch
 from dla_sim.engine.moment import Clock
 from dla_sim.engine.unit import Unit
-from dla_sim.engine.workload import UNIT_NAMES, Workload
+from dla_sim.engine.workload import Workload
 
 
 class CommandProcessor:
@@ -75,10 +75,3 @@ class CommandProcessor:
         self._word += 1
         if self._word % self._chunk_words == 0:
             self._fetch.request(self._time)
-
-    def waits_for(self) -> str:
-        """What the processor stands at, for the message about a deadlock."""
-        if self.next == len(self._workload.costs):
-            return "OP_END waits until all units are drained"
-        cost = self._workload.costs[self.next]
-        return f"word {cost.word} waits for room in the queue of {UNIT_NAMES[cost.unit]}"

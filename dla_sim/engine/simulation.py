@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dla_sim.engine.bus import LD_PORT, ST_PORT, Bus
+from dla_sim.engine.deadlock import standstill
 from dla_sim.engine.fetch import CommandFetch
+from dla_sim.engine.grants import NEVER
 from dla_sim.engine.moment import Clock
 from dla_sim.engine.processor import CommandProcessor
 from dla_sim.engine.schedule import DeadlockError, Schedule
 from dla_sim.engine.unit import Tokens, Unit
-from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Workload
+from dla_sim.engine.workload import TOKEN_QUEUES, Workload
 
 
 def simulate(workload: Workload) -> Schedule:
@@ -31,19 +33,7 @@ def simulate(workload: Workload) -> Schedule:
         fetch.request(0)
     clock.run()
     if not processor.total:
-        raise DeadlockError(_standstill(workload, processor, units))
+        # Nothing arrives or ends in cycle 0, so that 0 stands for what never came.
+        raise DeadlockError(standstill(workload, [time or NEVER for time in arrival], [time or NEVER for time in end]))
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
     return Schedule(arrivals, starts, ends, processor.total)
-
-
-def _standstill(workload: Workload, processor: CommandProcessor, units: list[Unit]) -> str:
-    """The message about a deadlock: what everybody waits for."""
-    waits = [processor.waits_for()]
-    for name, unit in zip(UNIT_NAMES, units, strict=True):
-        if unit.queue:
-            word = workload.costs[unit.queue[0]].word
-            pushers = " and ".join(UNIT_NAMES[TOKEN_QUEUES[counter][0]] for counter in unit.missing())
-            waits.append(f"{name} waits at word {word} for a token from {pushers}")
-        else:
-            waits.append(f"{name} is idle")
-    return f"deadlock: {'; '.join(waits)}; every pop needs a push earlier in the stream"

@@ -97,7 +97,3 @@ class Unit:
             self._tokens.readers[counter]()
         self.try_start()
         self.on_complete()
-
-    def missing(self) -> list[int]:
-        """The token counters that the command at the head of the queue still waits for."""
-        return [counter for counter in self._costs[self.queue[0]].pops if not self._tokens.counts[counter]]

@@ -47,7 +47,6 @@ def test_random_programs_are_never_slower_without_sharing() -> None:
         total, alone = compute_schedule(workload).total, schedule_without_sharing(workload).total
         assert alone <= total, f"seed {seed}"
         for name, timing in better_machines(case.timing):
-            better = Workload(demands, timing)
             assert schedule_without_sharing(Workload(demands, timing)).total <= alone, f"seed {seed}, {name}"
 
 
