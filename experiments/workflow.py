@@ -20,10 +20,13 @@ from dla_sim.engine.workload import Workload
 from dla_sim.presets import DEFAULT_PRESET, Preset
 from dla_sim.trace import Trace
 from experiments import accuracy, config
+from experiments.debug.timeline import timeline_json
 from experiments.network import Feeds, Network, Shapes, load_network, network_feeds
 from experiments.oracle import check_values
 from experiments.report.assemble import Conditions, assemble
+from experiments.report.figures import RegionRun
 from experiments.report.schema import RunReport
+from experiments.report.store import write_atomically
 
 Progress = Callable[[str], None]
 
@@ -70,6 +73,7 @@ def run(
     shapes: Shapes | None = None,
     calibration: str | Path | None = None,
     seed: int = 0,
+    timeline: str | Path | None = None,
     progress: Progress = _silent,
 ) -> RunReport:
     """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
@@ -91,6 +95,9 @@ def run(
     network = load_network(str(model), shapes, seed, samples)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed)
     done = infer(network, hardware, choices, feeds, progress)
+    if timeline is not None:
+        runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
+        write_atomically(Path(timeline), timeline_json(runs))
     progress("checking every region output against ONNX Runtime")
     check = check_values(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")

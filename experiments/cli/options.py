@@ -73,6 +73,9 @@ Calibration = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")]
+Timeline = Annotated[
+    Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
 DEFAULT_PRESET = "balanced-64"

@@ -26,6 +26,7 @@ def command(
     calibration: options.Calibration = None,
     seed: options.Seed = 0,
     json: options.Json = None,
+    trace: options.Timeline = None,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
     from experiments.cli.progress import stages
@@ -49,12 +50,13 @@ def command(
             shapes=parse_shapes(shape or ()),
             calibration=calibration,
             seed=seed,
+            timeline=trace,
             progress=progress,
         )
     place = json or default_path(report)
     save_report(report, place)
     print_report(report, report_console())
-    print(f"report written to {place}")
+    print(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
     return _status(report)
 
 

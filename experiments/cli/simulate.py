@@ -36,9 +36,6 @@ ProgramPreset = Annotated[
     typer.Option("--preset", metavar="NAME|FILE.toml", help="Hardware; default: balanced-64, a program's own Arch."),
 ]
 
-Timeline = Annotated[
-    Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
-]
 Log = Annotated[
     Path | None, typer.Option("--log", metavar="FILE", help="Write a line for every command that completes.")
 ]
@@ -81,7 +78,7 @@ def command(
     seed: options.Seed = 0,
     output: options.Output = None,
     json: options.Json = None,
-    trace: Timeline = None,
+    trace: options.Timeline = None,
     log: Log = None,
     against: Against = None,
     break_at: BreakAt = None,

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from math import floor
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -22,6 +23,7 @@ from experiments.simulate import SimulatedRegion
 from isa.errors import InputError
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
+from tests.experiments.command_line import dla
 from tests.experiments.debug_runs import digits_regions, program_region
 
 
@@ -221,3 +223,18 @@ def test_equal_runs_give_equal_text_of_modest_size() -> None:
     text = timeline_json(regions)
     assert text == timeline_json(regions)
     assert len(text) < 1000 * len(regions[0].trace.commands)
+
+
+def test_the_commands_run_and_simulate_write_the_same_timeline(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
+    assert dla(capsys, "simulate", "digits.dla", "--trace", "one.json").out.endswith(" cycles\n")
+    ran = dla(capsys, "run", "digits-cnn", "--json", "run.json", "--trace", "two.json")
+    assert ran.out.endswith("report written to run.json, timeline to two.json\n")
+    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
+    assert Path("one.json").read_text() == timeline_json(digits_regions()[1])
+    nowhere = dla(capsys, "simulate", "digits.dla", "--trace", "digits.dla/x.json")
+    assert nowhere.status == 2
+    assert nowhere.err.startswith("error: digits.dla/x.json: cannot be written")
