@@ -37,6 +37,7 @@ class TileSearch:
         self._channels = tuple(_channel_tiles(layer, arch))
         self._rows = tuple(_row_bands(layer))
         self._answers: dict[tuple[Resident, int], Choice | None] = {}
+        self._known: dict[tuple[int, int, Resident], tuple[tuple[int, Choice], ...]] = {}
 
     def best(self, resident: Resident, budget: int) -> Choice | None:
         """The cheapest tiling whose tile buffers take at most ``budget`` bytes, or None."""
@@ -83,18 +84,29 @@ class TileSearch:
         """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
         tried = 0
         for rows in self._rows:
-            shape = self.cost.shape(channels, rows)
-            fits = False
-            for tiling in self._variants(channels, rows, shape):
-                if self.cost.working_set(shape, tiling, resident) <= budget:
-                    fits = True
-                    cycles = self.cost.estimate(shape, tiling, resident)
-                    if best is None or cycles < best.cycles:
-                        best = Choice(tiling, cycles)
-            tried += fits
+            fitting = [choice for nbytes, choice in self._choices(channels, rows, resident) if nbytes <= budget]
+            for choice in fitting:
+                if best is None or choice.cycles < best.cycles:
+                    best = choice
+            tried += bool(fitting)
             if tried > _FINER:
                 break
         return best
+
+    def _choices(self, channels: int, rows: int, resident: Resident) -> tuple[tuple[int, Choice], ...]:
+        """The double-buffered tilings with this tile, each with its bytes; no budget changes them."""
+        key = channels, rows, resident
+        found = self._known.get(key)
+        if found is None:
+            shape = self.cost.shape(channels, rows)
+            found = self._known[key] = tuple(
+                (
+                    self.cost.working_set(shape, tiling, resident),
+                    Choice(tiling, self.cost.estimate(shape, tiling, resident)),
+                )
+                for tiling in self._variants(channels, rows, shape)
+            )
+        return found
 
     def _variants(self, channels: int, rows: int, shape: Shape) -> tuple[Tiling, ...]:
         """Loop orders and slots for one tile shape."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -24,12 +25,12 @@ class Access:
     nbytes: int
     dims: tuple[tuple[int, int], ...] = ()
 
-    @property
+    @cached_property
     def end(self) -> int:
         """One past the last byte touched (the box's hull is ``[address, end)``)."""
         return self.address + self.nbytes + sum((count - 1) * stride for count, stride in self.dims)
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Bytes touched, counted once a row."""
         total = self.nbytes
@@ -49,12 +50,12 @@ def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> 
 
     A dimension of count 0 makes it empty: no bytes, whatever the rest says.
     """
-    if any(count == 0 for count, _ in dims):
-        return Access(space, address, 0)
     kept: list[tuple[int, int]] = []
     for count, stride in reversed(dims):
         if count == 1:
             continue
+        if count == 0:
+            return Access(space, address, 0)
         if not kept and stride == nbytes:
             nbytes *= count
         elif kept and stride == kept[-1][0] * kept[-1][1]:
