@@ -13,6 +13,7 @@ from experiments.cli import options
 from isa.errors import InputError
 
 if TYPE_CHECKING:
+    from experiments.debug.session import Findings
     from experiments.report.schema import Figures
 
 What = Annotated[Path, typer.Argument(metavar="DLA|PROGRAM", help="A package (.dla) or a program of dla emit.")]
@@ -90,7 +91,7 @@ def command(
     With --break or --until it stops there and says what the machine does; with --against a difference is exit status 1.
     """
     from experiments.cli.progress import stages
-    from experiments.debug.session import Findings, Wishes, debug
+    from experiments.debug import session
     from experiments.network import is_package
 
     if not file.is_file():
@@ -120,15 +121,24 @@ def command(
             from experiments.simulate import simulate_program
 
             simulation = simulate_program(file, preset, settings or (), isa, tensor or (), image or ())
-        wishes = Wishes(trace, log, against, break_at, until, tuple(dump_sram or ()))
-        findings = debug(file, simulation.hardware, simulation.regions(), wishes) if wishes else Findings()
+        wishes = session.Wishes(trace, log, against, break_at, until, tuple(dump_sram or ()))
+        findings = session.Findings()
+        if wishes:
+            findings = session.debug(file, simulation.hardware, simulation.regions(), wishes)
         finished = None if findings.stopped else simulation.finish()
     if finished is not None:
         _present(file, finished[1], finished[0], output, json)
-    print("\n".join(findings.lines), end="\n" if findings.lines else "")
-    if findings.difference:
-        print(f"difference: {findings.difference}", file=sys.stderr)
-    return int(findings.difference is not None)
+    return _tell(findings)
+
+
+def _tell(findings: Findings) -> int:
+    """Print what was found; the exit status."""
+    for line in findings.lines:
+        print(line)
+    if findings.difference is None:
+        return 0
+    print(f"difference: {findings.difference}", file=sys.stderr)
+    return 1
 
 
 def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: Path | None, json: Path | None) -> None:
