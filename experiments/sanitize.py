@@ -28,6 +28,7 @@ def sanitize_package(
         choices.schedule,
         emulate_depthwise=choices.emulate_depthwise,
         strict=choices.strict,
+        grouped=choices.grouped,
     )
     return {program.name: sanitize(program) for program in compiled.programs.values()}
 
@@ -41,7 +42,7 @@ def sanitize_program(file: Path, images: Iterable[str]) -> Findings:
 def print_findings(
     file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices, images: Iterable[str]
 ) -> bool:
-    """Print the findings on a package or a program, one a line, and their number; whether there are any."""
+    """Print the findings on a package or a program, one a line, and their number; whether any is an error."""
     found = (
         sanitize_package(file, preset, settings, isa, choices) if is_package(file) else sanitize_program(file, images)
     )
@@ -50,4 +51,4 @@ def print_findings(
             print(f"{name}: {finding.text}")
     count = sum(len(findings) for findings in found.values())
     print(f"{file}: {count or 'no'} findings on {len(found)} command streams")
-    return bool(count)
+    return any(finding.level == "error" for findings in found.values() for finding in findings)
