@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -17,6 +19,8 @@ from tests.dla_sim.cases import build_program
 from tests.dla_sim.compiled import COMPILED, compiled_program
 from tests.dla_sim.program_generator import random_case
 from tests.dla_sim.tick import run_ticks
+
+MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"
 
 CYCLE_COSTS = ("dram_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
 MORE_IS_BETTER = ("outstanding_bursts", "queue_depth", "fetch_buffers", "bank_ports")
@@ -66,6 +70,14 @@ def test_anomalies_are_as_documented(anomaly: Anomaly) -> None:
     ]
     assert alone[1] <= alone[0]
     assert anomaly.before < anomaly.after
+
+
+def test_the_document_lists_the_anomalies() -> None:
+    text = MACHINE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| \d+ → (\d+) \| (\d+) → (\d+) \|", text, re.MULTILINE)
+    assert [(name, int(value), int(before), int(after)) for name, value, before, after in rows] == [
+        (anomaly.name, anomaly.better[anomaly.name], anomaly.before, anomaly.after) for anomaly in ANOMALIES
+    ]
 
 
 TOLERANCE = 200
