@@ -54,12 +54,12 @@ class NetworkBuilder:
         kernel: int,
         stride: int = 1,
         *,
-        depthwise: bool = False,
+        groups: int = 1,
     ) -> str:
         """A Conv without bias, ``channels`` (in, out), padded by ``kernel // 2``."""
         inputs, outputs = channels
-        weights = self._random.standard_normal((outputs, 1 if depthwise else inputs, kernel, kernel), np.float32)
-        if not depthwise:
+        weights = self._random.standard_normal((outputs, inputs // groups, kernel, kernel), np.float32)
+        if inputs > groups:
             weights -= weights.mean(axis=(1, 2, 3), keepdims=True)
         weights *= np.sqrt(2.0 / weights[0].size)
         return self.node(
@@ -70,7 +70,7 @@ class NetworkBuilder:
             kernel_shape=[kernel, kernel],
             strides=[stride, stride],
             pads=[kernel // 2] * 4,
-            group=inputs if depthwise else 1,
+            group=groups,
         )
 
     def batch_norm(self, name: str, source: str, channels: int, gain: float = 1.0) -> str:

@@ -22,7 +22,7 @@ def mobilenet_v1(seed: int = 0) -> ModelProto:
     net = NetworkBuilder("mobilenet-v1", "image", (1, 3, 224, 224), seed)
     value, channels = _layer(net, "conv0", "image", (3, 32), 3, 2), 32
     for index, (outputs, stride) in enumerate(BLOCKS, start=1):
-        value = _layer(net, f"conv{index}_dw", value, (channels, channels), 3, stride, depthwise=True)
+        value = _layer(net, f"conv{index}_dw", value, (channels, channels), 3, stride, channels)
         value = _layer(net, f"conv{index}_pw", value, (channels, outputs), 1)
         channels = outputs
     value = net.node("GlobalAveragePool", "pool", value)
@@ -37,8 +37,7 @@ def _layer(
     channels: tuple[int, int],
     kernel: int,
     stride: int = 1,
-    *,
-    depthwise: bool = False,
+    groups: int = 1,
 ) -> str:
-    value = net.convolution(name, source, channels, kernel, stride, depthwise=depthwise)
+    value = net.convolution(name, source, channels, kernel, stride, groups=groups)
     return net.relu(f"{name}_relu", net.batch_norm(f"{name}_bn", value, channels[1]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.models import digits, inputs, light, mobilenet, resnet
+from experiments.models import digits, inputs, light, mobilenet, resnet, resnext
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -90,6 +90,8 @@ def _all() -> Iterator[BuiltinModel]:
     )
     yield _photographed("resnet-8", "ResNet-8 of MLPerf Tiny, 32x32, seeded weights", resnet.resnet_8, 32, crops=16)
     yield _photographed("resnet-18", "ResNet-18, 224x224, seeded weights", resnet.resnet_18, crops=4)
+    description = "ResNeXt-11, 16 groups, 32x32, seeded weights"
+    yield _photographed("resnext-11", description, resnext.resnext_11, 32, crops=16)
     yield from (_light(name) for name in light.LIGHT_NETWORKS)
 
 

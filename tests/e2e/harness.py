@@ -25,12 +25,13 @@ from isa.verify.sanitizer import sanitize
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What was compared: tensors and elements, how many differ, and the network that ran."""
+    """What was compared: tensors and elements, how many differ, and the network that ran, in how many cycles."""
 
     network: CompiledNetwork
     tensors: int
     elements: int
     mismatches: int
+    cycles: int
 
     @property
     def partition(self) -> Partition:
@@ -45,10 +46,11 @@ def compare(
     schedule: str = "default",
     *,
     emulate_depthwise: bool = False,
+    grouped: str = "auto",
 ) -> Comparison:
     """Compile, sanitise, simulate and compare; floats at the model's edge are compared to the bit as well."""
     arch = arch or Arch()
-    network = compile(package, arch, schedule, emulate_depthwise=emulate_depthwise)
+    network = compile(package, arch, schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
     for program in network.programs.values():
         assert [finding.text for finding in sanitize(program)] == []
     run = Runtime(network, Device(arch, Timing())).run(inputs)
@@ -61,4 +63,5 @@ def compare(
         assert found.shape == expected[name].shape
         assert found.dtype == expected[name].dtype
         different += int(np.count_nonzero(found != expected[name]))
-    return Comparison(network, len(names), sum(expected[name].size for name in names), different)
+    cycles = sum(trace.cycles for trace in run.traces.values())
+    return Comparison(network, len(names), sum(expected[name].size for name in names), different, cycles)

@@ -18,7 +18,7 @@ class NetworkBuilder:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.shape = (
-            int(self.random.integers(1, 7)),
+            int(self.random.integers(1, 13)),
             int(self.random.integers(4, 15)),
             int(self.random.integers(4, 15)),
         )
@@ -56,7 +56,7 @@ class NetworkBuilder:
 
     def convolution(self, x: str) -> str:
         channels = self.shape[0]
-        group = self.pick(1, 1, channels, *(g for g in (2, 3) if channels % g == 0))
+        group = self.pick(1, 1, channels, *(g for g in (2, 3, 4, 6) if channels % g == 0))
         outputs = group * int(self.random.integers(1, 5))
         window = self.window()
         scale = 1 / np.sqrt(np.prod(window["kernel_shape"]) * channels / group)

@@ -20,14 +20,20 @@ def random_arch(seed: int) -> Arch:
     sram = int(rng.choice([1 << 9, 1 << 11, 1 << 13, 1 << 16, 1 << 20]))
     lanes = None if rng.random() < 0.5 else int(rng.integers(1, 17))
     alignment = int(rng.choice([4, 8, 64]))
-    return Arch(isa=str(rng.choice(["v1", "v2"])), pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
+    isa = str(rng.choice(["v1", "v2", "v3", "v1+OP_GROUP_CONV"]))
+    return Arch(isa=isa, pe=pe, sram_bytes=sram, post_lanes=lanes, alignment=alignment)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-@given(st.integers(0, 10**6), st.sampled_from(["seed", "default"]), st.booleans())
-def test_random_networks_are_exact(seed: int, schedule: str, emulate: bool) -> None:
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["seed", "default"]),
+    st.booleans(),
+    st.sampled_from(["auto", "auto", "cpu", "per-group", "native"]),
+)
+def test_random_networks_are_exact(seed: int, schedule: str, emulate: bool, grouped: str) -> None:
     model, feed = random_network(seed)
     package = import_model(model, calibration=[feed])
-    result = compare(package, feed, random_arch(seed), schedule, emulate_depthwise=emulate)
+    result = compare(package, feed, random_arch(seed), schedule, emulate_depthwise=emulate, grouped=grouped)
     assert result.mismatches == 0

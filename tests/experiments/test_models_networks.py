@@ -42,6 +42,7 @@ def multiply_accumulates(model: ModelProto) -> int:
         ("mobilenet-v1", 27, 568_740_352),
         ("resnet-8", 9, 12_501_632),
         ("resnet-18", 20, 1_814_073_344),
+        ("resnext-11", 13, 45_713_920),
     ],
 )
 def test_sizes(name: str, convolutions: int, macs: int) -> None:
@@ -62,7 +63,7 @@ def test_weights_follow_the_seed(name: str) -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("name", ["digits-cnn", "mobilenet-v1", "resnet-8", "resnet-18"])
+@pytest.mark.parametrize("name", ["digits-cnn", "mobilenet-v1", "resnet-8", "resnet-18", "resnext-11"])
 def test_every_layer_becomes_integer(name: str, tmp_path: Path) -> None:
     builtin = MODELS[name]
     model = prepare(builtin.build(0))
@@ -81,7 +82,7 @@ def test_every_layer_becomes_integer(name: str, tmp_path: Path) -> None:
     assert fused_operators(quantised, tmp_path) == {key: count for key, count in expected.items() if count}
 
 
-@pytest.mark.parametrize("name", ["mobilenet-v1", "resnet-8", "resnet-18"])
+@pytest.mark.parametrize("name", ["mobilenet-v1", "resnet-8", "resnet-18", "resnext-11"])
 def test_outputs_are_varied_and_survive_quantisation(name: str) -> None:
     builtin = MODELS[name]
     model = prepare(builtin.build(0))

@@ -1,0 +1,97 @@
+"""Grouped convolutions in their three lowerings: CPU, one OP_CONV a group, OP_GROUP_CONV; exact, counted, compared."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from byoc.package import Package
+from byoc.pipeline import import_model
+from experiments.models import MODELS
+from experiments.models.builder import NetworkBuilder
+from isa.arch import Arch, PeArray
+from tests.e2e.harness import Comparison, compare
+
+LOWERINGS = {"cpu": ("v2", "cpu"), "per-group": ("v2", "auto"), "native": ("v3", "auto")}
+GROUPED = ("block1_grouped", "block2_grouped", "block3_grouped")
+
+
+@lru_cache(maxsize=2)
+def package(name: str) -> Package:
+    return import_model(MODELS[name].build(0), name, calibration=MODELS[name].calibration(0))
+
+
+def ran(lowering: str, schedule: str = "default", name: str = "resnext-11", **arch: object) -> Comparison:
+    isa, grouped = LOWERINGS[lowering]
+    machine = Arch.model_validate({"isa": isa, "sram_bytes": 1 << 19, **arch})
+    return compare(package(name), MODELS[name].sample_input(), machine, schedule, grouped=grouped)
+
+
+def commands(found: Comparison, layer: str) -> list[str]:
+    """Mnemonics of the commands of a layer on EX."""
+    return [
+        command.instruction.mnemonic
+        for program in found.network.programs.values()
+        for command, source in zip(program.commands, program.sources, strict=True)
+        if source is not None and source.layer == layer and "DMA" not in command.instruction.mnemonic
+    ]
+
+
+def compute(found: Comparison, layer: str) -> int:
+    """Compute cycles of the convolutions of a layer."""
+    return sum(
+        command.instruction.cycles(command, program.arch)
+        for program in found.network.programs.values()
+        for command, source in zip(program.commands, program.sources, strict=True)
+        if source is not None and source.layer == layer and command.instruction.kind == "CONV"
+    )
+
+
+@pytest.mark.parametrize("schedule", ["seed", "default"])
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("sram", [1 << 14, 1 << 19])
+def test_a_residual_network_of_grouped_convolutions_is_exact(lowering: str, schedule: str, sram: int) -> None:
+    found = ran(lowering, schedule, sram_bytes=sram)
+    places = {place.node: place.on for place in found.partition.placement}
+    assert {places[name] for name in GROUPED} == ({"cpu"} if lowering == "cpu" else {"dla"})
+    assert found.mismatches == 0
+
+
+def test_native_takes_one_command_and_the_cycles_of_the_groups_in_parallel() -> None:
+    """16 groups on 8 by 8 elements: of 4 by 4 channels four at once, of 8 by 8 one, of 16 by 16 one in four steps."""
+    split, native = ran("per-group", pe=PeArray(ic=8, oc=8)), ran("native", pe=PeArray(ic=8, oc=8))
+    for name, size, steps in zip(GROUPED, (32, 16, 8), (1, 1, 4), strict=True):
+        assert commands(split, name) == ["OP_CONV"] * 16
+        assert set(commands(native, name)) == {"OP_GROUP_CONV"}
+        assert compute(split, name) == 16 * steps * size * size * 9
+        assert compute(native, name) == (4 if name == "block1_grouped" else 16) * steps * size * size * 9
+    assert native.cycles < split.cycles
+    words = [sum(len(program.words) for program in found.network.programs.values()) for found in (split, native)]
+    assert words[1] < words[0]
+
+
+@pytest.mark.parametrize("pe", [PeArray(ic=64, oc=1), PeArray(ic=1, oc=64), PeArray(ic=3, oc=5, ow=2)])
+def test_native_is_never_slower_to_compute(pe: PeArray) -> None:
+    split, native = ran("per-group", pe=pe), ran("native", pe=pe)
+    assert split.mismatches == native.mismatches == 0
+    for name in GROUPED:
+        assert compute(native, name) <= compute(split, name)
+
+
+@pytest.mark.parametrize("schedule", ["seed", "default"])
+def test_depthwise_runs_on_group_convolutions_where_nothing_else_does(schedule: str) -> None:
+    net = NetworkBuilder("depthwise", "x", (1, 16, 9, 9), seed=0)
+    model = net.model(net.convolution("y", "x", (16, 16), 3, groups=16), (1, 16, 9, 9))
+    feed = {"x": MODELS["resnext-11"].sample_input()["image"].reshape(-1)[: 16 * 81].reshape(1, 16, 9, 9)}
+    found = compare(import_model(model, calibration=[feed]), feed, Arch(isa="v1+OP_GROUP_CONV"), schedule)
+    assert commands(found, "y")[0] == "OP_GROUP_CONV"
+    assert found.mismatches == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("schedule", ["seed", "default"])
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("name", ["light-alexnet", "light-shufflenet"])
+def test_light_networks_are_exact_in_all_lowerings(name: str, lowering: str, schedule: str) -> None:
+    assert ran(lowering, schedule, name, sram_bytes=1 << 22).mismatches == 0
