@@ -45,18 +45,19 @@ class Case:
 
 @dataclass(frozen=True)
 class CommandRecord:
-    """One operation as it ran. Cycles are ``[start, end)``; CRC-32 are of all bytes read and all bytes written.
+    """One operation as it ran. Cycles are ``[start, end)``.
 
-    ``content`` are the bytes written, None where only their sum is kept; ``written`` counts them. ``stopped`` commands
-    and those that never executed have no sums.
+    ``reads`` and ``writes`` are the CRC-32 of its operands as in a commit log (``dla simulate --log``): with commas
+    between them, ``-`` for none; None where the command never executed, or stopped the machine. ``content`` are the
+    bytes written, None where only their sum is kept; ``written`` counts them.
     """
 
     word: int
     text: str
     start: int
     end: int
-    read_crc: int | None
-    write_crc: int | None
+    reads: str | None
+    writes: str | None
     written: int
     content: bytes | None
 

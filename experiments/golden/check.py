@@ -17,6 +17,7 @@ from experiments.golden.moment import moment_of
 from experiments.golden.observe import (
     ENGINES,
     Way,
+    complaint,
     completion_order,
     cycles_of,
     refusal,
@@ -44,7 +45,7 @@ def check_case(case: StoredCase) -> Outcome:
         trace = runs.trace
     except Exception as error:  # a broken assembler may raise anything; mostly it is reported already
         if not any(item.aspect == "encoding" for item in found):
-            found.append(Difference("encoding", None, f"the assembly cannot be read: {refusal(error)}"))
+            found.append(Difference("encoding", None, f"the assembly cannot be read: {complaint(error)}"))
     found.sort(key=lambda item: item.order)
     moment = moment_of(case, program, trace, found[0].word) if found and program is not None else None
     after = trace.cycles if trace is not None else None
@@ -91,7 +92,7 @@ def _encoding(case: StoredCase) -> Iterator[Difference]:
         if wrong or len(words) != len(case.words):
             yield _word_difference(case, words.tolist(), wrong, texts)
     except Exception as error:  # a broken assembler may raise anything
-        yield Difference("encoding", _line_word(error, case), f"cannot be assembled: {refusal(error)}")
+        yield Difference("encoding", _line_word(error, case), f"cannot be assembled: {complaint(error)}")
     yield from _decoding(case, texts)
 
 
@@ -111,7 +112,7 @@ def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Difference]:
         try:
             now = disassemble_words([word], isa)[0].strip()
         except Exception as error:  # as above
-            now = refusal(error)
+            now = complaint(error)
         if now != text:
             summary = f"{word:#018x} is decoded as '{now}', recorded '{text}'"
             yield Difference("decoding", index, summary, {"expected": text, "actual": now})
@@ -187,7 +188,7 @@ class _Runs:
                 effects = watch(self.program, self.case.inputs, order, way)
                 found = value_difference(self.case, self.program, way, effects)
             except Exception as error:  # as above
-                found = Difference(way, None, f"the run stops: {refusal(error)}")
+                found = Difference(way, None, f"the run stops: {complaint(error)}")
             if found is not None:
                 yield found
         if record.stopped is None:
@@ -201,7 +202,7 @@ class _Runs:
             device = Device(self.program.arch, self.timing, engine=engine)
             outputs = device.run(self.program, tensors(self.program, self.case.inputs)).outputs
         except Exception as error:  # as above
-            yield Difference("device", None, f"the run stops: {refusal(error)}")
+            yield Difference("device", None, f"the run stops: {complaint(error)}")
             return
         for name, content in record.outputs.items():
             if name not in outputs or outputs[name].tobytes() != content:

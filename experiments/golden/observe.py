@@ -6,6 +6,7 @@ engine and by the one without events. All four are observed, so that a change of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -20,8 +21,9 @@ from dla_sim.kernels import Kernels
 from dla_sim.memory import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
+from experiments.debug.commit_log import checksums
 from experiments.golden.case import CommandRecord, Cycles, Record
-from experiments.golden.memory import checksum, touched
+from experiments.golden.memory import touched
 from isa.assembler import command_text
 from isa.errors import InputError
 from isa.instruction import Command, Machine, Operands
@@ -34,10 +36,14 @@ ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_sched
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What commands did to the memories, by number: CRC-32 of reads and bytes of writes, None where never executed."""
+    """What commands did to the memories, by number: sums of what they read and wrote, and the bytes they wrote.
 
-    reads: tuple[int | None, ...]
-    writes: tuple[bytes | None, ...]
+    None where a command never executed.
+    """
+
+    reads: tuple[str | None, ...]
+    writes: tuple[str | None, ...]
+    contents: tuple[bytes | None, ...]
     outputs: Mapping[str, bytes]
     stopped: str | None
 
@@ -77,32 +83,35 @@ class Watcher:
             command.instruction.operands(command, program.arch) for command in self.commands
         )
         memory = SystemMemory(program, self.operands)
+        arrays = tensors(program, inputs)
         for tensor in program.inputs:
-            memory.put(tensor, tensors(program, inputs)[tensor.name])
+            memory.put(tensor, arrays[tensor.name])
         self._memory = memory
         sram = scratchpad(program.arch, highest_byte(self.operands, "sram"), 0)
         self.machine = Machine(program.arch, sram, memory.data)
         self._execute: Callable[[Command, Machine], None] = _semantics if way == "reference" else _kernels(program)
-        self._reads: list[int | None] = [None] * len(self.commands)
-        self._writes: list[bytes | None] = [None] * len(self.commands)
+        self._reads: list[str | None] = [None] * len(self.commands)
+        self._writes: list[str | None] = [None] * len(self.commands)
+        self._contents: list[bytes | None] = [None] * len(self.commands)
         self._stopped: str | None = None
 
     def step(self, number: int) -> bool:
         """Execute command ``number``; False when it stopped the machine, with whatever exception that was."""
         command, operands = self.commands[number], self.operands[number]
-        self._reads[number] = checksum(operands.reads, self.machine)
+        self._reads[number] = checksums(operands.reads, self.machine)
         try:
             self._execute(command, self.machine)
         except Exception as error:  # whatever an instruction raises is an observation, and the machine stands still
             self._stopped = f"{type(error).__name__} at word {command.index}"
             return False
-        self._writes[number] = touched(operands.writes, self.machine)
+        self._writes[number] = checksums(operands.writes, self.machine)
+        self._contents[number] = touched(operands.writes, self.machine)
         return True
 
     def effects(self) -> Effects:
         """What was observed so far; the outputs only if nothing stopped the machine."""
         outputs = {} if self._stopped else {t.name: self._memory.take(t).tobytes() for t in self.program.outputs}
-        return Effects(tuple(self._reads), tuple(self._writes), outputs, self._stopped)
+        return Effects(tuple(self._reads), tuple(self._writes), tuple(self._contents), outputs, self._stopped)
 
 
 def _semantics(command: Command, machine: Machine) -> None:
@@ -147,7 +156,7 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
     starts, ends = trace.schedule.start.tolist(), trace.schedule.end.tolist()
     rows = []
     for number, command in enumerate(trace.commands):
-        content = effects.writes[number]
+        content = effects.contents[number]
         rows.append(
             CommandRecord(
                 command.index,
@@ -155,7 +164,7 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
                 starts[number],
                 ends[number],
                 effects.reads[number],
-                None if content is None else _crc(content),
+                effects.writes[number],
                 0 if content is None else len(content),
                 content if contents else None,
             )
@@ -163,14 +172,17 @@ def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[Comman
     return tuple(rows)
 
 
-def _crc(content: bytes) -> int:
-    from zlib import crc32
-
-    return crc32(content)
-
-
 def refusal(error: Exception) -> str:
-    """How a record names the reason for which a machine does not run a program."""
+    """How a record names the reason for which a machine does not run a program: the kind of error and the words.
+
+    The message is for people and may be put better any time.
+    """
+    words = ", ".join(dict.fromkeys(re.findall(r"\bword (\d+)", str(error))))
+    return f"{type(error).__name__} at {words}" if words else type(error).__name__
+
+
+def complaint(error: Exception) -> str:
+    """An exception in one line, for a report."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 

@@ -13,7 +13,7 @@ from experiments.golden.case import CommandRecord, Cycles, Record, StoredCase
 from isa.errors import InputError
 from isa.program import Segment
 
-_HEADING = "# word  start    end  read-CRC write-CRC  bytes  contents / command"
+_HEADING = "# word  start    end  CRC-32 of reads            of writes bytes  contents  command"
 Reference = Callable[[bytes], str]
 Contents = Callable[[str], bytes]
 
@@ -67,13 +67,9 @@ def _table(commands: tuple[CommandRecord, ...], reference: Reference) -> str:
     rows = [_HEADING]
     for row in commands:
         content = "-" if row.content is None or not row.written else reference(row.content)
-        sums = f"{_hex(row.read_crc):>8}  {_hex(row.write_crc):>8}"
+        sums = f"{row.reads or '*':<26} {row.writes or '*':<8}"
         rows.append(f"{row.word:6d} {row.start:6d} {row.end:6d}  {sums} {row.written:6d}  {content}  {row.text}")
     return "\n".join(rows) + "\n"
-
-
-def _hex(value: int | None) -> str:
-    return "-" if value is None else f"{value:08x}"
 
 
 def parse_case(text: str, contents: Contents) -> StoredCase:
@@ -117,11 +113,7 @@ def _record(document: dict[str, Any], contents: Contents) -> Record:
 
 
 def _row(line: str, contents: Contents) -> CommandRecord:
-    word, start, end, read, write, written, reference, text = line.split(maxsplit=7)
-    ran = write != "-"
-    content = contents(reference) if reference != "-" else b"" if ran and written == "0" else None
-    return CommandRecord(int(word), text, int(start), int(end), _number(read), _number(write), int(written), content)
-
-
-def _number(text: str) -> int | None:
-    return None if text == "-" else int(text, 16)
+    word, start, end, reads, writes, written, reference, text = line.split(maxsplit=7)
+    content = contents(reference) if reference != "-" else b"" if writes == "-" else None
+    read, wrote = (None if sums == "*" else sums for sums in (reads, writes))
+    return CommandRecord(int(word), text, int(start), int(end), read, wrote, int(written), content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
@@ -39,23 +38,26 @@ def _stops(now: str | None, before: str | None) -> str:
 def _command_difference(
     program: Program, way: str, number: int, row: CommandRecord, effects: Effects
 ) -> Difference | None:
-    now = effects.writes[number]
-    read = effects.reads[number]
-    crc = None if now is None else zlib.crc32(now)
-    if read != row.read_crc and read is not None and row.read_crc is not None:
-        summary = f"the operands have CRC-32 {read:08x}, recorded {row.read_crc:08x}: other bytes are read"
-        return Difference(way, row.word, summary, {"expected_crc": row.read_crc, "actual_crc": read})
-    if crc == row.write_crc and (now is None or len(now) == row.written):
+    reads, writes = effects.reads[number], effects.writes[number]
+    if reads is not None and row.reads is not None and reads != row.reads:
+        summary = f"the operands have CRC-32 {reads}, recorded {row.reads}: other bytes are read"
+        return Difference(way, row.word, summary, {"expected_crc": row.reads, "actual_crc": reads})
+    if writes == row.writes:
         return None
-    if now is None or row.write_crc is None:
-        stopped = _stops(effects.stopped, None if now is None else "it did not execute")
-        return Difference(way, row.word, stopped)
-    return _bytes_difference(program, way, number, row, now)
+    if writes is None or row.writes is None:
+        return Difference(way, row.word, _stops(effects.stopped, _recorded_stop(row)))
+    return _bytes_difference(program, way, number, row, effects)
 
 
-def _bytes_difference(program: Program, way: str, number: int, row: CommandRecord, now: bytes) -> Difference:
-    details: dict[str, Any] = {"expected_crc": row.write_crc, "actual_crc": zlib.crc32(now)}
-    sums = f"CRC-32 {zlib.crc32(now):08x}, recorded {row.write_crc or 0:08x}"
+def _recorded_stop(row: CommandRecord) -> str | None:
+    """What the record says about a command that did not complete."""
+    return "it does not complete" if row.writes is None else None
+
+
+def _bytes_difference(program: Program, way: str, number: int, row: CommandRecord, effects: Effects) -> Difference:
+    now = effects.contents[number] or b""
+    details: dict[str, Any] = {"expected_crc": row.writes, "actual_crc": effects.writes[number]}
+    sums = f"CRC-32 {effects.writes[number]}, recorded {row.writes}"
     if len(now) != row.written:
         return Difference(way, row.word, f"writes {len(now)} bytes, recorded {row.written}", details)
     if row.content is None:

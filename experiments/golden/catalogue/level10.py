@@ -1,0 +1,153 @@
+"""Level 10: seeded random instructions on random machines with random timings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from dla_sim.timing import Timing
+from experiments.golden.case import Case
+from experiments.golden.catalogue.draws import int8
+from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary, pair_case, shift_case
+from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from isa.arch import Arch
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
+
+CASES = 120
+Rng = np.random.Generator
+Draw = Callable[[Rng, str, Arch, Timing], Case]
+
+
+def cases() -> Iterator[Case]:
+    """:data:`CASES` cases; number n is drawn from the seed n and does not depend on the others."""
+    for seed in range(CASES):
+        rng = np.random.default_rng(1000 + seed)
+        name, draw = list(DRAWS.items())[seed % len(DRAWS)]
+        yield draw(rng, f"L10/{seed:03}-{name}", _arch(rng), _timing(rng))
+
+
+def _pick(rng: Rng, *values: int) -> int:
+    return int(values[rng.integers(len(values))])
+
+
+def _arch(rng: Rng) -> Arch:
+    pe = {axis: _pick(rng, *sizes) for axis, sizes in (("ic", (1, 3, 8, 16)), ("oc", (1, 5, 8, 16)), ("ow", (1, 1, 2)))}
+    numerics = ("onnxruntime", "fixed")[rng.integers(2)]
+    lanes = (None, 1, 6, 64)[rng.integers(4)]
+    banks = _pick(rng, 1, 4, 16)
+    values = {"isa": "v3", "pe": pe, "numerics": numerics, "post_lanes": lanes, "sram_banks": banks}
+    return Arch.model_validate({**values, "sram_bytes": 65536})
+
+
+def _timing(rng: Rng) -> Timing:
+    bus = _pick(rng, 1, 4, 8, 16)
+    return Timing(
+        bus_bytes=bus,
+        burst_bytes=bus * _pick(rng, 1, 4, 8),
+        dram_latency=_pick(rng, 0, 13, 100, 250),
+        outstanding_bursts=_pick(rng, 1, 3, 16),
+        queue_depth=_pick(rng, 1, 2, 5),
+        fetch_bytes=_pick(rng, 8, 40, 512),
+        fetch_buffers=_pick(rng, 1, 3),
+        sram_read_bytes=_pick(rng, 0, 0, 5, 32),
+        sram_write_bytes=_pick(rng, 0, 0, 3, 16),
+        bank_ports=_pick(rng, 1, 2, 4),
+    )
+
+
+def _zero(rng: Rng) -> int:
+    return int(rng.integers(-128, 128))
+
+
+def _limits(rng: Rng, least: int = -128) -> tuple[int, int]:
+    """Clamp limits; the upper one is at least ``least``, for the zero point that ReLU clamps to."""
+    low, high = sorted(rng.integers(-128, 128, 2).tolist())
+    return (-128, 127) if rng.integers(2) else (low, max(high, least))
+
+
+def _window(rng: Rng, channels: int) -> Window:
+    """A window whose padded input holds it at least once."""
+    kernel = _pick(rng, 1, 2, 3, 5), _pick(rng, 1, 3, 3, 4)
+    dilation = _pick(rng, 1, 1, 2), _pick(rng, 1, 1, 3)
+    stride = _pick(rng, 1, 1, 2, 3), _pick(rng, 1, 2, 4)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
+    rows, columns = (int(size + rng.integers(0, 6)) for size in reach)
+    top, left, bottom, right = rng.integers(0, 4, 4).tolist()
+    return Window((channels, rows, columns), kernel, stride, dilation, (top, left, bottom, right))
+
+
+def _convolution(groups: int) -> Draw:
+    def draw(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+        count = {0: 1, -1: 1}.get(groups) or _pick(rng, 1, 2, 3)
+        inputs = count * int(rng.integers(1, 9))
+        outputs = inputs * _pick(rng, 1, 2) if groups == -1 else count * int(rng.integers(1, 9))
+        relu, zero = bool(rng.integers(2)), _zero(rng)
+        convolution = Convolution(
+            _window(rng, inputs), outputs, count if groups > 0 else groups, bool(rng.integers(4)), relu,
+            (_zero(rng), zero), _limits(rng, zero if relu else -128),
+        )  # fmt: skip
+        return convolution.case(name, f"seeded {convolution.mnemonic}", arch, timing)
+
+    return draw
+
+
+def _pool(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    mode = _pick(rng, MAX, AVERAGE, GLOBAL_AVERAGE)
+    window = _window(rng, int(rng.integers(1, 9)))
+    if mode == GLOBAL_AVERAGE:
+        window = Window(window.shape, window.shape[1:], padding=(0, 0, 0, 0))
+    scales = float(rng.uniform(0.01, 0.1)), float(rng.uniform(0.01, 0.1))
+    pooling = Pooling(mode, window, scales, (_zero(rng), _zero(rng)), _limits(rng), count_include_pad=True)
+    return pooling.case(name, "seeded OP_POOL", arch, timing)
+
+
+def _product(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    m, k, n = (int(rng.integers(1, limit)) for limit in (7, 80, 20))
+    relu, zero = bool(rng.integers(2)), _zero(rng)
+    product = Product((m, k, n), bool(rng.integers(4)), relu, zero, _limits(rng, zero if relu else -128))
+    return product.case(name, "seeded OP_MAT_MUL", arch, timing)
+
+
+def _requant(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    rows, channels, length = (int(rng.integers(1, limit)) for limit in (4, 9, 30))
+    requantisation = Requantisation((rows, channels, length), _zero(rng), _limits(rng))
+    return requantisation.case(name, "seeded OP_REQUANT", arch, timing)
+
+
+def _unary(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    mnemonic = ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS")[rng.integers(3)]
+    scales = float(rng.uniform(0.01, 0.1)), float(rng.uniform(0.01, 0.1))
+    zeros = _zero(rng), _zero(rng)
+    unary = Unary(mnemonic, int(rng.integers(1, 300)), scales, float(rng.uniform(0, 1)), zeros, _limits(rng))
+    return unary.case(name, f"seeded {mnemonic}", arch, timing)
+
+
+def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
+    offset = _pick(rng, 0, 128)
+    first, second, third = (_zero(rng) + offset for _ in range(3))
+    added = Addition(int(rng.integers(1, 300)), (a, b, y), (first, second, third), offset, _limits(rng))
+    return added.case(name, "seeded OP_E_ADD", arch, timing)
+
+
+def _pair(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    mnemonic = ("OP_C_MIN", "OP_C_MAX", "OP_E32_ADD")[rng.integers(3)]
+    length = int(rng.integers(1, 200))
+    if mnemonic == "OP_E32_ADD":
+        wide = rng.integers(-(2**30), 2**30, (2, length), dtype=np.int32)
+        return pair_case(name, f"seeded {mnemonic}", arch, mnemonic, (wide[0], wide[1]), None, timing)
+    return pair_case(name, f"seeded {mnemonic}", arch, mnemonic, (int8(rng, length), int8(rng, length)), None, timing)
+
+
+def _shift(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    data = rng.integers(-(2**31), 2**31, int(rng.integers(1, 100)), dtype=np.int32)
+    return shift_case(name, "seeded OP_E32_SHIFT", arch, data, int(rng.integers(0, 32)), 1, int(rng.integers(3)))
+
+
+DRAWS: dict[str, Draw] = {
+    "conv": _convolution(0), "depth": _convolution(-1), "group": _convolution(1), "pool": _pool, "matmul": _product,
+    "conv-again": _convolution(0), "requant": _requant, "unary": _unary, "add": _addition, "pair": _pair,
+    "shift": _shift, "pool-again": _pool,
+}  # fmt: skip
+"""What is drawn, in turn."""

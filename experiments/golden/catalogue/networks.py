@@ -1,0 +1,113 @@
+"""Whole networks, as the compiler emits them when the corpus is recorded: the programs are stored, not the compiler.
+
+Calibration runs in float on the CPU at hand, so scales may differ in their last bit between CPUs; what a check runs is
+the recorded program on the recorded input, and has nothing of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dla_sim.presets import Preset
+from experiments.config import load_hardware
+from experiments.golden.case import Case
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from experiments.network import Network
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A network on a machine, depthwise convolutions emulated on v1.
+
+    With ``contents`` the result of every command is kept, else its sum.
+    """
+
+    model: str
+    preset: str = "balanced-64"
+    isa: str = "v2"
+    numerics: Literal["onnxruntime", "fixed"] = "onnxruntime"
+    schedule: Literal["seed", "default"] = "default"
+    contents: bool = True
+
+    @property
+    def name(self) -> str:
+        """The case's name."""
+        parts = [self.model, self.preset, self.isa, self.schedule]
+        return "networks/" + "-".join([*parts, "fixed"] if self.numerics == "fixed" else parts)
+
+
+RECIPES = (
+    Recipe("digits-cnn"),
+    Recipe("digits-cnn", numerics="fixed"),
+    Recipe("digits-cnn", "seed-i64", "v1", schedule="seed"),
+    Recipe("digits-cnn", "seed-o128", "v2", schedule="seed"),
+    Recipe("digits-cnn", "nvdla-small-like", "v3"),
+    Recipe("resnet-8", contents=False),
+    Recipe("resnet-8", numerics="fixed", contents=False),
+    Recipe("resnet-8", "seed-i64", "v1", schedule="seed", contents=False),
+    Recipe("thin-mobilenet", isa="v3"),
+    Recipe("thin-mobilenet", isa="v3", numerics="fixed"),
+    Recipe("thin-mobilenet", "seed-i64", "v1", schedule="seed"),
+)
+
+
+def cases() -> Iterator[Case]:
+    """The networks of :data:`RECIPES`, one case a region; each network is one region here."""
+    networks: dict[str, Network] = {}
+    for recipe in RECIPES:
+        if recipe.model not in networks:
+            networks[recipe.model] = _network(recipe.model)
+        yield from _cases(recipe, networks[recipe.model])
+
+
+def _network(name: str) -> Network:
+    from byoc.pipeline import import_model
+    from experiments.network import Network, load_network
+
+    if name != "thin-mobilenet":
+        return load_network(name)
+    return Network(name, import_model(thin_mobilenet(), name))
+
+
+def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
+    from byoc.runtime import region_inputs
+    from experiments.network import network_feeds
+    from experiments.workflow import Choices, infer
+
+    hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
+    done = infer(
+        network, hardware, Choices(recipe.schedule, emulate_depthwise=recipe.isa == "v1"), network_feeds(network)
+    )
+    for index, program in done.compiled.programs.items():
+        inputs = {name: data.tobytes() for name, data in region_inputs(program, done.result.values).items()}
+        name = recipe.name if len(done.compiled.programs) == 1 else f"{recipe.name}-region{index}"
+        text = (
+            f"{recipe.model} on {recipe.preset}, {recipe.isa}, numerics {recipe.numerics}, schedule {recipe.schedule}"
+        )
+        yield Case(name, text, program, inputs, hardware.timing.model_dump(), recipe.contents)
+
+
+def thin_mobilenet() -> ModelProto:
+    """A few blocks of MobileNet with a residual sum and a grouped convolution, input (1, 3, 32, 32): all of v3."""
+    from experiments.models.builder import NetworkBuilder
+
+    net = NetworkBuilder("thin-mobilenet", "image", (1, 3, 32, 32), 0)
+
+    def layer(name: str, source: str, channels: tuple[int, int], kernel: int, stride: int = 1, groups: int = 1) -> str:
+        value = net.convolution(name, source, channels, kernel, stride, groups=groups)
+        return net.relu(f"{name}_relu", net.batch_norm(f"{name}_bn", value, channels[1]))
+
+    value = layer("first", "image", (3, 12), 3, 2)
+    short = layer("pointwise1", layer("depthwise1", value, (12, 12), 3, groups=12), (12, 20), 1)
+    value = layer("grouped", short, (20, 20), 3, groups=4)
+    value = net.node("Add", "sum", value, short)
+    value = layer("pointwise2", layer("depthwise2", value, (20, 20), 3, 2, groups=20), (20, 36), 1)
+    value = net.node("AveragePool", "average", value, kernel_shape=[2, 2], strides=[2, 2])
+    value = net.node("GlobalAveragePool", "pool", value)
+    value = net.node("Flatten", "flatten", value, axis=1)
+    return net.model(net.fully_connected("logits", value, (36, 10)), (1, 10))
