@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from byoc.pipeline import CompiledNetwork
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
 from experiments.report.figures import RegionRun, figures
+from experiments.report.occupancy import occupancy
 from experiments.report.schema import (
     Accuracy,
     Check,
@@ -27,6 +27,7 @@ from experiments.report.schema import (
     PlacementEntry,
     RunReport,
 )
+from experiments.version import tool_version
 from isa.program_file import to_bytes
 
 
@@ -71,6 +72,7 @@ def assemble(
         check=check,
         accuracy=accuracy,
         compile=_compilation(compiled),
+        occupancy=occupancy(runs),
     )
 
 
@@ -81,14 +83,6 @@ def _in_network_order(layers: Iterable[Layer], partition: Partition) -> tuple[La
     return tuple(
         sorted(layers, key=lambda layer: (layer.region, min((position[n] for n in layer.onnx_nodes), default=last)))
     )
-
-
-def tool_version() -> str:
-    """Version of the installed distribution, ``unknown`` where it runs without being installed."""
-    try:
-        return version("dla-byoc-simulator")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def _hashes(hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, NDArray[Any]]) -> dict[str, str]:

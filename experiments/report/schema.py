@@ -1,7 +1,7 @@
 """The run report: the public JSON format of ``dla run``, with the sums that must hold in every report.
 
 The keys of design section 7 are stable. Cycles are cycles of the machine; bytes are bytes; fractions are 0 to 1. Keys
-beside the stable ones (``compile``, ``check.first``, ``host.layers``, ``accuracy.differences``) may grow.
+beside the stable ones (``compile``, ``occupancy``, ``check.first``, ``host.layers``, ``accuracy.differences``) may grow.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", 
 UNITS = ("LD", "EX", "ST")
 PARTS = ("compute", "scratchpad", "weights", "input", "bus", "store", "issue")
 CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
+
+OCCUPANCY_POINTS = 512
+"""The most points that the series of the scratchpad's occupancy has."""
 
 Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -130,6 +133,18 @@ class Compilation(Record):
     dram_bytes: Count
 
 
+class Occupancy(Record):
+    """Live bytes of the scratchpad (``dla_sim.occupancy``) over the run, regions one after another.
+
+    Point i is about cycles i * ``cycles_per_point`` up to the next point's, or to the end of the run: the most bytes that
+    were live in any of them, and how many were on average, rounded down.
+    """
+
+    cycles_per_point: int = Field(ge=1)
+    peak_bytes: tuple[Count, ...] = Field(max_length=OCCUPANCY_POINTS)
+    mean_bytes: tuple[Count, ...] = Field(max_length=OCCUPANCY_POINTS)
+
+
 class Figures(Record):
     """What the machine did: validation proves that kinds, layers and every unit's causes add up to the total."""
 
@@ -168,11 +183,16 @@ class RunReport(Record):
     check: Check
     accuracy: Accuracy | None = None
     compile: Compilation
+    occupancy: Occupancy | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunReport:
         _check_names(self)
         _check_sums(self)
+        if self.occupancy is not None:
+            points = -(-self.totals.cycles // self.occupancy.cycles_per_point)
+            _expect("the number of points of peak_bytes", len(self.occupancy.peak_bytes), points)
+            _expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
         return self
 
 
