@@ -21,9 +21,15 @@ def write_distribution(
     """Distribution ``name`` 1.0 in ``folder``: ``modules``: texts by name; ``entry_points``: targets by group, name."""
     for module, text in modules.items():
         (folder / f"{module}.py").write_text(text, encoding="utf-8")
-    information = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    write_information(folder, name, "1.0", entry_points)
+
+
+def write_information(folder: Path, name: str, version: str, entry_points: Mapping[str, Mapping[str, str]]) -> None:
+    """What says that the modules in ``folder`` are distribution ``name``, and what they offer."""
+    information = folder / f"{name.replace('-', '_')}-{version}.dist-info"
     information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    (information / "METADATA").write_text(text, encoding="utf-8")
     lines: list[str] = []
     for group, targets in entry_points.items():
         lines += [f"[{group}]", *(f"{key} = {target}" for key, target in targets.items())]
@@ -36,16 +42,17 @@ def installed(folder: Path) -> Iterator[None]:
     names = [path.stem for path in folder.glob("*.py")]
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        _forget()
+        forget()
         try:
             yield
         finally:
-            _forget()
+            forget()
             for name in names:
                 sys.modules.pop(name, None)
 
 
-def _forget() -> None:
+def forget() -> None:
+    """Let the process look again for installed packages."""
     plugins.installed.cache_clear()
     registry.installed.cache_clear()
 

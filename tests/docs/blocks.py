@@ -1,0 +1,74 @@
+"""Fenced blocks of a Markdown text, the commands in them, and the comparison of output with what a guide shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"^( *)(`{3,})([^`\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+ANY = "..."
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: ``language`` and the other ``words`` of its info string; ``line`` is that of its first line."""
+
+    language: str
+    words: tuple[str, ...]
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        """The file that the block's text goes to."""
+        return next((word.removeprefix("file=") for word in self.words if word.startswith("file=")), None)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command line of a console block and the output under it."""
+
+    text: str
+    output: tuple[str, ...]
+    line: int
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a Markdown text, in order, indentation taken off."""
+    for found in _FENCE.finditer(text):
+        indent, _, info, body = found.groups()
+        language, *words = info.split() or [""]
+        lines = [line.removeprefix(indent) for line in body.splitlines(keepends=True)]
+        yield Block(language, tuple(words), "".join(lines), text.count("\n", 0, found.start()) + 2)
+
+
+def commands(block: Block) -> list[Command]:
+    """The commands of a console block with their output. Raises ValueError for output before the first command."""
+    found: list[Command] = []
+    lines = iter(enumerate(block.text.splitlines(), start=block.line))
+    for number, line in lines:
+        if line.startswith("$ "):
+            text = line[2:]
+            while text.endswith("\\"):
+                text = text[:-1] + next(lines)[1].removeprefix("> ").lstrip()
+            found.append(Command(text, (), number))
+        elif not found:
+            raise ValueError(f"line {number}: a console block starts with '$ ' and a command, not with '{line}'")
+        else:
+            last = found[-1]
+            found[-1] = Command(last.text, (*last.output, line), last.line)
+    return found
+
+
+def differs(expected: Sequence[str], actual: str) -> bool:
+    """Whether ``actual`` is not what a guide shows; spaces and ``...`` as the package says."""
+    shown = [found for line in expected if (found := " ".join(line.split()))]
+    printed = "".join(f"{found}\n" for line in actual.splitlines() if (found := " ".join(line.split())))
+    pattern = "".join(r"(?:.*\n)*?" if line == ANY else _line_pattern(line) + r"\n" for line in shown)
+    return re.fullmatch(pattern, printed) is None
+
+
+def _line_pattern(line: str) -> str:
+    """A regular expression for one shown line; spaces beside ``...`` may be missing."""
+    return r".*".join(re.escape(part.strip()) for part in line.split(ANY))

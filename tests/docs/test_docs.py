@@ -1,0 +1,33 @@
+"""Every guide does what it says, and generated pages are current."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from byoc.patterns.support import markdown, support_table
+from tests.docs.blocks import blocks
+from tests.docs.session import ROOT, Session
+from tests.plugins.installation import forget
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", GUIDES, ids=[guide.name for guide in GUIDES])
+def test_the_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        session = Session(guide, tmp_path, patch)
+        try:
+            for block in blocks(guide.read_text(encoding="utf-8")):
+                session.run(block)
+        finally:
+            patch.undo()
+            forget()
+
+
+def test_the_support_table_is_current() -> None:
+    """Else run ``dla support --built-in --format markdown -o docs/support.md``."""
+    assert (ROOT / "docs/support.md").read_text(encoding="utf-8") == markdown(support_table())
