@@ -12,12 +12,7 @@ RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run report, as d
 
 def command(run: RunFile) -> None:
     """Show the tables of a saved run."""
-    from experiments.report.breakdown import breakdown_table
     from experiments.report.store import load_report
     from experiments.report.tables import print_report, report_console
 
-    report, console = load_report(run), report_console()
-    print_report(report, console)
-    breakdown = breakdown_table(report)
-    if breakdown is not None:
-        console.print(breakdown)
+    print_report(load_report(run), report_console())

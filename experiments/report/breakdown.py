@@ -26,7 +26,7 @@ def breakdown_table(report: RunReport | Figures) -> Table | None:
     shown = [part for part in PARTS if totals[part]]
     if not shown:
         return None
-    table = plain_table(("layer", "left"), ("cycles", "right"), *((HEADINGS[part], "right") for part in shown))
+    table = plain_table(("layer", "fold"), ("cycles", "right"), *((HEADINGS[part], "right") for part in shown))
     for layer in layers:
         table.add_row(layer.name, f"{layer.cycles:,}", *_cells(layer, shown))
     table.add_section()

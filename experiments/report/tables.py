@@ -24,8 +24,12 @@ def report_console() -> Console:
 
 def print_report(report: RunReport, console: Console) -> None:
     """Print everything of the report that a person looks at."""
+    from experiments.report.breakdown import breakdown_table  # made of what is defined here
+
     console.print(Text(f"{report.model} on {machine_line(report)}", style="bold"))
-    for part in (layer_table(report), kind_table(report), unit_table(report), totals_table(report)):
+    breakdown = breakdown_table(report)
+    waits = () if breakdown is None else (breakdown,)
+    for part in (layer_table(report), *waits, kind_table(report), unit_table(report), totals_table(report)):
         console.print(part)
 
 
