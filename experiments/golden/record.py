@@ -13,7 +13,7 @@ from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
 from experiments.golden.store import Corpus, Event, check_place, open_corpus, write_corpus
-from experiments.report.assemble import tool_version
+from experiments.version import tool_version
 from isa.assembler import disassemble
 from isa.errors import InputError
 
