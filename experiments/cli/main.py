@@ -24,6 +24,7 @@ from experiments.cli import (
     models,
     partition,
     report,
+    repro,
     run,
     simulate,
     support,
@@ -42,7 +43,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep, support):
+for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep, repro, support):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
 app.command("isa")(instruction_set.command)
 app.add_typer(golden.app, name="golden")

@@ -2,8 +2,9 @@
 
     pe.count in [64, 128]       N = 64 or 128       sram_bytes >= 512 * KiB       schedule == "seed" or bus_bytes > 8
 
-Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, ``schedule`` and
-``emulate_depthwise``. A single ``=`` compares; a bare value after ``or`` is one more value of the comparison before it.
+Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, ``schedule``,
+``emulate_depthwise`` and ``grouped``. A single ``=`` compares; a bare value after ``or`` is one more value of the
+comparison before it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from isa.errors import InputError
 Values = Mapping[str, Any]
 _Evaluate = Callable[[Values], Any]
 
-OTHER_NAMES = ("network", "preset", "isa", "schedule", "emulate_depthwise", "pe.count", "N")
+OTHER_NAMES = ("network", "preset", "isa", "schedule", "emulate_depthwise", "grouped", "pe.count", "N")
 NAMES: tuple[str, ...] = (*OTHER_NAMES, *ARCH_KEYS, *TIMING_KEYS)
 MAXIMUM_LENGTH = 1000
 _CONSTANTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "true": True, "false": False, "none": None}

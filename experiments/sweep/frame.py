@@ -51,9 +51,9 @@ def _flattened(values: dict[str, Any], prefix: str) -> dict[str, Any]:
 def load(path: str | Path) -> pandas.DataFrame:
     """The results of a sweep as a DataFrame, one row a point, ordered by key; columns of integers with gaps are Int64.
 
-    Columns: key, network, package, preset, schedule, emulate_depthwise, version, status, message, missing_bytes,
-    figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``, ``ex_cycles.*`` and
-    ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause). Raises InputError for a file that holds no results.
+    Columns: key, network, package, preset, schedule, emulate_depthwise, grouped, version, status, message,
+    missing_bytes, figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``,
+    ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause). Raises InputError where there are no results.
     """
     rows = list(flat_rows(Path(path)))
     pandas = _pandas()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from byoc.target import Grouped
 from experiments.sweep.constraints import Constraint
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
@@ -56,8 +57,13 @@ class Batch:
     preset: str
     schedule: ScheduleName
     emulate_depthwise: bool
+    grouped: Grouped
     arch: Mapping[str, Any]
-    timings: Timings
+    timings: Timings | Sequence[Mapping[str, Any]]
+
+    def with_timings(self, timings: Sequence[Mapping[str, Any]]) -> Batch:
+        """The same machine with other Timings, each with every field."""
+        return replace(self, timings=timings)
 
 
 class Grid:
@@ -73,6 +79,7 @@ class Grid:
             "preset": tuple(spec.presets),
             "schedule": tuple(spec.schedules),
             "emulate_depthwise": spec.emulate_depthwise,
+            "grouped": spec.grouped,
             **spec.arch,
             **spec.timing,
         }
@@ -111,6 +118,7 @@ class Grid:
                     preset=chosen["preset"],
                     schedule=chosen["schedule"],
                     emulate_depthwise=chosen["emulate_depthwise"],
+                    grouped=chosen["grouped"],
                     arch=arch,
                     timings=Timings(base, fast, names, inner),
                 )
@@ -132,6 +140,7 @@ class Grid:
         """The values that a name takes in the unconstrained grid, the first few of them."""
         found: dict[Any, None] = {}
         for batch in self._batches(self.axes, ()):
+            assert isinstance(batch.timings, Timings)
             for value in self.axes[name] if name in batch.timings.axes else (batch.timings.names[name],):
                 found.setdefault(value)
             if len(found) > SHOWN_VALUES:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from experiments.report.assemble import tool_version
 from experiments.sweep.preparation import Preparation
 from experiments.sweep.spec import Spec
+from experiments.version import tool_version
 
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from experiments.report.assemble import tool_version
 from experiments.sweep.grid import Batch
 from experiments.sweep.keys import Keys, canonical
 from experiments.sweep.preparation import Preparation, Prepared
@@ -20,6 +19,7 @@ from experiments.sweep.records import Point, Subject
 from experiments.sweep.store import Row, Store
 from experiments.sweep.task import Points, Task, timings_of
 from experiments.sweep.worker import Job, Machine, machine_problem
+from experiments.version import tool_version
 from isa.arch import Arch
 
 MACHINES = 4
@@ -86,7 +86,7 @@ class Planner:
         keys = Keys(batch, preparation.package.digest, self._version)
         subject = Subject(
             batch.network, preparation.package.digest, batch.preset, batch.schedule, batch.emulate_depthwise,
-            keys.arch, self._version,
+            batch.grouped, keys.arch, self._version,
         )  # fmt: skip
         chunks = self._chunks(batch, keys)
         try:
@@ -107,8 +107,8 @@ class Planner:
         first: Points,
         chunks: Iterator[Points],
     ) -> Iterator[Item | _Load]:
-        prepared = preparation.prepared(arch, batch.emulate_depthwise)
-        misfit = preparation.misfit(arch, batch.schedule, batch.emulate_depthwise)
+        prepared = preparation.prepared(arch, batch.emulate_depthwise, batch.grouped)
+        misfit = preparation.misfit(prepared, arch, batch.schedule, batch.emulate_depthwise)
         subject = bare.with_host(prepared.host_nodes, prepared.host_cycles)
         if misfit is not None:
             yield from (subject.infeasible_rows(points, misfit) for points in itertools.chain([first], chunks))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import wait
 from typing import Any, Protocol
@@ -20,6 +22,10 @@ class Pool(Protocol):
     """Runs jobs. ``window`` is the number of jobs that keep all workers busy."""
 
     window: int
+
+    def warm(self) -> None:
+        """Let workers get ready while something else goes on here."""
+        ...
 
     def submit(self, job: Job) -> Future[Result]:
         """Start a job some time."""
@@ -42,11 +48,19 @@ class LocalPool:
         self._workers = workers
         self._executor: Executor | None = None
 
+    def warm(self) -> None:
+        """Make the processes."""
+        for _ in range(self._workers):
+            self._started().submit(_nothing)
+
     def submit(self, job: Job) -> Future[Result]:
         """Start a job; the processes are made with the first."""
+        return self._started().submit(run_job, job)
+
+    def _started(self) -> Executor:
         if self._executor is None:
             self._executor = ProcessPoolExecutor(self._workers, _context(), _begin)
-        return self._executor.submit(run_job, job)
+        return self._executor
 
     def restart(self) -> None:
         """Drop the processes; the next job makes new ones."""
@@ -66,6 +80,10 @@ def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.sweep.worker"])
     return context
+
+
+def _nothing() -> None:
+    return None
 
 
 def _begin() -> None:
@@ -104,6 +122,9 @@ class DaskPool:
         self.window = 2 * sum(threads.values())
         self._executor: Executor = self._client.get_executor()
 
+    def warm(self) -> None:
+        """They are there."""
+
     def submit(self, job: Job) -> Future[Result]:
         """Start a job on the cluster."""
         return self._executor.submit(run_job, job)
@@ -127,3 +148,14 @@ def open_pool(scheduler: str | None, workers: int | None) -> Pool:
     return LocalPool(
         workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
+
+
+@contextlib.contextmanager
+def opened(scheduler: str | None, workers: int | None) -> Iterator[Pool]:
+    """A pool as :func:`open_pool` makes it, ready soon and closed in the end."""
+    pool = open_pool(scheduler, workers)
+    try:
+        pool.warm()
+        yield pool
+    finally:
+        pool.close()

@@ -9,10 +9,12 @@ from byoc.operations import Operation
 from byoc.package import Package
 from byoc.partition import Partition, partition
 from byoc.region import Schedule, shortage
-from byoc.target import Target
+from byoc.target import Grouped, Target, target_of
+from experiments.network import load_network
 from experiments.sweep.blank import blank_regions
+from experiments.sweep.spec import Spec
+from experiments.sweep.stages import Stage, quiet
 from isa.arch import Arch
-from isa.variants import variant
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class Misfit:
 
 
 class Preparation:
-    """One network. Partitions are made once for each ISA and way to run depthwise convolutions.
+    """One network. Partitions are made once for each target: what the machine has and the options say.
 
     What does not fit depends on the scratchpad, not on the array; every question about it is answered once.
     """
@@ -42,20 +44,19 @@ class Preparation:
     def __init__(self, package: Package) -> None:
         self.package = package
         self.partitions = 0
-        self._prepared: dict[tuple[str, bool], Prepared] = {}
+        self._prepared: dict[Target, Prepared] = {}
         self._misfits: dict[object, Misfit | None] = {}
 
-    def prepared(self, arch: Arch, emulate_depthwise: bool) -> Prepared:
+    def prepared(self, arch: Arch, emulate_depthwise: bool, grouped: Grouped) -> Prepared:
         """The partition for machines on which everything fits."""
-        key = arch.isa, emulate_depthwise
-        if key not in self._prepared:
+        target = target_of(arch, emulate_depthwise, grouped)
+        if target not in self._prepared:
             self.partitions += 1
-            self._prepared[key] = self._prepare(arch, emulate_depthwise)
-        return self._prepared[key]
+            self._prepared[target] = self._prepare(target)
+        return self._prepared[target]
 
-    def _prepare(self, arch: Arch, emulate_depthwise: bool) -> Prepared:
+    def _prepare(self, target: Target) -> Prepared:
         package = self.package
-        target = Target(variant(arch.isa).mnemonics, arch.isa, emulate_depthwise)
         found: Partition = partition(package.graph, target, annotations=package.annotations)
         return Prepared(
             operations=tuple(operation for region in found.regions for operation in region.operations),
@@ -64,28 +65,39 @@ class Preparation:
             host_cycles=sum(estimate_cycles(package.graph, part) for part in found.host_parts),
         )
 
-    def misfit(self, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> Misfit | None:
-        """What does not fit into the scratchpad of ``arch``, or None."""
-        memory = arch.sram_bytes, arch.alignment, arch.numerics
-        key = arch.isa, emulate_depthwise, schedule, memory
+    def misfit(self, prepared: Prepared, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> Misfit | None:
+        """What of a partition does not fit into the scratchpad of ``arch``, or None."""
+        key = prepared, schedule, emulate_depthwise, arch.sram_bytes, arch.alignment
         if key not in self._misfits:
-            self._misfits[key] = self._find_misfit(arch, schedule, emulate_depthwise)
+            self._misfits[key] = _find_misfit(prepared, arch, schedule, emulate_depthwise)
         return self._misfits[key]
 
-    def _find_misfit(self, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> Misfit | None:
-        found: dict[str, tuple[int, str]] = {}
-        for operation in self.prepared(arch, emulate_depthwise).operations:
-            missing = shortage(operation, arch, schedule, emulate_depthwise)
-            if missing is not None:
-                found[operation.name] = missing_bytes(missing), missing
-        if not found:
-            return None
-        worst = max(found, key=lambda name: found[name][0])
-        nbytes, message = found[worst]
-        count = f"; {len(found)} operations do not fit" if len(found) > 1 else ""
-        return Misfit(f"{worst}: {message}{count}", nbytes)
+
+def _find_misfit(prepared: Prepared, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> Misfit | None:
+    found: dict[str, tuple[int, str]] = {}
+    for operation in prepared.operations:
+        missing = shortage(operation, arch, schedule, emulate_depthwise)
+        if missing is not None:
+            found[operation.name] = missing_bytes(missing), missing
+    if not found:
+        return None
+    worst = max(found, key=lambda name: found[name][0])
+    nbytes, message = found[worst]
+    count = f"; {len(found)} operations do not fit" if len(found) > 1 else ""
+    return Misfit(f"{worst}: {message}{count}", nbytes)
 
 
 def missing_bytes(shortage_message: str) -> int:
     """The bytes missing, which a message of :func:`byoc.region.shortage` ends with."""
     return int(shortage_message.rsplit(", ", 1)[1].removesuffix(" missing"))
+
+
+def prepare_networks(spec: Spec, stage: Stage = quiet) -> dict[str, Preparation]:
+    """Import and quantise every network of a specification, once."""
+    networks: dict[str, Preparation] = {}
+    for name in spec.networks:
+        stage(f"importing {name}")
+        path = spec.model_path(name)
+        shapes = spec.shapes if path.endswith(".onnx") else None
+        networks[name] = Preparation(load_network(path, shapes, spec.seed).package)
+    return networks

@@ -32,6 +32,7 @@ class Subject:
     preset: str
     schedule: str
     emulate_depthwise: bool
+    grouped: str
     arch: str
     version: str
     host_nodes: int | None = None
@@ -64,7 +65,7 @@ class Subject:
         missing_bytes: int | None = None,
         figures: Sequence[object] | None = None,
     ) -> Row:
-        options = self.schedule, int(self.emulate_depthwise)
+        options = self.schedule, int(self.emulate_depthwise), self.grouped
         subject = self.network, self.package, self.preset, *options, self.arch, point.timing, self.version
         host = self.host_nodes, self.host_cycles
         return (point.key, *subject, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))

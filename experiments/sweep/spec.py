@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from byoc.target import Grouped
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
 from experiments.sweep.constraints import Constraint, parse_constraint
@@ -33,6 +34,7 @@ class _Written(BaseModel):
     isa: list[str] | None = Field(default=None, min_length=1)
     schedules: list[Literal["seed", "default"]] = Field(default=["default"], min_length=1)
     emulate_depthwise: list[bool] = Field(default=[False], min_length=1)
+    grouped: list[Grouped] = Field(default=["auto"], min_length=1)
     seed: int = Field(default=0, ge=0)
     shapes: dict[str, list[int]] = {}
     constraints: list[str] = []
@@ -40,7 +42,7 @@ class _Written(BaseModel):
     timing: dict[str, Any] = {}
 
     _lists = field_validator(
-        "networks", "presets", "isa", "schedules", "emulate_depthwise", "constraints", mode="before"
+        "networks", "presets", "isa", "schedules", "emulate_depthwise", "grouped", "constraints", mode="before"
     )(_several)
 
 
@@ -56,6 +58,7 @@ class Spec:
     presets: Mapping[str, Preset]
     schedules: tuple[Literal["seed", "default"], ...]
     emulate_depthwise: tuple[bool, ...]
+    grouped: tuple[Grouped, ...]
     seed: int
     shapes: Mapping[str, tuple[int, ...]]
     constraints: tuple[Constraint, ...]
@@ -123,6 +126,7 @@ def _checked(written: _Written, text: str, folder: Path) -> Spec:
         presets={name: load_preset(_placed(name, folder, (".toml",))) for name in written.presets},
         schedules=tuple(dict.fromkeys(written.schedules)),
         emulate_depthwise=tuple(dict.fromkeys(written.emulate_depthwise)),
+        grouped=tuple(dict.fromkeys(written.grouped)),
         seed=written.seed,
         shapes={name: tuple(shape) for name, shape in written.shapes.items()},
         constraints=tuple(parse_constraint(constraint) for constraint in written.constraints),

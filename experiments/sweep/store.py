@@ -19,17 +19,20 @@ SCHEMA_VERSION = 1
 APPLICATION = 0x444C4153
 """Identifies the file as a results file: the letters DLAS."""
 COLUMNS: dict[str, str] = {
-    "key": "TEXT PRIMARY KEY", "network": "TEXT", "package": "TEXT", "preset": "TEXT", "schedule": "TEXT",
-    "emulate_depthwise": "INTEGER", "arch": "TEXT", "timing": "TEXT", "version": "TEXT", "status": "TEXT",
-    "message": "TEXT", "missing_bytes": "INTEGER", "host_nodes": "INTEGER", "host_estimated_cycles": "INTEGER",
-    "cycles": "INTEGER", "macs": "INTEGER", "utilization": "REAL", "lower_bound_cycles": "INTEGER",
-    "dram_read_bytes": "INTEGER", "dram_write_bytes": "INTEGER", "sram_peak_bytes": "INTEGER",
-    "instructions": "INTEGER", "regions": "INTEGER", "kinds": "TEXT", "ex_cycles": "TEXT", "units": "TEXT",
-}  # fmt: skip
+    **dict.fromkeys(("key", "network", "package", "preset", "schedule"), "TEXT"),
+    "emulate_depthwise": "INTEGER",
+    **dict.fromkeys(("grouped", "arch", "timing", "version", "status", "message"), "TEXT"),
+    **dict.fromkeys(("missing_bytes", "host_nodes", "host_estimated_cycles", "cycles", "macs"), "INTEGER"),
+    "utilization": "REAL",
+    **dict.fromkeys(("lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes"), "INTEGER"),
+    **dict.fromkeys(("instructions", "regions"), "INTEGER"),
+    **dict.fromkeys(("kinds", "ex_cycles", "units"), "TEXT"),
+}
 """Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""
 _WAIT_SECONDS = 60.0
+_DECLARED = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 _TABLES = (
-    f"CREATE TABLE points ({', '.join(f'{name} {kind}' for name, kind in COLUMNS.items())}) WITHOUT ROWID",
+    f"CREATE TABLE points ({_DECLARED}, PRIMARY KEY (key)) WITHOUT ROWID",
     "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT ROWID",
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",

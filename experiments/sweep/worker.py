@@ -18,6 +18,7 @@ from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
 from experiments.sweep.blank import read_blank
 from experiments.sweep.keys import canonical
+from experiments.version import tool_version
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import ceil_div
@@ -81,8 +82,6 @@ def run_job(job: Job) -> Result:
 
     Raises InputError when this worker has another version of the project than the one that sent the job.
     """
-    from experiments.report.assemble import tool_version
-
     if job.version != tool_version():
         raise InputError(
             f"a worker has version {tool_version()} and this sweep {job.version}; install the same on all machines"
