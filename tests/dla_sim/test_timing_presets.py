@@ -91,7 +91,10 @@ def test_settings_change_arch_and_timing() -> None:
         ("bus_bytes=12", "setting bus_bytes=12: bus_bytes is 12; it must be a power of two"),
         ("pe.oc=0", "setting pe.oc=0: pe.oc is 0: should be greater than or equal to 1"),
         ("numerics=exact", "setting numerics=exact: numerics is 'exact': should be 'onnxruntime' or 'fixed'"),
-        ("isa=v9", f"unknown ISA variant 'v9'; choose one of {', '.join(sorted(VARIANTS))}"),
+        (
+            "isa=v9",
+            f"unknown ISA variant 'v9'; choose one of {', '.join(sorted(VARIANTS))} or install the package that adds it",
+        ),
         ("sram_bytes=1000001", "setting sram_bytes=1000001: sram_bytes 1000001 is not a multiple of sram_banks 16"),
     ],
 )
