@@ -93,7 +93,8 @@ def test_settings_change_arch_and_timing() -> None:
         ("numerics=exact", "setting numerics=exact: numerics is 'exact': should be 'onnxruntime' or 'fixed'"),
         (
             "isa=v9",
-            f"unknown ISA variant 'v9'; choose one of {', '.join(sorted(VARIANTS))} or install the package that adds it",
+            f"unknown ISA variant 'v9'; choose one of {', '.join(sorted(VARIANTS))} "
+            "or install the package that adds it",
         ),
         ("sram_bytes=1000001", "setting sram_bytes=1000001: sram_bytes 1000001 is not a multiple of sram_banks 16"),
     ],
