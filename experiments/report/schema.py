@@ -1,7 +1,8 @@
 """The run report: the public JSON format of ``dla run``, with the sums that must hold in every report.
 
 The keys of design section 7 are stable. Cycles are cycles of the machine; bytes are bytes; fractions are 0 to 1. Keys
-beside the stable ones (``compile``, ``occupancy``, ``check.first``, ``host.layers``, ``accuracy.differences``) may grow.
+beside the stable ones (``compile``, ``occupancy``, ``check.first``, ``host.layers``, ``accuracy.differences``) may
+grow.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ class Compilation(Record):
 class Occupancy(Record):
     """Live bytes of the scratchpad (``dla_sim.occupancy``) over the run, regions one after another.
 
-    Point i is about cycles i * ``cycles_per_point`` up to the next point's, or to the end of the run: the most bytes that
-    were live in any of them, and how many were on average, rounded down.
+    Point i is about cycles i * ``cycles_per_point`` up to the next point's, or to the end of the run: the most bytes
+    that were live in any of them, and how many were on average, rounded down.
     """
 
     cycles_per_point: int = Field(ge=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -141,12 +141,13 @@ def totals_table(report: RunReport) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _total_lines(report):
+    for name, value in total_lines(report):
         table.add_row(name, value)
     return table
 
 
-def _total_lines(report: RunReport) -> Iterator[tuple[str, RenderableType]]:
+def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
+    """What there is to say about the whole run: names and texts."""
     totals, made = report.totals, report.compile
     bound = f" ({totals.cycles / totals.lower_bound_cycles:.3f} x the bound)" if totals.lower_bound_cycles else ""
     milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3

@@ -1,0 +1,183 @@
+"""Charts as figures of plotly.js: plain data that a page's script hands to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from math import log10
+from typing import Any
+
+from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
+from experiments.report.charts.style import BLACK, Style
+from experiments.report.charts.text import shortened
+
+Figure = dict[str, Any]
+ROW_PIXELS = 19
+"""Height of a row with one bar."""
+MARGIN_PIXELS = 120
+"""What a chart of bars is high without any row."""
+
+
+def figure(chart: Chart) -> Figure:
+    """``id``, ``data`` and ``layout`` for plotly.js; ``layers``: the points' ``customdata`` are numbers of layers.
+
+    ``row`` is the height of a row of bars, from which the page's script finds the height when it shows fewer.
+    """
+    if isinstance(chart, Bars):
+        return _bars(chart)
+    return _roofline(chart) if isinstance(chart, Roofline) else _steps(chart)
+
+
+def layout(title: str, horizontal: dict[str, Any], vertical: dict[str, Any], height: int) -> dict[str, Any]:
+    """What the charts' layouts share."""
+    axis = {"gridcolor": "#E5E5E5", "linecolor": BLACK, "zeroline": False, "ticks": "outside", "automargin": True}
+    return {
+        "title": {"text": title, "x": 0, "xref": "container", "font": {"size": 16}},
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": BLACK},
+        "paper_bgcolor": "#FFFFFF",
+        "plot_bgcolor": "#FFFFFF",
+        "height": height,
+        "margin": {"l": 10, "r": 20, "t": 70, "b": 50},
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        "hovermode": "closest",
+        "xaxis": axis | horizontal,
+        "yaxis": axis | vertical,
+    }
+
+
+def axis_title(text: str) -> dict[str, Any]:
+    """The title of an axis."""
+    return {"text": text, "standoff": 8}
+
+
+def fill(style: Style) -> dict[str, Any]:
+    """A bar's colour and pattern."""
+    pattern = {"shape": style.pattern, "fgcolor": "#FFFFFF", "bgcolor": style.color, "size": 6, "solidity": 0.35}
+    return {"color": style.color, "pattern": pattern, "line": {"color": "#FFFFFF", "width": 0.5}}
+
+
+def _bars(chart: Bars) -> Figure:
+    rows = list(range(len(chart.labels)))
+    names = [escape(label) for label in chart.labels]
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": escape(series.name),
+            "x": [rounded(value) for value in series.values],
+            "y": rows,
+            "customdata": rows,
+            "hovertext": names,
+            "hovertemplate": f"<b>%{{hovertext}}</b><br>{escape(series.name)}: %{{x:,}} {chart.unit}<extra></extra>",
+            "marker": fill(series.style),
+        }
+        for series in chart.series
+    ]
+    labels = [escape(shortened(label)) for label in chart.labels]
+    vertical = {"tickmode": "array", "tickvals": rows, "ticktext": labels, "showgrid": False}
+    vertical["range"] = [len(rows) - 0.4, -0.6]
+    horizontal: dict[str, Any] = {"title": axis_title(chart.axis), "tickformat": ",~r" if chart.limit else "~s"}
+    horizontal |= {"range": [0, chart.limit]} if chart.limit else {"rangemode": "tozero"}
+    row = ROW_PIXELS if not chart.grouped else 12 * len(chart.series)
+    height = MARGIN_PIXELS + row * len(rows)
+    how = {"barmode": "group" if chart.grouped else "relative", "bargap": 0.2, "showlegend": True}
+    arranged = layout(chart.title, horizontal, vertical, max(height, 230)) | how
+    return {"id": chart.identity, "data": data, "layout": arranged, "layers": chart.layers, "row": row}
+
+
+def _roofline(chart: Roofline) -> Figure:
+    ridge = chart.macs_per_cycle / chart.bytes_per_cycle
+    (left, bottom), end = chart.corner, chart.end
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": f"roofs: {chart.bytes_per_cycle:g} bytes/cycle, {chart.macs_per_cycle:g} MACs/cycle",
+            "x": [left, ridge, end],
+            "y": [left * chart.bytes_per_cycle, chart.macs_per_cycle, chart.macs_per_cycle],
+            "line": {"color": BLACK, "width": 2},
+            "hoverinfo": "skip",
+        }
+    ]
+    for kind, style, marks in chart.marks:
+        shape = {"color": style.color, "symbol": style.marker, "size": 10, "line": {"color": BLACK, "width": 1}}
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": escape(kind),
+                "x": [rounded(mark.intensity) for mark in marks],
+                "y": [rounded(mark.rate) for mark in marks],
+                "customdata": [mark.layer for mark in marks],
+                "hovertext": [_roofline_text(mark) for mark in marks],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+                "marker": shape,
+                "cliponaxis": False,
+            }
+        )
+    horizontal = _logarithmic("MACs per byte of DRAM traffic", left, end)
+    vertical = _logarithmic("MACs per cycle", bottom, chart.macs_per_cycle * 2)
+    return {
+        "id": chart.identity,
+        "data": data,
+        "layout": layout(chart.title, horizontal, vertical, 480),
+        "layers": True,
+    }
+
+
+def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
+    return {
+        "title": axis_title(title),
+        "type": "log",
+        "range": [rounded(log10(low)) - 0.03, rounded(log10(high)) + 0.03],  # whole markers at the edges
+        "dtick": 1,
+        "minor": {"ticks": "outside", "showgrid": True, "gridcolor": "#F2F2F2"},
+        "tickformat": ",~g",
+    }
+
+
+def _roofline_text(mark: Any) -> str:
+    name = f"<b>{escape(mark.label)}</b>"
+    if mark.note:
+        return f"{name}<br>{mark.note}"
+    return f"{name}<br>{mark.intensity:,.3g} MACs/byte<br>{mark.rate:,.3g} MACs/cycle"
+
+
+def _steps(chart: Steps) -> Figure:
+    times = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
+    data = [_step_line(series, times, filled=number == 0) for number, series in enumerate(chart.series)]
+    for name, level in chart.limits:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": f"{name} ({level:,.4g} KiB)",
+                "x": [0, chart.total],
+                "y": [level, level],
+                "line": {"color": BLACK, "width": 1.5, "dash": "dash" if name == chart.limits[0][0] else "dot"},
+                "hoverinfo": "skip",
+            }
+        )
+    horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
+    vertical = {"title": axis_title("live bytes (KiB)"), "rangemode": "tozero", "tickformat": ","}
+    return {"id": chart.identity, "data": data, "layout": layout(chart.title, horizontal, vertical, 380)}
+
+
+def _step_line(series: Series, times: Iterable[int], filled: bool) -> dict[str, Any]:
+    values = [rounded(value) for value in (*series.values, series.values[-1])]
+    line = {"shape": "hv", "color": series.style.color, "width": 0.5 if filled else 1.4}
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": escape(series.name),
+        "x": list(times),
+        "y": values,
+        "line": line,
+        "fill": "tozeroy" if filled else "none",
+        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.1f}} KiB<extra>{escape(series.name)}</extra>",
+    }
+
+
+def rounded(value: float) -> float:
+    """Six significant digits: more than a chart shows, fewer bytes in the page; integers stay what they are."""
+    return value if isinstance(value, int) else float(f"{value:.6g}")

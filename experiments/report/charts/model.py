@@ -1,0 +1,81 @@
+"""Charts as data: what is on them, apart from who draws it. plotly draws them for pages, matplotlib as pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from experiments.report.charts.style import Style
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one name, one for each row of the chart."""
+
+    name: str
+    values: tuple[float, ...]
+    style: Style
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A row a label, a bar a row; the series stand beside one another along it, or below each other (``grouped``).
+
+    ``axis`` names the values' axis with its unit. ``identity`` is an HTML id and the name of a picture. ``layers``: the
+    rows are the report's layers, in order. ``limit``: the end of the axis where it is fixed. ``unit`` follows a value.
+    ``note`` says how to read the chart.
+    """
+
+    identity: str
+    title: str
+    axis: str
+    unit: str
+    labels: tuple[str, ...]
+    series: tuple[Series, ...]
+    layers: bool = True
+    grouped: bool = False
+    limit: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point of the roofline: one layer, by its number. ``note`` says where it would be if it had no place on it."""
+
+    layer: int
+    label: str
+    intensity: float
+    rate: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """MACs per cycle over MACs per byte of DRAM traffic, both logarithmic, under the machine's two roofs.
+
+    ``marks``: by kind. ``macs_per_cycle`` and ``bytes_per_cycle`` are the roofs; ``corner`` is the lower left corner.
+    """
+
+    identity: str
+    title: str
+    marks: tuple[tuple[str, Style, tuple[Mark, ...]], ...]
+    macs_per_cycle: float
+    bytes_per_cycle: float
+    corner: tuple[float, float]
+    end: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Levels over time, each constant for ``width`` cycles; ``limits``: horizontal lines by name."""
+
+    identity: str
+    title: str
+    width: int
+    total: int
+    series: tuple[Series, ...]
+    limits: tuple[tuple[str, float], ...]
+    note: str
+
+
+Chart = Bars | Roofline | Steps

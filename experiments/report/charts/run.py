@@ -1,0 +1,105 @@
+"""The charts of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from experiments.report.charts.model import Bars, Chart, Series, Steps
+from experiments.report.charts.roofline import roofline
+from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, READ, SKY, UNKNOWN, WRITTEN, Style
+
+if TYPE_CHECKING:
+    from experiments.report.schema import Layer, RunReport
+
+PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
+"""How charts name the parts of a layer's cycles."""
+_CYCLES_NOTE = (
+    "compute: the array or the post-processing is at work. wait: the array is idle for weights, input data, room that "
+    "a store must free, the bus that others use, or commands (issue). The layers add up to the run's total."
+)
+
+
+def run_charts(report: RunReport) -> tuple[Chart, ...]:
+    """All charts of a run in the order of reading; a chart that has nothing to show is left out."""
+    if not report.layers:
+        return ()
+    charts: list[Chart] = [layer_cycles(report), layer_utilization(report), roofline(report), layer_traffic(report)]
+    filling = occupancy_chart(report)
+    return (*charts, *([filling] if filling else []), unit_causes(report))
+
+
+def layer_cycles(report: RunReport) -> Bars:
+    """Cycles of each layer by what they went into; all in one where an old report does not say."""
+    names = tuple(layer.name for layer in report.layers)
+    title, axis = "Cycles per layer, by what they went into", "cycles"
+    if any(layer.breakdown for layer in report.layers):
+        values = {part: tuple(layer.breakdown.get(part, 0) for layer in report.layers) for part in PARTS}
+        series = [Series(PART_NAMES[part], found, PARTS[part]) for part, found in values.items() if any(found)]
+    else:
+        title = "Cycles per layer"
+        series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
+    return Bars("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE)
+
+
+def layer_utilization(report: RunReport) -> Bars:
+    """Share of the array's multiply-accumulates that each layer used, by kind."""
+    return Bars(
+        "layer-utilization",
+        "Utilisation of the processing elements per layer",
+        "utilisation (% of MACs the array could do in the layer's cycles)",
+        "%",
+        tuple(layer.name for layer in report.layers),
+        by_kind(report.layers, [100 * layer.utilization for layer in report.layers]),
+        limit=100.0,
+        note="Padded taps count as MACs; layers without MACs have no bar.",
+    )
+
+
+def by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...]:
+    """``values``, one a layer, as a series a kind with zeros for the layers of other kinds."""
+    kinds = dict.fromkeys(layer.kind for layer in layers)
+    return tuple(
+        Series(
+            kind,
+            tuple(value if layer.kind == kind else 0 for layer, value in zip(layers, values, strict=True)),
+            KINDS.get(kind, UNKNOWN),
+        )
+        for kind in sorted(kinds, key=lambda kind: list(KINDS).index(kind) if kind in KINDS else len(KINDS))
+        if any(value for layer, value in zip(layers, values, strict=True) if layer.kind == kind)
+    )
+
+
+def layer_traffic(report: RunReport) -> Bars:
+    """Bytes that each layer read from and wrote to system memory."""
+    read = Series("read", tuple(layer.dram_read_bytes / 1024 for layer in report.layers), READ)
+    written = Series("written", tuple(layer.dram_write_bytes / 1024 for layer in report.layers), WRITTEN)
+    names = tuple(layer.name for layer in report.layers)
+    return Bars("layer-traffic", "DRAM traffic per layer", "DRAM traffic (KiB)", "KiB", names, (read, written))
+
+
+def occupancy_chart(report: RunReport) -> Steps | None:
+    """Live bytes of the scratchpad over the run; None for reports of versions that did not record them."""
+    found = report.occupancy
+    if found is None:
+        return None
+    peak = Series("most in the interval", tuple(value / 1024 for value in found.peak_bytes), Style(SKY))
+    mean = Series("average of the interval", tuple(value / 1024 for value in found.mean_bytes), Style(BLUE))
+    limits = (
+        ("size of the scratchpad", report.arch["sram_bytes"] / 1024),
+        ("highest address used", report.totals.sram_peak_bytes / 1024),
+    )
+    title = "SRAM occupancy over time: bytes written and still to be read"
+    note = (
+        f"Each step is an interval of {found.cycles_per_point:,} cycles. Bytes that nobody reads again are not "
+        "counted, so the highest address used can lie above."
+    )
+    return Steps("sram-occupancy", title, found.cycles_per_point, report.totals.cycles, (peak, mean), limits, note)
+
+
+def unit_causes(report: RunReport) -> Bars:
+    """Where every cycle of every unit went."""
+    units = tuple(report.units)
+    values = {cause: tuple(report.units[unit].get(cause, 0) for unit in units) for cause in CAUSES}
+    series = tuple(Series(cause, found, CAUSES[cause]) for cause, found in values.items() if any(found))
+    labels = tuple(f"{unit}" for unit in units)
+    return Bars("unit-causes", "Cycles of the units by cause", "cycles", "cycles", labels, series, layers=False)

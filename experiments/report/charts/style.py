@@ -1,0 +1,70 @@
+"""How charts tell things apart: colours that colour-blind people can tell apart, and patterns or markers beside them.
+
+The colours are those of Okabe and Ito, "Color Universal Design" (2008). Print in grey keeps the patterns and markers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+GREY, LIGHT = "#999999", "#DDDDDD"
+
+Pattern = Literal["", "/", "\\", "x", "-", "|", "+", "."]
+Marker = Literal["circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross", "triangle-down"]
+
+
+@dataclass(frozen=True)
+class Style:
+    """Colour of bars, lines and markers; pattern of bars, in the letters that plotly and matplotlib share; markers."""
+
+    color: str
+    pattern: Pattern = ""
+    marker: Marker = "circle"
+
+
+PARTS: dict[str, Style] = {
+    "compute": Style(BLUE),
+    "scratchpad": Style(PURPLE, "."),
+    "weights": Style(ORANGE, "/"),
+    "input": Style(SKY, "\\"),
+    "bus": Style(VERMILION, "x"),
+    "store": Style(GREEN, "-"),
+    "issue": Style(GREY, "|"),
+}
+"""What a layer's cycles went into."""
+
+KINDS: dict[str, Style] = {
+    "CONV": Style(BLUE, "", "circle"),
+    "DEPTH": Style(ORANGE, "/", "square"),
+    "REQUANT": Style(GREEN, "-", "diamond"),
+    "MATMUL": Style(VERMILION, "x", "triangle-up"),
+    "POOL": Style(SKY, "\\", "x"),
+    "ELTWISE": Style(PURPLE, ".", "star"),
+    "ACT": Style(YELLOW, "+", "pentagon"),
+    "DMA": Style(GREY, "|", "cross"),
+    "ISSUE": Style(BLACK, "", "triangle-down"),
+}
+"""What a layer does."""
+
+CAUSES: dict[str, Style] = {
+    "busy": Style(BLUE),
+    "token_LD": Style(ORANGE, "/"),
+    "token_EX": Style(SKY, "\\"),
+    "token_ST": Style(GREEN, "-"),
+    "bus": Style(VERMILION, "x"),
+    "dram": Style(PURPLE, "."),
+    "sram": Style(YELLOW, "+"),
+    "queue_empty": Style(GREY, "|"),
+    "drained": Style(LIGHT),
+}
+"""Why a cycle of a unit went by."""
+
+READ, WRITTEN = Style(SKY, "\\"), Style(VERMILION, "x")
+FIRST, SECOND = Style(GREY, "", "circle"), Style(BLUE, "/", "square")
+FASTER, SLOWER = Style(GREEN, "-"), Style(VERMILION, "x")
+
+UNKNOWN = Style(BLACK, "", "cross")
+"""For a name that a newer version may write."""

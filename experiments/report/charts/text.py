@@ -1,0 +1,21 @@
+"""Texts of charts and pages: labels that are not too long, numbers as people read them."""
+
+from __future__ import annotations
+
+LONGEST_LABEL = 34
+
+
+def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
+    """``label`` with its middle left out where it is too long for an axis; both ends tell layers apart."""
+    if len(label) <= longest:
+        return label
+    front = (longest - 1) // 2
+    return f"{label[:front]}…{label[-(longest - 1 - front) :]}"
+
+
+def change(before: float, after: float) -> str:
+    """The change from ``before`` to ``after`` in percent, "" where it has none."""
+    if not before:
+        return "" if not after else "new"
+    share = (after - before) / before
+    return "±0 %" if not share else f"{share:+.1%}".replace("%", " %")

@@ -1,0 +1,107 @@
+"""Pages: one HTML file that holds its data, its style, its scripts and plotly.js, and needs nothing else.
+
+The page forbids itself every network access (Content-Security-Policy). Equal contents give equal bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from isa.errors import InputError
+
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "form-action 'none'; base-uri 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: a heading with an address in the page, and HTML below it."""
+
+    identity: str
+    heading: str
+    body: str
+
+
+def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts: Sequence[str]) -> str:
+    """A whole page. ``scripts`` are files beside the charts' modules, run in order; they find ``data`` as ``DATA``.
+
+    Raises InputError where plotly is not installed.
+    """
+    links = "".join(f'<a href="#{section.identity}">{escape(section.heading)}</a>' for section in sections)
+    parts = "".join(
+        f'<section id="{section.identity}"><h2>{escape(section.heading)}</h2>{section.body}</section>'
+        for section in sections
+    )
+    code = "\n".join(asset(name) for name in ("page.js", *scripts))
+    return (
+        "<!DOCTYPE html>\n"
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<style>{asset('page.css')}</style>"
+        f"</head><body><header><h1>{escape(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
+        f'<script type="application/json" id="data">{embedded(data)}</script>'
+        f"<script>{_plotly()}</script>"
+        f'<script>"use strict";\n{code}</script></body></html>\n'
+    )
+
+
+def chart_place(identity: str, note: str = "") -> str:
+    """Where the script draws a chart, and how to read it."""
+    return f'<div class="chart" id="{identity}"></div>' + (f'<p class="note">{escape(note)}</p>' if note else "")
+
+
+def embedded(data: Any) -> str:
+    """``data`` as JSON that may stand in a script element: nothing in it can end the element."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> str:
+    """An HTML table; the columns in ``numbers`` are aligned to the right."""
+    right = set(numbers)
+
+    def cells(tag: str, row: Sequence[object]) -> str:
+        return "".join(
+            f"<{tag}{' class=number' if column in right else ''}>{escape(str(value))}</{tag}>"
+            for column, value in enumerate(row)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return (
+        f'<div class="wide"><table><thead><tr>{cells("th", headings)}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> str:
+    """A table of names and values."""
+    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows)
+    return f'<div class="wide"><table class="pairs"><tbody>{lines}</tbody></table></div>'
+
+
+def folded(summary: str, body: str) -> str:
+    """Something that opens on a click."""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of ``experiments/report/charts``."""
+    return (files("experiments.report") / "charts" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _plotly() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise InputError("pages need plotly; install it with: pip install plotly") from error
+    code: str = get_plotlyjs()
+    return code

@@ -1,0 +1,109 @@
+"""The page of one run: charts, placement with reasons, and what made it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from experiments.report.charts.interactive import MARGIN_PIXELS, figure
+from experiments.report.charts.run import PART_NAMES, run_charts
+from experiments.report.html import Section, chart_place, folded, page, pairs, table
+from experiments.report.tables import machine_line, total_lines
+
+if TYPE_CHECKING:
+    from experiments.report.charts.model import Chart
+    from experiments.report.schema import Layer, RunReport
+
+_LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
+_TOOLS = '<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>'
+
+
+def run_page(report: RunReport) -> str:
+    """The page as HTML text; equal reports give equal text."""
+    charts = run_charts(report)
+    drawn = {chart.identity: chart for chart in charts}
+    sections = [Section("summary", "Summary", f"<p>{machine_line(report)}</p>{pairs(total_lines(report))}")]
+    if drawn:
+        places = "".join(chart_place(name, drawn[name].note) for name in _LAYERS)
+        sections.append(Section("layers", "Layers", _TOOLS + places))
+        others = "".join(chart_place(name, chart.note) for name, chart in drawn.items() if name not in _LAYERS)
+        sections.append(Section("machine", "Machine over the run", others))
+    sections.append(Section("placement", "Placement", _placement(report)))
+    sections.append(Section("configuration", "Command and configuration", _configuration(report)))
+    return page(f"{report.model}: run report", sections, _data(report, charts), ["layers.js"])
+
+
+def _data(report: RunReport, charts: tuple[Chart, ...]) -> dict[str, Any]:
+    return {
+        "figures": [figure(chart) for chart in charts],
+        "layers": [{"name": layer.name, "kind": layer.kind, "facts": dict(_facts(layer))} for layer in report.layers],
+        "weights": [layer.cycles for layer in report.layers],
+        "weight": "cycles",
+        "order": "network",
+        "margin": MARGIN_PIXELS,
+    }
+
+
+def _facts(layer: Layer) -> Iterator[tuple[str, str]]:
+    """What the page says of a layer when it is clicked."""
+    yield "kind", layer.kind
+    yield "region", str(layer.region)
+    yield "cycles", f"{layer.cycles:,}"
+    for part, cycles in layer.breakdown.items():
+        if cycles:
+            yield f"· {PART_NAMES.get(part, part)}", f"{cycles:,}"
+    if layer.macs:
+        yield "MACs", f"{layer.macs:,}"
+        yield "utilisation", f"{layer.utilization:.1%}"
+    yield "DRAM read", f"{layer.dram_read_bytes:,} bytes"
+    yield "DRAM written", f"{layer.dram_write_bytes:,} bytes"
+    yield "tiles", str(layer.tiles)
+    yield "ONNX nodes", ", ".join(layer.onnx_nodes)
+
+
+def _placement(report: RunReport) -> str:
+    """Fallbacks with their reasons first, then every node."""
+    entries = report.placement
+    fallbacks = [entry for entry in entries if entry.on == "cpu"]
+    estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
+    said = f"<p>{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator.</p>"
+    if fallbacks:
+        rows = [
+            (
+                entry.node,
+                entry.op_type,
+                entry.reason or "",
+                f"~{estimates[entry.node]:,}" if entry.node in estimates else "",
+            )
+            for entry in fallbacks
+        ]
+        said += table(("node on the CPU", "operator", "reason", "cycles (estimate)"), rows, [3])
+    all_rows = [
+        (entry.node, entry.op_type, entry.on, "" if entry.region is None else entry.region, entry.reason or "")
+        for entry in entries
+    ]
+    whole = table(("node", "operator", "on", "region", "reason"), all_rows, [3])
+    return said + folded(f"All {len(entries)} nodes", whole)
+
+
+def _configuration(report: RunReport) -> str:
+    rows: list[tuple[str, object]] = [
+        ("command", report.command),
+        ("version", report.version),
+        ("model", report.model),
+        ("schedule", report.schedule),
+        ("seed", report.seed),
+    ]
+    rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
+    machine = [*settings("arch", report.arch), *settings("timing", report.timing)]
+    return pairs(rows) + folded("The whole machine", pairs(machine))
+
+
+def settings(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Keys and values of Arch or Timing as ``--set`` writes them, e.g. ``pe.ic``."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}: {key}.{inner}", found) for inner, found in value.items())
+        else:
+            yield f"{name}: {key}", value if isinstance(value, str | int) else json.dumps(value)

@@ -1,0 +1,195 @@
+"""Charts as PNG pictures, drawn by matplotlib. Equal charts give equal bytes with the same matplotlib."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
+from experiments.report.charts.style import BLACK
+from experiments.report.charts.text import shortened
+from experiments.report.store import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_ROWS = 80
+"""Rows that a picture of bars has at most; the largest are kept, in their order."""
+HATCHES = {"": "", "/": "////", "\\": "\\\\\\\\", "x": "xxxx", "-": "----", "|": "||||", "+": "++++", ".": "...."}
+MARKERS = {
+    "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "star": "*", "pentagon": "p",
+    "cross": "P", "triangle-down": "v",
+}  # fmt: skip
+_WIDTH = 10.0
+_ROW = 0.2
+_DPI = 120
+_SETTINGS: dict[str, Any] = {
+    "font.size": 9,
+    "hatch.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "savefig.dpi": _DPI,
+}
+
+
+def save_charts(charts: Iterable[Chart], folder: Path) -> tuple[Path, ...]:
+    """Draw every chart into ``folder`` as ``<identity>.png``; raises InputError when that cannot be written."""
+    return tuple(_saved(chart, folder) for chart in charts)
+
+
+def _saved(chart: Chart, folder: Path) -> Path:
+    if isinstance(chart, Bars):
+        return save_figure(folder / f"{chart.identity}.png", bars_height(chart), lambda axes: draw_bars(axes, chart))
+    if isinstance(chart, Roofline):
+        return save_figure(folder / f"{chart.identity}.png", 5.0, lambda axes: draw_roofline(axes, chart))
+    return save_figure(folder / f"{chart.identity}.png", 4.0, lambda axes: draw_steps(axes, chart))
+
+
+def save_figure(path: Path, height: float, draw: Callable[[Axes], None]) -> Path:
+    """A picture of one pair of axes, ``height`` inches high."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    settings: Any = {**matplotlib.rcParamsDefault, **_SETTINGS}  # whatever the user's matplotlibrc says
+    with matplotlib.rc_context(settings):
+        made = Figure(figsize=(_WIDTH, height), layout="constrained")
+        FigureCanvasAgg(made)
+        draw(made.add_subplot())
+        write_atomically(path, _png(made))
+    return path
+
+
+def _png(figure: Figure) -> bytes:
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")  # names in a script that the font lacks show as boxes
+        figure.savefig(content, format="png", metadata={"Software": None})
+    return content.getvalue()
+
+
+def plain(text: str) -> str:
+    """``text`` as matplotlib shows it: a dollar sign would begin a formula."""
+    return text.replace("$", r"\$")
+
+
+def bars_height(chart: Bars) -> float:
+    """Inches that a chart of bars is high."""
+    rows = min(len(chart.labels), MOST_ROWS) * (len(chart.series) if chart.grouped else 1)
+    return max(2.2, 1.4 + _ROW * rows)
+
+
+def draw_bars(axes: Axes, chart: Bars) -> None:
+    """Horizontal bars, the first row at the top."""
+    rows = _largest(chart)
+    count = len(chart.series)
+    thickness = 0.8 / count if chart.grouped else 0.8
+    left = [0.0] * len(rows)
+    for number, series in enumerate(chart.series):
+        values = [series.values[row] for row in rows]
+        shift = (number - (count - 1) / 2) * thickness if chart.grouped else 0.0
+        places = [place + shift for place in range(len(rows))]
+        style = series.style
+        axes.barh(
+            places,
+            values,
+            thickness,
+            left=None if chart.grouped else left,
+            color=style.color,
+            hatch=HATCHES[style.pattern],
+            edgecolor="white",
+            linewidth=0.3,
+            label=plain(series.name),
+        )
+        left = [before + value for before, value in zip(left, values, strict=True)]
+    axes.set_yticks(range(len(rows)), [plain(shortened(chart.labels[row])) for row in rows])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    if chart.limit is not None:
+        axes.set_xlim(0, chart.limit)
+    title = chart.title
+    if len(rows) < len(chart.labels):
+        title += f" (the {len(rows)} largest of {len(chart.labels)})"
+    _finish(axes, title, chart.axis, "", count)
+
+
+def _largest(chart: Bars) -> list[int]:
+    """The rows to draw, in their order."""
+    sums = [sum(abs(series.values[row]) for series in chart.series) for row in range(len(chart.labels))]
+    ranked = sorted(range(len(sums)), key=lambda row: (-sums[row], row))
+    return sorted(ranked[:MOST_ROWS])
+
+
+def draw_roofline(axes: Axes, chart: Roofline) -> None:
+    """The roofs, and a marker a layer."""
+    ridge = chart.macs_per_cycle / chart.bytes_per_cycle
+    (left, bottom), end = chart.corner, chart.end
+    roof = [left * chart.bytes_per_cycle, chart.macs_per_cycle, chart.macs_per_cycle]
+    name = f"roofs: {chart.bytes_per_cycle:g} bytes/cycle, {chart.macs_per_cycle:g} MACs/cycle"
+    axes.plot([left, ridge, end], roof, color=BLACK, linewidth=1.8, label=name, zorder=1)
+    for kind, style, marks in chart.marks:
+        across, up = [mark.intensity for mark in marks], [mark.rate for mark in marks]
+        axes.scatter(
+            across,
+            up,
+            s=45,
+            color=style.color,
+            marker=MARKERS[style.marker],
+            edgecolors=BLACK,
+            linewidths=0.8,
+            label=plain(kind),
+            zorder=2,
+            clip_on=False,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(left / 1.07, end * 1.07)
+    axes.set_ylim(bottom / 1.07, chart.macs_per_cycle * 2)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.grid(which="both", color="#eeeeee")
+    _finish(axes, chart.title, "MACs per byte of DRAM traffic", "MACs per cycle", 1 + len(chart.marks))
+
+
+def draw_steps(axes: Axes, chart: Steps) -> None:
+    """Levels over time; the first series as an area."""
+    edges = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
+    for number, series in enumerate(chart.series):
+        _step(axes, series, edges, filled=number == 0)
+    for number, (name, level) in enumerate(chart.limits):
+        line = "--" if number == 0 else ":"
+        axes.axhline(level, color=BLACK, linestyle=line, linewidth=1.3, label=f"{name} ({level:,.4g} KiB)")
+    axes.set_xlim(0, chart.total)
+    axes.set_ylim(bottom=0)
+    _finish(axes, chart.title, "time (cycles)", "live bytes (KiB)", len(chart.series) + len(chart.limits))
+
+
+def _step(axes: Axes, series: Series, edges: list[int], filled: bool) -> None:
+    color = series.style.color
+    if filled:
+        axes.stairs(series.values, edges, fill=True, color=color, alpha=0.5, label=series.name)
+    else:
+        axes.stairs(series.values, edges, color=color, linewidth=1.3, label=series.name)
+
+
+def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
+    """Title, names of the axes with their units, and the legend between title and chart."""
+    from matplotlib.ticker import EngFormatter
+
+    columns = min(entries, 5)
+    lines = -(-entries // columns)
+    axes.set_title(title, pad=8 + 15 * lines)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.set_axisbelow(True)
+    if axes.get_xscale() == "linear":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.grid(axis="x", color="#e5e5e5")
+    axes.legend(
+        ncols=columns, frameon=False, handlelength=2.2, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2
+    )
