@@ -112,6 +112,9 @@ def check_key(table: str, key: str, known: tuple[str, ...]) -> None:
     """Raises InputError for an axis that table ``table`` does not have, with the one that was probably meant."""
     if key in known:
         return
-    close = difflib.get_close_matches(key, known, n=1)
+    other = "timing" if table == "arch" else "arch"
+    if key in (TIMING_KEYS if table == "arch" else ARCH_KEYS):
+        raise InputError(f"{table}.{key}: unknown axis; {key} belongs to table {other}")
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     meant = f"did you mean {close[0]}? " if close else ""
     raise InputError(f"{table}.{key}: unknown axis; {meant}choose one of {', '.join(known)}")

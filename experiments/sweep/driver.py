@@ -19,6 +19,7 @@ from experiments.sweep.records import STATUS
 from experiments.sweep.store import Row, Store
 from experiments.sweep.task import Task
 from experiments.sweep.worker import Result, message_of
+from isa.errors import InputError
 
 LIVES = 3
 """Workers that a task may lose while nothing else runs before its points are recorded as failed."""
@@ -85,13 +86,11 @@ class Driver:
         """The next task; rows that need none are written on the way."""
         while self._sources:
             item = next(self._sources[0], None)
+            self.tally.stored += self._planner.skipped()
             if item is None:
                 self._sources.popleft()
             elif isinstance(item, Task):
                 return item
-            elif isinstance(item, int):
-                self.tally.stored += item
-                self._report(self.tally)
             else:
                 self._write(item)
         return None
@@ -110,6 +109,8 @@ class Driver:
                 result = future.result()
             except (BrokenExecutor, CancelledError):
                 lost.append(task)
+            except InputError:  # not about the task's points
+                raise
             except Exception as error:  # the cluster's own, or what a worker could not send back
                 self._fail(task, message_of(error))
             else:

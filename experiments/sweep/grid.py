@@ -6,11 +6,13 @@ A :class:`Batch` is one machine as the compiler sees it with a network and optio
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from byoc.target import Grouped
+from experiments.sweep.canonical import canonical
 from experiments.sweep.constraints import Constraint
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
@@ -22,48 +24,60 @@ SHOWN_VALUES = 8
 
 @dataclass(frozen=True, eq=False)
 class Timings:
-    """Timings in order, each a mapping with every field of ``Timing``; made anew whenever they are asked for."""
+    """The Timings of one preset in order, each a mapping with every field; made anew whenever they are asked for.
 
+    ``wanted``, where it is given, decides which of them there are.
+    """
+
+    preset: str
     base: Mapping[str, Any]
     axes: Axes
     names: Mapping[str, Any]
     constraints: Sequence[Constraint]
+    wanted: Callable[[Mapping[str, Any]], bool] | None = None
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The timings that satisfy the constraints."""
+        """The timings that satisfy the constraints and are wanted."""
         for combination in itertools.product(*self.axes.values()):
             chosen = dict(zip(self.axes, combination, strict=True))
             if all(constraint.holds({**self.names, **chosen}) for constraint in self.constraints):
-                yield {**self.base, **chosen}
+                timing = {**self.base, **chosen}
+                if self.wanted is None or self.wanted(timing):
+                    yield timing
 
     def __len__(self) -> int:
         """How many there are."""
-        if self.constraints:
+        if self.constraints or self.wanted is not None:
             return sum(1 for _ in self)
-        total = 1
-        for values in self.axes.values():
-            total *= len(values)
-        return total
+        return math.prod(len(values) for values in self.axes.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Points that share one compilation. ``arch`` holds every field of ``isa.Arch``.
+    """Points that share one compilation. ``arch`` holds every field of ``isa.Arch``; ``parts`` are their Timings.
 
-    The combination of values need not be a machine: that shows when it is made.
+    There is a part for each preset whose machine this is. The combination of values need not be a machine: that shows
+    when it is made.
     """
 
     network: str
-    preset: str
     schedule: ScheduleName
     emulate_depthwise: bool
     grouped: Grouped
     arch: Mapping[str, Any]
-    timings: Timings | Sequence[Mapping[str, Any]]
+    parts: tuple[Timings, ...]
 
-    def with_timings(self, timings: Sequence[Mapping[str, Any]]) -> Batch:
-        """The same machine with other Timings, each with every field."""
-        return replace(self, timings=timings)
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(preset, Timing) of every point."""
+        return ((part.preset, timing) for part in self.parts for timing in part)
+
+    def __len__(self) -> int:
+        """How many points there are."""
+        return sum(len(part) for part in self.parts)
+
+    def where(self, wanted: Callable[[Mapping[str, Any]], bool]) -> Batch:
+        """The same machine with the wanted Timings alone."""
+        return replace(self, parts=tuple(replace(part, wanted=wanted) for part in self.parts))
 
 
 class Grid:
@@ -96,32 +110,42 @@ class Grid:
         """The one point with the values of ``choice`` on its axes and the first value elsewhere; None if excluded."""
         fixed = {key: (choice.get(key, values[0]),) for key, values in self.axes.items()}
         found = next(self._batches(fixed, self._spec.constraints), None)
-        return found if found is not None and len(found.timings) else None
+        return found if found is not None and len(found) else None
 
     def _count(self, constraints: Sequence[Constraint]) -> int:
-        return sum(len(batch.timings) for batch in self._batches(self.axes, constraints))
+        return sum(len(batch) for batch in self._batches(self.axes, constraints))
 
     def _batches(self, axes: Axes, constraints: Sequence[Constraint]) -> Iterator[Batch]:
         timing = frozenset(self._spec.timing)
-        slow = {key: values for key, values in axes.items() if key not in timing}
+        slow = {key: values for key, values in axes.items() if key not in timing and key != "preset"}
         fast = {key: values for key, values in axes.items() if key in timing}
         outer = [constraint for constraint in constraints if not constraint.names & timing]
         inner = [constraint for constraint in constraints if constraint.names & timing]
         for combination in itertools.product(*slow.values()):
             chosen = dict(zip(slow, combination, strict=True))
-            preset = self._spec.presets[chosen["preset"]]
-            arch, base = _machine(preset.arch.model_dump(), chosen), preset.timing.model_dump()
-            names = _names(chosen, arch, base)
-            if all(constraint.holds(names) for constraint in outer):
-                yield Batch(
-                    network=chosen["network"],
-                    preset=chosen["preset"],
-                    schedule=chosen["schedule"],
-                    emulate_depthwise=chosen["emulate_depthwise"],
-                    grouped=chosen["grouped"],
-                    arch=arch,
-                    timings=Timings(base, fast, names, inner),
-                )
+            machines: dict[str, tuple[dict[str, Any], list[Timings]]] = {}
+            for preset in axes["preset"]:
+                arch, base = self._machine(preset, chosen)
+                names = _names({**chosen, "preset": preset}, arch, base)
+                if all(constraint.holds(names) for constraint in outer):
+                    parts = machines.setdefault(canonical(arch), (arch, []))[1]
+                    parts.append(Timings(preset, base, fast, names, inner))
+            options = {key: chosen[key] for key in ("network", "schedule", "emulate_depthwise", "grouped")}
+            for arch, parts in machines.values():
+                yield Batch(**options, arch=arch, parts=tuple(parts))
+
+    def _machine(self, preset: str, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields of an Arch with the chosen values of its axes in place, and those of the preset's Timing."""
+        base = self._spec.presets[preset]
+        arch = base.arch.model_dump()
+        for key, value in chosen.items():
+            if key == "pe":
+                arch["pe"] = dict(value)
+            elif key.startswith("pe."):
+                arch["pe"] = {**arch["pe"], key.removeprefix("pe."): value}
+            elif key in arch:
+                arch[key] = value
+        return arch, base.timing.model_dump()
 
     def _contradiction(self) -> str:
         """The message for an empty grid: the fewest constraints, in their order, that exclude every point."""
@@ -139,26 +163,13 @@ class Grid:
     def _occurring(self, name: str) -> str:
         """The values that a name takes in the unconstrained grid, the first few of them."""
         found: dict[Any, None] = {}
-        for batch in self._batches(self.axes, ()):
-            assert isinstance(batch.timings, Timings)
-            for value in self.axes[name] if name in batch.timings.axes else (batch.timings.names[name],):
+        for part in (part for batch in self._batches(self.axes, ()) for part in batch.parts):
+            for value in self.axes[name] if name in part.axes else (part.names[name],):
                 found.setdefault(value)
             if len(found) > SHOWN_VALUES:
                 break
         shown = [str(value) for value in itertools.islice(found, SHOWN_VALUES)]
         return ", ".join(shown) + (", ..." if len(found) > SHOWN_VALUES else "")
-
-
-def _machine(arch: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of an Arch with the chosen values of its axes in place."""
-    for key, value in chosen.items():
-        if key == "pe":
-            arch["pe"] = dict(value)
-        elif key.startswith("pe."):
-            arch["pe"] = {**arch["pe"], key.removeprefix("pe."): value}
-        elif key in arch:
-            arch[key] = value
-    return arch
 
 
 def _names(chosen: Mapping[str, Any], arch: Mapping[str, Any], timing: Mapping[str, Any]) -> dict[str, Any]:

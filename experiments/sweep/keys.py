@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
-from typing import Any
 
+from experiments.sweep.canonical import canonical
 from experiments.sweep.grid import Batch
 
 DIGITS = 32
-
-
-def canonical(values: Mapping[str, Any]) -> str:
-    """Canonical JSON text: sorted keys, no spaces."""
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 class Keys:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from experiments.sweep.canonical import canonical
 from experiments.sweep.grid import Batch
-from experiments.sweep.keys import Keys, canonical
+from experiments.sweep.keys import Keys
 from experiments.sweep.preparation import Preparation, Prepared
 from experiments.sweep.records import Point, Subject
 from experiments.sweep.store import Row, Store
@@ -27,8 +28,8 @@ MACHINES = 4
 POINTS = 64
 """Points of one task at most."""
 
-Item = Task | tuple[Row, ...] | int
-"""A task, rows that need no worker, or a number of points that have a row already."""
+Item = Task | tuple[Row, ...]
+"""A task, or rows that need no worker."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +78,6 @@ class Planner:
                     yield self._joint(loads)
                     loads = []
                 loads.append(item)
-            yield from self._skips()
         if loads:
             yield self._joint(loads)
 
@@ -85,7 +85,7 @@ class Planner:
         preparation = self._networks[batch.network]
         keys = Keys(batch, preparation.package.digest, self._version)
         subject = Subject(
-            batch.network, preparation.package.digest, batch.preset, batch.schedule, batch.emulate_depthwise,
+            batch.network, preparation.package.digest, batch.schedule, batch.emulate_depthwise,
             batch.grouped, keys.arch, self._version,
         )  # fmt: skip
         chunks = self._chunks(batch, keys)
@@ -132,10 +132,10 @@ class Planner:
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
         """The points of a batch that have no row and are not under way, as many at a time as one task takes."""
-        timings = iter(batch.timings)
+        timings = iter(batch)
         while some := list(itertools.islice(timings, POINTS)):
-            texts = [canonical(timing) for timing in some]
-            points = [Point(keys.of(text), text) for text in texts]
+            texts = [(canonical(timing), preset) for preset, timing in some]
+            points = [Point(keys.of(text), text, preset) for text, preset in texts]
             known = self._store.stored([point.key for point in points]) | self._under_way
             fresh = tuple({point.key: point for point in points if point.key not in known}.values())
             self._skipped += len(points) - len(fresh)
@@ -147,11 +147,7 @@ class Planner:
             self._under_way.update(point.key for point in points)
             yield points
 
-    def _skips(self) -> Iterator[int]:
-        skipped, self._skipped = self._skipped, 0
-        if skipped:
-            yield skipped
-
     def skipped(self) -> int:
-        """Points found to have a row since this was last asked."""
-        return sum(self._skips())
+        """Points found to have a row, or to be another point of this sweep, since this was last asked."""
+        skipped, self._skipped = self._skipped, 0
+        return skipped

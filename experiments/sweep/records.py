@@ -17,10 +17,11 @@ _NO_FIGURES = (None,) * len(FIGURES)
 
 
 class Point(NamedTuple):
-    """A point of a subject: its key and its Timing as canonical JSON."""
+    """A point of a subject: its key, its Timing as canonical JSON, and the preset that it comes from."""
 
     key: str
     timing: str
+    preset: str
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,6 @@ class Subject:
 
     network: str
     package: str
-    preset: str
     schedule: str
     emulate_depthwise: bool
     grouped: str
@@ -66,6 +66,6 @@ class Subject:
         figures: Sequence[object] | None = None,
     ) -> Row:
         options = self.schedule, int(self.emulate_depthwise), self.grouped
-        subject = self.network, self.package, self.preset, *options, self.arch, point.timing, self.version
+        subject = self.network, self.package, point.preset, *options, self.arch, point.timing, self.version
         host = self.host_nodes, self.host_cycles
         return (point.key, *subject, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))

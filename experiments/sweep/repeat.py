@@ -7,12 +7,13 @@ import random
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.sweep.canonical import canonical
 from experiments.sweep.driver import Driver, Report, silent
 from experiments.sweep.grid import Batch, Grid
-from experiments.sweep.keys import canonical
 from experiments.sweep.manifest import versions
 from experiments.sweep.pools import opened
 from experiments.sweep.preparation import Preparation, prepare_networks
@@ -116,9 +117,11 @@ def _selected(spec: Spec, chosen: set[Identity]) -> Iterator[Batch]:
     """The batches of a grid with the chosen points alone."""
     for batch in Grid(spec).batches():
         machine = batch.network, batch.schedule, int(batch.emulate_depthwise), batch.grouped, canonical(batch.arch)
-        wanted = [timing for timing in batch.timings if (*machine, canonical(timing)) in chosen]
-        if wanted:
-            yield batch.with_timings(wanted)
+        yield batch.where(partial(_is_chosen, machine, chosen))
+
+
+def _is_chosen(machine: Identity, chosen: set[Identity], timing: Record) -> bool:
+    return (*machine, canonical(timing)) in chosen
 
 
 def _changes(manifest: Record, networks: dict[str, Preparation]) -> Iterator[str]:

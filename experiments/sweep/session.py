@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.sweep.canonical import canonical
 from experiments.sweep.driver import Driver, Report, Tally, silent
 from experiments.sweep.frame import flat_row
 from experiments.sweep.grid import Batch, Grid
-from experiments.sweep.keys import Keys, canonical
+from experiments.sweep.keys import Keys
 from experiments.sweep.manifest import make_manifest
 from experiments.sweep.pools import opened
 from experiments.sweep.preparation import Preparation, prepare_networks
@@ -69,5 +70,6 @@ class Session:
 
     def _row(self, batch: Batch) -> dict[str, Any] | None:
         keys = Keys(batch, self.networks[batch.network].package.digest, tool_version())
-        row = self.store.row(keys.of(canonical(next(iter(batch.timings)))))
+        _, timing = next(iter(batch))
+        row = self.store.row(keys.of(canonical(timing)))
         return None if row is None else flat_row(row)

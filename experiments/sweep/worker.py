@@ -17,7 +17,7 @@ from byoc.search_pool import SearchPool
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
 from experiments.sweep.blank import read_blank
-from experiments.sweep.keys import canonical
+from experiments.sweep.canonical import canonical
 from experiments.version import tool_version
 from isa.arch import Arch
 from isa.errors import InputError

@@ -1,0 +1,38 @@
+"""What the tests of sweeps share: small specifications, and ways to look into a results file."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from experiments.sweep.run import run_sweep
+from experiments.sweep.spec import Spec, parse_spec
+from experiments.sweep.store import COLUMNS, Store
+from tests.experiments.command_line import save_tiny
+
+
+def written(folder: Path, text: str, name: str = "grid.toml") -> Path:
+    """A specification file of ``text`` beside the network ``tiny.onnx``."""
+    if not (folder / "tiny.onnx").exists():
+        save_tiny(folder)
+    path = folder / name
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def spec_of(folder: Path, text: str) -> Spec:
+    """The specification of ``text``; its network, if it is ``tiny.onnx``, is there."""
+    path = written(folder, text)
+    return parse_spec(path.read_text(), folder, "grid.toml")
+
+
+def swept(folder: Path, text: str, workers: int = 1) -> dict[str, dict[str, object]]:
+    """The rows by key after running a specification."""
+    run_sweep(spec_of(folder, text), folder / "results.sqlite", workers=workers)
+    return rows_of(folder / "results.sqlite")
+
+
+def rows_of(path: Path) -> dict[str, dict[str, object]]:
+    """The rows of a results file by key."""
+    with Store(path) as store:
+        return {str(row[0]): dict(zip(COLUMNS, row, strict=True)) for row in store.rows()}

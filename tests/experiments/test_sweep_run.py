@@ -1,0 +1,242 @@
+"""Running a sweep: figures equal to whole runs, shared work done once, every point ends as a record, nothing twice."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byoc.pipeline import partition_package
+from byoc.region import compile_region
+from experiments.config import load_hardware
+from experiments.network import load_network, network_feeds
+from experiments.report.figures import RegionRun, figures
+from experiments.sweep import pools, preparation, worker
+from experiments.sweep.blank import blank_regions, read_blank
+from experiments.sweep.frame import flat_rows
+from experiments.sweep.run import run_sweep
+from experiments.sweep.session import Session
+from experiments.sweep.worker import Job, Result, run_job
+from experiments.workflow import Choices, infer
+from isa.arch import Arch
+from isa.errors import InputError
+from tests.experiments.sweeping import rows_of, spec_of, swept
+
+
+class InProcess:
+    """Runs jobs at once, here, so that tests can count what they do."""
+
+    window = 3
+
+    def warm(self) -> None:
+        """Nothing to do."""
+
+    def submit(self, job: Job) -> Future[Result]:
+        """The finished job."""
+        future: Future[Result] = Future()
+        try:
+            future.set_result(run_job(job))
+        except InputError as error:
+            future.set_exception(error)
+        return future
+
+    def restart(self) -> None:
+        """Never needed."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "open_pool", lambda scheduler, workers: InProcess())
+
+
+class Calls:
+    """Counts the calls of a function of a module."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+        self.count = 0
+        inner = getattr(module, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.count += 1
+            return inner(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+
+MIXED = """
+    networks = ["digits-cnn"]
+    schedules = ["seed", "default"]
+    isa = ["v1", "v2"]
+    emulate_depthwise = [false, true]
+    constraints = ["isa = 'v1' or not emulate_depthwise"]
+    [arch]
+    pe = [{ ic = 8, oc = 8 }, { ic = 1, oc = 16, ow = 4 }]
+    sram_bytes = ["4 KiB", "512 KiB"]
+    [timing]
+    bus_bytes = [4, 16]
+    dram_latency = 37
+"""
+
+
+def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
+    swept(tmp_path, MIXED)
+    rows = list(flat_rows(tmp_path / "results.sqlite"))
+    assert len(rows) == 2 * 3 * 2 * 2 * 2
+    assert {row["status"] for row in rows} == {"ok"}
+    network = load_network("digits-cnn")
+    feeds = network_feeds(network)
+    for row in rows:
+        keys = ("pe.ic", "pe.oc", "pe.ow", "sram_bytes", "bus_bytes", "dram_latency")
+        hardware = load_hardware(None, [f"{key}={row[key]}" for key in keys], row["isa"])
+        done = infer(network, hardware, Choices(row["schedule"], row["emulate_depthwise"]), feeds)
+        programs, traces = done.compiled.programs, done.result.traces
+        whole = figures(hardware, [RegionRun(index, programs[index], trace) for index, trace in traces.items()])
+        assert {name: row[name] for name in whole.totals.model_dump()} == whole.totals.model_dump()
+        assert {kind: row[f"kinds.{kind}"] for kind in whole.kinds} == whole.kinds
+        assert {kind: row[f"ex_cycles.{kind}"] for kind in whole.ex_cycles} == whole.ex_cycles
+        for unit, causes in whole.units.items():
+            assert {cause: row[f"{unit}.{cause}"] for cause in causes} == causes
+        assert row["host_nodes"] == sum(len(part.nodes) for part in done.compiled.partition.host_parts)
+        assert (row["regions"], row["package"]) == (len(programs), network.package.digest)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = Calls(monkeypatch, preparation, "load_network")
+    partitions = Calls(monkeypatch, preparation, "partition")
+    compilations = Calls(monkeypatch, worker, "compile_region")
+    text = """
+        networks = ["tiny.onnx", "digits-cnn"]
+        isa = ["v1", "v2"]
+        constraints = ["network = 'tiny.onnx' or isa = 'v2'"]
+        [arch]
+        pe.oc = [4, 8]
+        sram_bytes = [16384, 32768, 65536]
+        [timing]
+        dram_latency = { from = 1, to = 200, step = 1 }
+    """
+    tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite")
+    machines = (2 + 1) * 2 * 3
+    assert tally.new == {"ok": machines * 200, "infeasible": 0, "failed": 0}
+    assert (imports.count, partitions.count) == (2, 3)
+    assert compilations.count == tally.compilations == machines  # one region each
+
+
+RECORDS = """
+    networks = "tiny.onnx"
+    schedules = ["seed", "default"]
+    [arch]
+    sram_bytes = [256, 65536]
+    alignment = [8, 24]
+    [timing]
+    bus_bytes = [8, 128]
+"""
+
+
+@pytest.mark.usefixtures("in_process")
+def test_every_point_ends_as_a_record(tmp_path: Path) -> None:
+    rows = swept(tmp_path, RECORDS)
+    assert len(rows) == 16
+    for row in rows.values():
+        arch, timing = json.loads(str(row["arch"])), json.loads(str(row["timing"]))
+        if arch["alignment"] == 24:
+            expected = "failed", "no such machine: alignment is 24; it must be a power of two", None
+        elif arch["sram_bytes"] == 256 and row["schedule"] == "seed":
+            message = (
+                "conv: does not fit in 256 bytes of SRAM: input 192 + output channel (int32) 256 + weights 27 + "
+                "channel record 8 + alignment 5 = 488 bytes, 232 missing"
+            )
+            expected = "infeasible", message, 232
+        elif timing["bus_bytes"] == 128:
+            expected = "failed", "no such machine: burst_bytes 64 must be at least bus_bytes 128", None
+        else:
+            expected = "ok", None, None
+        assert (row["status"], row["message"], row["missing_bytes"]) == expected
+        assert (row["cycles"] is None) == (row["status"] != "ok")
+
+
+@pytest.mark.usefixtures("in_process")
+def test_points_with_a_row_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, output = spec_of(tmp_path, RECORDS), tmp_path / "results.sqlite"
+    first = run_sweep(spec, output)
+    rows = rows_of(output)
+    compilations = Calls(monkeypatch, worker, "compile_region")
+    again = run_sweep(spec, output)
+    assert (again.stored, again.done, compilations.count) == (first.done, first.done, 0)
+    retried = run_sweep(spec, output, retry_failed=True)
+    assert retried.new == {"ok": 0, "infeasible": 0, "failed": first.new["failed"]}
+    assert rows_of(output) == rows
+
+
+@pytest.mark.usefixtures("in_process")
+def test_equal_machines_under_two_names_run_once(tmp_path: Path) -> None:
+    (tmp_path / "same.toml").write_text("[arch]\npe = { ic = 64, oc = 1 }\n")
+    text = """
+        networks = "tiny.onnx"
+        presets = ["seed-i64", "same.toml"]
+        timing.dram_latency = { from = 1, to = 150, step = 1 }
+    """
+    tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite")
+    assert (tally.new["ok"], tally.stored, tally.compilations) == (150, 150, 1)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("the sums\ndiffer")
+
+    monkeypatch.setattr(worker, "compile_region", broken)
+    text = """
+        networks = "tiny.onnx"
+        arch.sram_bytes = [32768, 65536]
+        timing.dram_latency = { from = 1, to = 150, step = 1 }
+    """
+    rows = swept(tmp_path, text)
+    assert len(rows) == 300
+    assert {(row["status"], row["message"]) for row in rows.values()} == {("failed", "AssertionError: the sums differ")}
+
+
+@pytest.mark.usefixtures("in_process")
+def test_workers_of_another_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "tool_version", lambda: "0.0.1")
+    with pytest.raises(InputError) as raised:
+        swept(tmp_path, 'networks = "tiny.onnx"')
+    assert str(raised.value) == "a worker has version 0.0.1 and this sweep 0.1.0; install the same on all machines"
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_session_runs_what_it_is_asked_for(tmp_path: Path) -> None:
+    text = """
+        networks = "tiny.onnx"
+        constraints = "N <= 64"
+        arch.pe.oc = [4, 8, 64]
+        timing.bus_bytes = [8, 16]
+    """
+    with Session(spec_of(tmp_path, text), tmp_path / "results.sqlite") as session:
+        found = session.evaluate([{"pe.oc": 8, "bus_bytes": 16}, {"pe.oc": 64}, {"pe.oc": 8, "bus_bytes": 16}])
+        assert found[1] is None
+        assert found[0] is not None
+        assert found[0] == found[2]
+        assert (found[0]["pe.oc"], found[0]["bus_bytes"], found[0]["pe.count"], found[0]["status"]) == (8, 16, 32, "ok")
+        assert session.store.counts() == {"ok": 1}
+
+
+def test_regions_travel_without_their_weights() -> None:
+    package = load_network("digits-cnn").package
+    found = partition_package(package, Arch())
+    data = blank_regions(found.regions, package.graph.values)
+    regions, values = read_blank(data)
+    assert len(data) < 10_000
+    for region, bare in zip(found.regions, regions, strict=True):
+        whole, _ = compile_region(region, package.graph.values, Arch())
+        timed, _ = compile_region(bare, values, Arch(), data=False)
+        assert np.array_equal(whole.words, timed.words)
+        assert whole.provenance == timed.provenance
+        assert [segment.data.size for segment in whole.segments] == [segment.data.size for segment in timed.segments]
