@@ -21,23 +21,26 @@ from isa.program import Program
 from isa.verify.sanitizer_stream import Stream
 
 Outputs = tuple[bytes, ...]
+Choose = Callable[[set[int]], int]
 
 
-def orders(predecessors: Sequence[Sequence[int]], units: Sequence[int], seed: int, drawn: int) -> Iterator[list[int]]:
-    """Orders in which every command comes after those that it waits for: one unit always as far ahead as it can be,
-    in all six orders of the units, then ``drawn`` at random."""
-    for preference in permutations(range(3)):
-        yield _order(predecessors, partial(_preferred, units, preference))
+def orders(predecessors: Sequence[Sequence[int]], units: Sequence[int], seed: int, count: int) -> Iterator[list[int]]:
+    """``count`` orders in which every command comes after those that it waits for, in an order drawn from ``seed``.
+
+    Six of them have one unit always as far ahead as it can be, in all orders of the units; the others are random.
+    """
     rng = random.Random(seed)
-    for _ in range(drawn):
-        yield _order(predecessors, lambda ready: rng.choice(sorted(ready)))
+    extreme: list[Choose] = [partial(_preferred, units, preference) for preference in permutations(range(3))]
+    drawn: list[Choose] = [lambda ready: rng.choice(sorted(ready))] * max(2, count - len(extreme))
+    for choose in rng.sample([*extreme, *drawn], count):
+        yield _order(predecessors, choose)
 
 
 def _preferred(units: Sequence[int], preference: Sequence[int], ready: set[int]) -> int:
     return min(ready, key=lambda number: (preference[units[number]], number))
 
 
-def _order(predecessors: Sequence[Sequence[int]], choose: Callable[[set[int]], int]) -> list[int]:
+def _order(predecessors: Sequence[Sequence[int]], choose: Choose) -> list[int]:
     waiting = [len(givers) for givers in predecessors]
     takers: list[list[int]] = [[] for _ in predecessors]
     for number, givers in enumerate(predecessors):

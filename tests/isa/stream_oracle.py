@@ -57,7 +57,7 @@ def judge(program: Program, commands: Sequence[Command], operands: Sequence[Oper
     return Truth(
         legal=is_legal(commands),
         stuck=stuck,
-        races=races(commands, clean, predecessors, order),
+        races=races(clean, predecessors, order),
         outside=outside,
         unwritten=unwritten,
         missing=0 if stuck else missing,
@@ -127,25 +127,22 @@ def reachable(predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> li
     return before
 
 
-def races(
-    commands: Sequence[Command],
-    operands: Sequence[Operands],
-    predecessors: Sequence[Sequence[int]],
-    order: Sequence[int],
-) -> frozenset[Pair]:
+def races(operands: Sequence[Operands], predecessors: Sequence[Sequence[int]], order: Sequence[int]) -> frozenset[Pair]:
     """All unordered pairs of commands that can complete and that conflict."""
     before = reachable(predecessors, order)
-    members: list[list[int]] = [[], [], []]
-    for number in sorted(order):
-        members[commands[number].unit.value].append(number)
+    after = [0] * len(before)
+    for number in reversed(order):
+        for giver in predecessors[number]:
+            after[giver] |= after[number] | 1 << number
+    able = sum(1 << number for number in order)
     found = set()
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        for first in members[one]:
-            bit = 1 << first
-            for second in members[other]:
-                ordered = before[second] & bit or before[first] >> second & 1
-                if not ordered and conflict(operands[first], operands[second]):
-                    found.add((min(first, second), max(first, second)))
+    for first in order:
+        others = able & ~before[first] & ~after[first] & -(2 << first)
+        while others:
+            second = (others & -others).bit_length() - 1
+            others &= others - 1
+            if conflict(operands[first], operands[second]):
+                found.add((first, second))
     return frozenset(found)
 
 
@@ -219,14 +216,20 @@ def _contents(program: Program, operands: Sequence[Operands], order: Sequence[in
 
 
 def _overwrites(item: Operands, program: Program) -> bool:
+    stores = [access for access in item.writes if access.space == "dram"]
+    return any(_share(access, place) for access in stores for place in _kept(program))
+
+
+@lru_cache(maxsize=16)
+def _kept(program: Program) -> tuple[Access, ...]:
+    """Bytes of system memory that no command may overwrite."""
     kept = [(program.command_address, 8 * len(program.words))]
     kept += [(segment.address, segment.data.size) for segment in program.segments]
     results = [Access("dram", tensor.address, tensor.nbytes) for tensor in program.outputs]
     for tensor in program.inputs:
         if not any(_share(Access("dram", tensor.address, tensor.nbytes), result) for result in results):
             kept.append((tensor.address, tensor.nbytes))
-    places = [Access("dram", address, size) for address, size in kept]
-    return any(a.space == "dram" and _share(a, place) for a in item.writes for place in places)
+    return tuple(Access("dram", address, size) for address, size in kept)
 
 
 WORD_OPERANDS = {
