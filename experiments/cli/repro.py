@@ -1,4 +1,4 @@
-"""``dla repro``: makes again what a file says it holds, and compares."""
+"""``dla repro``: a published figure, or again what a file says it holds, and compares."""
 
 from __future__ import annotations
 
@@ -8,26 +8,68 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.repro.catalogue import FIGURES
 from isa.errors import InputError
 
 if TYPE_CHECKING:
+    from experiments.repro.figure4 import Reproduction
     from experiments.sweep.repeat import Repetition
 
-What = Annotated[str, typer.Argument(metavar="FILE", help="A results file of dla sweep.")]
-Points = Annotated[int | None, typer.Option("--points", metavar="N", help="Repeat N points, drawn. Default: all.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the points that are drawn.")]
+What = Annotated[
+    str, typer.Argument(metavar="NAME|FILE", help=f"A figure ({', '.join(FIGURES)}), or a results file of dla sweep.")
+]
+Folder = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where a figure's files go. Default: runs/NAME.")
+]
+Points = Annotated[
+    int | None, typer.Option("--points", metavar="N", help="Of a file: repeat N points, drawn. Default: all.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of a file: seed of the points that are drawn.")]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Local processes. Default: one a CPU.")]
 SHOWN = 10
 
 
-def command(what: What, points: Points = None, seed: Seed = 0, workers: Workers = None) -> int:
-    """Run what made a results file again and compare every figure, exactly; exit status 1 where one differs."""
+def command(what: What, output: Folder = None, points: Points = None, seed: Seed = 0, workers: Workers = None) -> int:
+    """Reproduce a published figure and check what its text says; or run a results file again and compare every figure.
+
+    Exit status 1 where a statement of the publication does not hold on our numbers, or a repeated figure differs.
+    """
+    if what in FIGURES:
+        if points is not None:
+            raise InputError(f"--points does not apply to the figure {what}; it repeats points of a results file")
+        return _figure(what, output or Path("runs") / what, workers)
+    if output is not None:
+        raise InputError(f"--output applies to the figures {', '.join(FIGURES)} alone, not to the file {what}")
+    return _file(Path(what), points, seed, workers)
+
+
+def _figure(name: str, folder: Path, workers: int | None) -> int:
+    from experiments.cli.progress import stages
+    from experiments.repro.figure4 import reproduce
+
+    with stages() as progress:
+        found = reproduce(folder, workers=workers, stage=progress)
+    return _claims_status(found)
+
+
+def _claims_status(found: Reproduction) -> int:
+    """Prints every claim with its figures; 0 when all hold under the published schedule."""
+    from experiments.repro.figure4 import claims_text
+
+    print(claims_text(found.claims))
+    for file in found.files:
+        print(f"written: {file}")
+    return 0 if found.holds else 1
+
+
+def _file(path: Path, points: int | None, seed: int, workers: int | None) -> int:
     from experiments.cli.progress import stages
     from experiments.sweep.repeat import repeat_sweep
 
-    path = Path(what)
     if not path.is_file():
-        raise InputError(f"{what}: no such file; 'dla sweep SPEC.toml' makes results")
+        raise InputError(
+            f"{path}: no such file or figure; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}"
+        )
     with stages() as progress:
         found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
     return _status(path, found)
