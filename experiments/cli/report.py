@@ -1,4 +1,4 @@
-"""``dla report``: a saved run report as tables."""
+"""``dla report``: a saved run, two runs or a sweep as tables, a page and pictures."""
 
 from __future__ import annotations
 
@@ -7,12 +7,62 @@ from typing import Annotated
 
 import typer
 
-RunFile = Annotated[Path, typer.Argument(metavar="RUN", help="A run report, as dla run --json writes it.")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN|SWEEP.sqlite", help="What dla run --json or dla sweep wrote; two runs with --compare."),
+]
+Compare = Annotated[bool, typer.Option("--compare", help="Put two runs side by side: dla report --compare A B.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR|FILE.html", help="Where it goes. Default: <name>-report beside RUN."),
+]
+Pictures = Annotated[Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go.")]
+Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write nothing.")]
+Across = Annotated[
+    str | None, typer.Option("--x", metavar="COLUMN", help="Sweeps: Pareto front over this. Default: pe_sram.")
+]
+Up = Annotated[str | None, typer.Option("--y", metavar="COLUMN", help="Sweeps: the other one. Default: cycles.")]
 
 
-def command(run: RunFile) -> None:
-    """Show the tables of a saved run."""
-    from experiments.report.store import load_report
-    from experiments.report.tables import print_report, report_console
+def command(
+    files: Files,
+    compare: Compare = False,
+    output: Output = None,
+    png: Pictures = None,
+    tables: Tables = False,
+    x: Across = None,
+    y: Up = None,
+) -> None:
+    """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
+    from experiments.report.documents import comparison_document, run_document, sweep_document
+    from experiments.report.output import places
+    from experiments.report.store import write_atomically
+    from experiments.report.sweep_file import is_sweep
+    from experiments.report.tables import report_console
 
-    print_report(load_report(run), report_console())
+    _check(files, compare, tables and (output is not None or png is not None))
+    if compare:
+        document = comparison_document(files[0], files[1])
+    elif is_sweep(files[0]):
+        document = sweep_document(files[0], x, y)
+    else:
+        document = run_document(files[0])
+    document.show(report_console())
+    if tables:
+        return
+    where = places(document.name, files[0], output, png)
+    write_atomically(where.page, document.page())
+    print(f"page written to {where.page}")
+    if where.pictures is not None:
+        made = document.pictures(where.pictures)
+        print(f"{len(made)} pictures written to {where.pictures}")
+
+
+def _check(files: list[Path], compare: bool, contradictory: bool) -> None:
+    from isa.errors import InputError
+
+    if contradictory:
+        raise InputError("--tables writes nothing; leave out --output and --png, or --tables")
+    if len(files) != 1 + compare:
+        wanted = "two runs: dla report --compare A B" if compare else "one file, or two runs with --compare"
+        raise InputError(f"dla report was given {len(files)} file{'s' * (len(files) != 1)}; give {wanted}")

@@ -19,6 +19,8 @@ _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "form-action 'none'; base-uri 'none'"
 )
+CHOOSER = '<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>'
+"""Where a page's script puts what filters its charts, and what it says of something clicked."""
 
 
 @dataclass(frozen=True)

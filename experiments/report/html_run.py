@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.run import PART_NAMES, run_charts
-from experiments.report.html import Section, chart_place, folded, page, pairs, table
+from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
 from experiments.report.tables import machine_line, total_lines
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from experiments.report.schema import Layer, RunReport
 
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
-_TOOLS = '<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>'
 
 
 def run_page(report: RunReport) -> str:
@@ -26,7 +25,7 @@ def run_page(report: RunReport) -> str:
     sections = [Section("summary", "Summary", f"<p>{machine_line(report)}</p>{pairs(total_lines(report))}")]
     if drawn:
         places = "".join(chart_place(name, drawn[name].note) for name in _LAYERS)
-        sections.append(Section("layers", "Layers", _TOOLS + places))
+        sections.append(Section("layers", "Layers", CHOOSER + places))
         others = "".join(chart_place(name, chart.note) for name, chart in drawn.items() if name not in _LAYERS)
         sections.append(Section("machine", "Machine over the run", others))
     sections.append(Section("placement", "Placement", _placement(report)))

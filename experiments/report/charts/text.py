@@ -14,8 +14,8 @@ def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """The change from ``before`` to ``after`` in percent, "" where it has none."""
+    """The change from ``before`` to ``after`` in percent; empty where nothing changes."""
     if not before:
         return "" if not after else "new"
     share = (after - before) / before
-    return "±0 %" if not share else f"{share:+.1%}".replace("%", " %")
+    return "" if not share else f"{share:+.1%}".replace("%", " %")
