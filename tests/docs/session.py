@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Session:
         self._guide, self._folder, self._patch = guide, folder, patch
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._environment = self._shell_environment()
+        patch.setattr(sys, "dont_write_bytecode", True)  # modules that change within a second look unchanged
 
     def _shell_environment(self) -> dict[str, str]:
         """An environment in which ``dla`` and ``python`` are those of this process and find the guide's own files."""
@@ -50,7 +52,7 @@ class Session:
         if block.file is not None:
             self._write(block.file, block.text)
         elif block.language == "console":
-            self._console(commands(block))
+            self._console(commands(block), block.near)
         elif block.language == "python" and block.text.lstrip().startswith(">>>"):
             self._examples(block)
         elif block.language == "python":
@@ -61,6 +63,7 @@ class Session:
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        self._look_again()
         if path.name == "pyproject.toml":
             self._install(path.parent, tomllib.loads(text)["project"])
 
@@ -69,9 +72,17 @@ class Session:
         write_information(folder, project["name"], project["version"], project.get("entry-points", {}))
         self._patch.syspath_prepend(str(folder))
         self._environment["PYTHONPATH"] = f"{folder}{os.pathsep}{self._environment['PYTHONPATH']}"
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Modules of the guide may have changed: they are imported anew when next needed."""
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None) or "").startswith(f"{self._folder}{os.sep}"):
+                del sys.modules[name]
+        invalidate_caches()
         forget()
 
-    def _console(self, listed: list[Command]) -> None:
+    def _console(self, listed: list[Command], near: float) -> None:
         status = 0
         for number, command in enumerate(listed):
             if command.text == _STATUS:
@@ -81,7 +92,7 @@ class Session:
                 shown = number + 1 < len(listed) and listed[number + 1].text == _STATUS
                 assert status == 0 or shown, self._failure(command, f"exit status {status}", output)
             if command.output:
-                assert not differs(command.output, output), self._failure(command, "other output", output)
+                assert not differs(command.output, output, near), self._failure(command, "other output", output)
 
     def _execute(self, text: str) -> tuple[int, str]:
         words = [] if _SHELL & set(text) else shlex.split(text)
@@ -94,13 +105,15 @@ class Session:
             ["bash", "-c", text], cwd=self._folder, env=self._environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
+        self._look_again()
         return done.returncode, done.stdout
 
     def _examples(self, block: Block) -> None:
-        test = doctest.DocTestParser().get_doctest(block.text, self._names, str(self._guide), str(self._guide), 0)
+        name, parser = str(self._guide), doctest.DocTestParser()
+        test = parser.get_doctest(block.text, self._names, name, name, block.line - 1)
         test.globs = self._names  # by default examples get a copy
         output = io.StringIO()
-        runner = doctest.DocTestRunner(checker=_Checker(), optionflags=_EXAMPLES, verbose=False)
+        runner = doctest.DocTestRunner(checker=_Checker(block.near), optionflags=_EXAMPLES, verbose=False)
         runner.run(test, out=output.write, clear_globs=False)
         assert runner.failures == 0, f"{self._guide.name}, block at line {block.line}:\n{output.getvalue()}"
 
@@ -112,5 +125,8 @@ class Session:
 class _Checker(doctest.OutputChecker):
     """Output of Python examples by the same rules as that of commands."""
 
+    def __init__(self, near: float) -> None:
+        self._near = near
+
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        return not differs(want.splitlines(), got)
+        return not differs(want.splitlines(), got, self._near)

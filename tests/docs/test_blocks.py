@@ -63,10 +63,25 @@ def test_commands_have_their_output_under_them() -> None:
         (["a.c"], "abc\n", False),
         (["a", "...", "d"], "a\nd\n", True),
         (["a", "...", "d"], "a\ndd\n", False),
+        (["1.5 M, 7%"], "1.5 M, 7%", True),
+        (["1.5 M, 7%"], "1.6 M, 7%", False),
     ],
 )
 def test_comparison(expected: list[str], actual: str, same: bool) -> None:
     assert differs(expected, actual) is not same
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "same"),
+    [
+        (["took 1,000 cycles, 50%"], "took 1,050 cycles,  48%", True),
+        (["took 1,000 cycles, 50%"], "took 1,051 cycles, 50%", False),
+        (["took 1,000 cycles"], "took a cycles", False),
+        (["... 9.9 M"], "DLA 10.2 M", True),
+    ],
+)
+def test_numbers_may_be_near(expected: list[str], actual: str, same: bool) -> None:
+    assert differs(expected, actual, Block("console", ("near=5%",), "", 1).near) is not same
 
 
 @pytest.mark.parametrize(
