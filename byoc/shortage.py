@@ -28,7 +28,8 @@ def buffer_sizes(layer: Layer, tiling: Tiling) -> dict[str, int]:
     many = "s" if channels > 1 else ""
     band = "" if tiling.rows == nest.rows else " rows"
     sizes = {}
-    source = f"input {unit}{band}" if nest.grouped else f"input{band}"
+    whole = "group" if nest.group_inputs > 1 else unit
+    source = f"input {whole}{band}" if nest.grouped else f"input{band}"
     nbytes = layer.input_tile_bytes(channels, tiling.rows)
     for number in range(len(layer.operation.inputs)):
         sizes[source if number == 0 else f"second {source}"] = nbytes

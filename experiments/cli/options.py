@@ -38,7 +38,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the hardware, e.g. pe.oc=64. Repeatable."),
 ]
-Isa = Annotated[str | None, typer.Option("--isa", metavar="v1|v2", help="ISA variant, instead of the preset's.")]
+Isa = Annotated[str | None, typer.Option("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
 ScheduleOption = Annotated[
     Schedule, typer.Option("--schedule", help="seed: the published system; default: all we can.")
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ from byoc.importer import import_model
 from byoc.partition import Target, partition
 from byoc.patterns.registry import PATTERNS
 from byoc.patterns.support import support_table
+from byoc.target import Grouped
 from tests.byoc.oracle_check import V1, V2, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 
@@ -340,6 +342,23 @@ def test_depthwise_needs_its_instruction_or_emulation() -> None:
     )
     assert _reason(model, Target(frozenset(), "v1", emulate_depthwise=True)) == "dla"
     assert _reason(model, V2) == "dla"
+
+
+def test_grouped_convolutions_run_as_they_are_told() -> None:
+    model = _conv(weights=np.ones((4, 2, 3, 3), np.int8), group=2)
+    machine = {name: Target(frozenset(names), name) for name, names in (("v1", ()), ("v3", ("OP_GROUP_CONV",)))}
+    outcomes = {
+        (name, grouped): _reason(model, replace(target, grouped=grouped))
+        for name, target in machine.items()
+        for grouped in get_args(Grouped)
+    }
+    kept = "it has 2 groups; with --grouped cpu, grouped convolutions stay on the CPU"
+    missing = "OP_GROUP_CONV is not in ISA v1; with --grouped native, grouped convolutions run on it: use --isa v3"
+    reasons = {("v1", "cpu"): kept, ("v3", "cpu"): kept, ("v1", "native"): missing}
+    assert outcomes == {key: reasons.get(key, "dla") for key in outcomes}
+    assert _reason(model, replace(machine["v3"], group_limit=2)) == (
+        "groups 2 does not fit a field below 2; sizes, kernel, strides, dilations and pads fit the instruction's fields"
+    )
 
 
 def test_every_rule_is_one_line_and_in_the_support_table() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from byoc.patterns.support import markdown, support_table
+from experiments.cli.main import main
 from tests.docs.blocks import blocks
 from tests.docs.session import ROOT, Session
 from tests.plugins.installation import forget
@@ -28,6 +29,12 @@ def test_the_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
             forget()
 
 
-def test_the_support_table_is_current() -> None:
+def test_the_support_table_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Else run ``dla support --built-in --format markdown -o docs/support.md``."""
-    assert (ROOT / "docs/support.md").read_text(encoding="utf-8") == markdown(support_table())
+    committed = (ROOT / "docs/support.md").read_text(encoding="utf-8")
+    assert committed == markdown(support_table())
+    assert main(["support", "--built-in", "--format", "markdown", "-o", str(tmp_path / "support.md")]) == 0
+    assert (tmp_path / "support.md").read_text(encoding="utf-8") == committed
+    capsys.readouterr()
+    assert main(["support", "-o", "support.md"]) == 2
+    assert capsys.readouterr().err == "error: --format table is for the terminal; choose markdown for support.md\n"

@@ -92,6 +92,31 @@ def test_a_subtraction_runs_natively_and_exactly(isa: str, schedule: str, sram: 
     assert found.mismatches == 0
 
 
+def every_pair(dtype: str) -> onnx.ModelProto:
+    """A quantised subtraction of two inputs of 256 by 256 elements."""
+    constants = []
+    for name, scale, zero in (("a", 0.02, 3), ("b", 0.03, 97), ("y", 0.04, 11)):
+        constants.append(numpy_helper.from_array(np.float32(scale), f"{name}s"))
+        constants.append(numpy_helper.from_array(np.array(zero, dtype), f"{name}z"))
+    nodes = [helper.make_node("DequantizeLinear", [n, f"{n}s", f"{n}z"], [f"{n}f"], f"{n}d") for n in "ab"]
+    nodes.append(helper.make_node("Sub", ["af", "bf"], ["yf"], "difference"))
+    nodes.append(helper.make_node("QuantizeLinear", ["yf", "ys", "yz"], ["y"], "q"))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    values = [helper.make_tensor_value_info(name, kind, (256, 256)) for name in "aby"]
+    graph = helper.make_graph(nodes, "pairs", values[:2], values[2:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.usefixtures("subtraction")
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_every_pair_of_values_is_exact(dtype: str) -> None:
+    every = np.arange(256).astype(dtype)
+    feed = {"a": np.repeat(every[:, None], 256, axis=1), "b": np.repeat(every[None], 256, axis=0)}
+    found = compare(import_model(every_pair(dtype), "pairs"), feed, Arch(isa="v2-sub"))
+    assert (found.mismatches, found.elements) == (0, 1 << 16)
+    assert mnemonics(found) >= {"OP_E_SUB"}
+
+
 @pytest.mark.usefixtures("subtraction")
 def test_on_a_machine_without_the_instruction_the_cpu_subtracts_and_the_reason_says_so() -> None:
     found = simulated(network(subtract=True), "v2")
