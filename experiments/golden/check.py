@@ -141,13 +141,13 @@ class _Runs:
         record = self.case.record
         traces: dict[str, Trace] = {}
         for aspect, engine in ENGINES.items():
-            refused: str | None = None
+            refused, message = None, "it runs"
             try:
                 traces[aspect] = run_timing(self.program, self.timing, engine)
             except Exception as error:  # whatever a machine raises is an observation
-                refused = refusal(error)
+                refused, message = refusal(error), complaint(error)
             if refused != record.refused:
-                yield self._refusal(aspect, refused)
+                yield self._refusal(aspect, refused, message)
         self.trace = traces.get("cycles") or traces.get("recurrence")
         if record.refused is not None or self.trace is None:
             return
@@ -157,9 +157,9 @@ class _Runs:
             yield _table_difference("totals", None, record.totals, totals_of(self.trace))
         yield from self._values(record, completion_order(self.trace))
 
-    def _refusal(self, aspect: str, now: str | None) -> Difference:
+    def _refusal(self, aspect: str, now: str | None, message: str) -> Difference:
         before = self.case.record.refused
-        summary = f"{aspect}: {now or 'runs'}; recorded: {before or 'runs'}"
+        summary = f"by the engine of '{aspect}': {message}; recorded: {before or 'it runs'}"
         return Difference("refusal", None, summary, {"expected": before, "actual": now})
 
     def _cycles(self, aspect: str, trace: Trace, record: Record) -> Iterator[Difference]:

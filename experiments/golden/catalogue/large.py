@@ -31,13 +31,14 @@ def _windows() -> Iterator[Case]:
     arch = machine("v3", "onnxruntime")
     convolutions = {
         "conv-many-pixels": Convolution(Window((3, 31, 33)), 8, zeros=(-9, 4)),
-        "conv-many-products": Convolution(Window((256, 24, 24)), 16, zeros=(7, 0)),
+        "conv-many-products": Convolution(Window((256, 47, 24), stride=(2, 1)), 16, zeros=(7, 0)),
         "conv-stride-2": Convolution(Window((8, 47, 50), stride=(2, 2)), 6, zeros=(-128, 0)),
         "conv-stride-2-dilated": Convolution(Window((8, 48, 51), stride=(1, 2), dilation=(1, 3)), 6, zeros=(5, 0)),
         "depth-few-pixels": Convolution(Window((20, 13, 14), stride=(3, 2), dilation=(2, 3)), 20, -1, zeros=(-9, 1)),
         "depth-few-pixels-multiplied": Convolution(Window((17, 9, 9), (5, 3)), 34, -1, requantise=False),
         "depth-many-pixels": Convolution(Window((18, 31, 30), stride=(1, 2), dilation=(3, 1)), 18, -1, zeros=(-9, 1)),
         "depth-stride-2": Convolution(Window((9, 45, 44), stride=(2, 2)), 9, -1, relu=True, zeros=(99, -8)),
+        "depth-blocks": Convolution(Window((40, 100, 100)), 40, -1, zeros=(-3, 3)),
         "group-many": Convolution(Window((24, 20, 20), stride=(2, 1)), 18, 6, zeros=(3, -3)),
     }
     for name, convolution in convolutions.items():

@@ -36,6 +36,9 @@ def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
     yield ties.case(f"L2/requant-ties{suffix}", "ties to even, or away from zero", arch)
     shifted = Requantisation((1, 2, 24), -3, input=ODD.reshape(1, 2, 24), scale=np.array([0.5, 0.25]))
     yield shifted.case(f"L2/requant-ties-odd-zero{suffix}", "the zero point is added after rounding", arch)
+    fives = np.arange(-255, 260, 10, dtype=np.int32)
+    almost = Requantisation((1, 2, fives.size), 0, input=np.tile(fives, (1, 2, 1)), scale=np.array([0.1, 0.3]))
+    yield almost.case(f"L2/requant-ties-of-float32{suffix}", "ties in float32 that are none in real numbers", arch)
     big = ODD.reshape(1, 2, 24) * 50000
     for name, limits in (("both-ends", (-128, 127)), ("narrow", (-1, 1)), ("one-value", (5, 5))):
         saturated = Requantisation((1, 2, 24), 0, limits, big, np.array([0.01, 0.0001]))
@@ -101,6 +104,9 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[Case]:
         scales=(0.5, 0.25, 0.5), zeros=(128, 3, 128), offset=128, limits=(-100, 90), pair=(EVERY, others)
     )
     yield unsigned.case(f"L2/add-uint8-ties{suffix}", "OP_E_ADD of uint8 tensors, ties, clamped", arch)
+    grid = np.repeat(EVERY, 256), np.tile(EVERY, 256)
+    fused = Addition(scales=(0.1, 0.7, 0.6), zeros=(3, -5, 7), pair=grid)
+    yield fused.case(f"L2/add-every-pair{suffix}", "all pairs, with scales that need each rounding done once", arch)
     for short, mnemonic in (("min", "OP_C_MIN"), ("max", "OP_C_MAX")):
         yield pair_case(f"L2/{short}-every{suffix}", f"{mnemonic} of every value", arch, mnemonic, (EVERY, others))
 
@@ -116,6 +122,8 @@ def _accumulators(suffix: str, arch: Arch) -> Iterator[Case]:
         yield convolution.case(f"L2/conv-sums-{name}{suffix}", "sums of 1152 extreme products", arch)
     crossed = Convolution(Window((2, 3, 3)), 2, relu=True, zeros=(0, 50), limits=(-128, 20))
     yield crossed.case(f"L2/conv-relu-over-limit{suffix}", "ReLU's zero point lies above the upper limit: a stop", arch)
+    odd = Product((2, 2047, 2), False, left=np.full((2, 2047), 127, np.int8), right=np.full((2047, 2), 127, np.int8))
+    yield odd.case(f"L2/matmul-odd-sum{suffix}", "an odd sum beyond 2**24, kept as accumulators", arch)
     wide = machine(arch.isa, arch.numerics, sram_bytes=1 << 20)
     left, right = np.full((1, 131071), -128, np.int8), np.full((131071, 1), -128, np.int8)
     for name, bias in (("last-int32", 16383), ("overflow", 16384)):

@@ -51,6 +51,7 @@ def cases() -> Iterator[Case]:
     yield from _largest()
     yield from _gaps()
     yield from _nothing()
+    yield _overlap()
 
 
 def _smallest(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -155,3 +156,19 @@ def _nothing() -> Iterator[Case]:
     yield builder.case("L2/nothing", "commands without bytes or elements, no overhead", lean)
     empty = np.zeros(0, np.int8)
     yield pair_case("L2/max-0", "no elements", BALANCED, "OP_C_MAX", (empty, empty))
+
+
+def _overlap() -> Case:
+    """A requantisation whose results lie over the far end of its operand: all is read before anything is written."""
+    arch, count = machine("v2", "onnxruntime", sram_bytes=1 << 19), 70000
+    builder = Builder(arch, "overlap")
+    source = builder.input("input", np.resize(np.arange(-400, 401, dtype=np.int32) * 25, count))
+    channel = builder.image(packed(np.zeros(1), np.array([0.013]), arch))
+    target = builder.output("result", "int8", (count,))
+    places = {"EX_INPUT_ADDRESS": builder.scratch(4 * count), "EX_CHANNEL_ADDRESS": builder.scratch(8)}
+    builder.read(source, places["EX_INPUT_ADDRESS"], 4 * count)
+    builder.read(channel, places["EX_CHANNEL_ADDRESS"], 8, "push.EX")
+    result = places["EX_INPUT_ADDRESS"] + 200000
+    builder.operation("OP_REQUANT", {**places, "EX_OUTPUT_ADDRESS": result, "EX_LENGTH": count}, "pop.LD push.ST")
+    builder.write(target, result, count, "pop.EX")
+    return builder.case("L2/requant-over-its-operand", "results over the far end of the operand")

@@ -34,6 +34,7 @@ def cases() -> Iterator[Case]:
         yield _pipeline(f"L1/pipeline{name}", 6, timing)
         yield _unaligned(f"L1/unaligned{name}", timing)
     yield _tokens("L1/tokens-all-ways", BALANCED)
+    yield _interleaved("L1/interleaved-rows")
     yield _unfused("L1/unfused", BALANCED)
     yield _unfused("L1/unfused-fixed", FIXED)
     yield _queue("L1/queue-full", Timing(queue_depth=2))
@@ -114,6 +115,23 @@ def _tokens(name: str, arch: Arch) -> Case:
     builder.operation("OP_SYNC", {}, "pop.EX", unit=2)
     builder.write(target + 64, first, 64)
     return builder.case(name, "tokens on every queue; a store is read back")
+
+
+def _interleaved(name: str) -> Case:
+    """LD fills the even rows while ST stores the odd ones and EX reads them: neighbours, and no hazard."""
+    builder = Builder(BALANCED, "interleaved")
+    source = builder.input("input", int8(generator("interleaved"), 512))
+    target = builder.output("result", "int8", (512,))
+    rows, made = builder.scratch(512), builder.scratch(256)
+    strides = {"count_1": 16, "dram_stride_1": 16, "sram_stride_1": 32}
+    builder.read(source, rows + 16, 16, "push.EX", **strides)
+    builder.operation("OP_SYNC", {}, "pop.LD push.ST push.LD", unit=1)
+    builder.read(source + 256, rows, 16, "pop.EX", **strides)
+    builder.write(target, rows + 16, 16, "pop.EX", **strides)
+    builder.operation("OP_C_MAX", _pair(rows + 16, rows + 48, made, 16))
+    builder.operation("OP_SYNC", {}, "push.ST", unit=1)
+    builder.write(target + 256, made, 16, "pop.EX", count_1=1)
+    return builder.case(name, "rows of two commands side by side")
 
 
 def _pair(a: int, b: int, result: int, length: int) -> dict[str, int]:

@@ -1,0 +1,182 @@
+"""An export as files that ``$readmemh`` loads, a manifest, and a test bench: docs/rtl.md describes every file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.golden.export import Export, Moved, Operation, Run
+from experiments.golden.export_testbench import testbench
+from isa.assembler import command_text
+from isa.errors import InputError
+
+FORMAT = "dla-readmemh/1"
+MANIFEST = "manifest.json"
+BYTES_A_LINE = 16
+WRITES_SRAM, WRITES_DRAM, STOPS = 1, 2, 4
+"""Bits of the last column of ``operations.hex``."""
+
+
+def export_files(export: Export) -> dict[str, bytes]:
+    """Every file of an export by its place in the folder; equal exports give equal bytes."""
+    files: dict[str, str] = {}
+    for name, image in _images(export).items():
+        files[name] = _image_text([(0, image)])
+    words = export.source.program.words.tolist()
+    files["commands.hex"] = "".join(f"{word:016x}\n" for word in words)
+    files["operations.hex"] = "".join(f"{_operation_row(item)}\n" for item in export.operations)
+    for item in export.operations:
+        for space, moved in _by_space(item.writes).items():
+            files[_writes_file(item, space)] = _image_text(run for one in moved for run in one.runs)
+    counts = [len(words), len(export.operations), export.sram_before.size, export.dram_before.size]
+    files["counts.hex"] = "".join(f"{count:08x}\n" for count in counts)
+    files["testbench.sv"] = testbench(export)
+    files[MANIFEST] = json.dumps(_manifest(export), indent=1, ensure_ascii=False) + "\n"
+    return {name: text.encode() for name, text in files.items()}
+
+
+def write_export(export: Export, folder: Path) -> None:
+    """Make ``folder`` with the files of ``export``, whole or not at all; an earlier export there is replaced.
+
+    Raises InputError when the folder holds anything else, or cannot be written.
+    """
+    if folder.exists() and not _replaceable(folder):
+        raise InputError(f"{folder}: holds something that is no export; choose another folder")
+    temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("part", "old"))
+    try:
+        for rest in (temporary, old):
+            if rest.exists():
+                shutil.rmtree(rest)
+        for name, content in export_files(export).items():
+            place = temporary / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(temporary, folder)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def _replaceable(folder: Path) -> bool:
+    """An empty folder, or an export of this or another version."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    try:
+        document = json.loads((folder / MANIFEST).read_bytes())
+        return isinstance(document, dict) and str(document.get("format")).startswith("dla-readmemh/")
+    except (OSError, ValueError):
+        return False
+
+
+def _images(export: Export) -> dict[str, bytes]:
+    memories = {
+        "sram_before.hex": export.sram_before,
+        "dram_before.hex": export.dram_before,
+        "sram_after.hex": export.sram_after,
+        "dram_after.hex": export.dram_after,
+    }
+    return {name: image.tobytes() for name, image in memories.items()}
+
+
+def _image_text(runs: Iterable[Run]) -> str:
+    """Bytes with the address (hexadecimal, in bytes) before each run, 16 bytes a line."""
+    lines: list[str] = []
+    for address, content in runs:
+        lines.append(f"@{address:x}")
+        lines += (content[at : at + BYTES_A_LINE].hex(" ") for at in range(0, len(content), BYTES_A_LINE))
+    return "\n".join(lines) + "\n"
+
+
+def _by_space(writes: Iterable[Moved]) -> dict[str, list[Moved]]:
+    found: dict[str, list[Moved]] = {}
+    for moved in writes:
+        if moved.runs:
+            found.setdefault(moved.access.space, []).append(moved)
+    return found
+
+
+def _writes_file(operation: Operation, space: str) -> str:
+    return f"writes/{operation.command.index:06d}_{space}.hex"
+
+
+def _operation_row(operation: Operation) -> str:
+    spaces = _by_space(operation.writes)
+    flags = WRITES_SRAM * ("sram" in spaces) + WRITES_DRAM * ("dram" in spaces) + STOPS * operation.stops
+    cycles = operation.end - operation.start - operation.waits
+    return f"{operation.command.index:08x}{cycles:08x}{flags:08x}"
+
+
+def _manifest(export: Export) -> dict[str, Any]:
+    source, program = export.source, export.source.program
+    words = program.words.astype("<u8").tobytes()
+    return {
+        "format": FORMAT,
+        "name": source.name,
+        "description": source.description,
+        "isa": program.arch.isa,
+        "arch": program.arch.model_dump(mode="json"),
+        "arch_digest": program.arch.digest(),
+        "timing": source.timing.model_dump(mode="json"),
+        "post_lanes": program.arch.lanes,
+        "cycles": {"total": export.trace.cycles, "units": export.trace.units, "kinds": export.trace.kinds},
+        "stopped": export.stopped,
+        "commands": {
+            "file": "commands.hex", "word_bits": 64, "words": len(program.words),
+            "dram_address": program.command_address, "crc32": _crc(words),
+        },
+        "memories": [_memory(name, image) for name, image in _images(export).items()],
+        "tensors": [_tensor(item) for item in program.tensors],
+        "operations": [_operation(item) for item in export.operations],
+    }  # fmt: skip
+
+
+def _memory(name: str, image: bytes) -> dict[str, Any]:
+    space, when = name.removesuffix(".hex").split("_")
+    return {
+        "file": name, "space": space, "when": when, "word_bits": 8, "words": len(image), "first_address": 0,
+        "crc32": _crc(image),
+    }  # fmt: skip
+
+
+def _tensor(tensor: Any) -> dict[str, Any]:
+    return {**vars(tensor), "shape": list(tensor.shape), "bytes": tensor.nbytes}
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    command, source = operation.command, operation.source
+    written = [_operand(item) for item in operation.writes]
+    for item, moved in zip(written, operation.writes, strict=True):
+        item["file"] = _writes_file(operation, moved.access.space) if moved.runs else None
+    return {
+        "word": command.index, "assembly": command_text(command), "unit": command.unit.name,
+        "layer": source.layer if source else "", "onnx_nodes": list(source.onnx_nodes) if source else [],
+        "fields": dict(command.fields), "registers": dict(_plain(command.registers)),
+        "start": operation.start, "end": operation.end, "scratchpad_waits": operation.waits,
+        "stops": operation.stops, "reads": [_operand(item) for item in operation.reads], "writes": written,
+    }  # fmt: skip
+
+
+def _plain(values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    return ((name, int(value)) for name, value in values.items())
+
+
+def _operand(moved: Moved) -> dict[str, Any]:
+    access = moved.access
+    return {
+        "space": access.space, "address": access.address, "row_bytes": access.nbytes,
+        "rows": [list(dimension) for dimension in access.dims], "bytes": len(moved.content),
+        "crc32": _crc(moved.content),
+    }  # fmt: skip
+
+
+def _crc(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"

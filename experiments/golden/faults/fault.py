@@ -1,0 +1,39 @@
+"""A seeded fault: one piece of source text replaced by another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from isa.errors import InputError
+
+AREAS = (
+    "encoding", "decoding", "assembly", "semantics", "operands", "padding", "stride", "rounding", "saturation",
+    "kernels", "tokens", "memory", "cycle formula", "engine", "transfers", "accounts",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``old`` stands exactly once in ``file`` (from the folder of the packages); ``new`` takes its place.
+
+    ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults must not be caught.
+    """
+
+    name: str
+    area: str
+    file: str
+    old: str
+    new: str
+    equivalent: str = ""
+
+    def apply(self, folder: Path) -> None:
+        """Seed the fault into the copy in ``folder``; raises InputError when it does not fit the sources."""
+        file = folder / self.file
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        count = text.count(self.old)
+        if count != 1 or self.new == self.old:
+            raise InputError(
+                f"fault {self.name}: its text stands {count} times in {self.file}; it must stand once - adapt the fault"
+            )
+        file.write_text(text.replace(self.old, self.new), encoding="utf-8")
