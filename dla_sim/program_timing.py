@@ -38,7 +38,8 @@ class ProgramTiming:
     """A program whose cycles are wanted for one Timing after another; its Arch is the program's own.
 
     What does not depend on Timing are the same figures as in a :class:`dla_sim.trace.Trace`: ``macs``,
-    ``dram_read_bytes``, ``dram_write_bytes``, ``sram_peak_bytes``, ``instructions``.
+    ``dram_read_bytes``, ``dram_write_bytes``, ``sram_peak_bytes``, ``sram_moved_bytes``, ``instructions``,
+    ``register_writes``.
     Raises InputError for illegal words, addresses outside the memories and unknown kinds.
     """
 
@@ -53,7 +54,9 @@ class ProgramTiming:
         self.dram_read_bytes = int(self._labels.read.sum())
         self.dram_write_bytes = int(self._labels.write.sum())
         self.sram_peak_bytes = highest_byte(operands, "sram")
+        self.sram_moved_bytes = self._demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
         self.instructions = len(program.commands)
+        self.register_writes = len(program.words) - self.instructions
 
     def run(self, timing: Timing) -> Cycles:
         """The cycles of a run under ``timing``: those of ``Device(program.arch, timing).run(program, ...)``.

@@ -97,6 +97,16 @@ class Trace:
         return int(self.labels.write.sum())
 
     @property
+    def sram_moved_bytes(self) -> int:
+        """Bytes that EX, LD and ST read from and wrote to the scratchpad; EX each operand and each result once."""
+        return self.workload.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
+
+    @property
+    def register_writes(self) -> int:
+        """Configuration registers written: the SETs of the command stream."""
+        return self.command_words - self.instructions
+
+    @property
     def fetch_bytes(self) -> int:
         """Bytes of command words that the command fetch read."""
         return 8 * self.command_words

@@ -20,6 +20,7 @@ from dla_sim.engine.workload import Workload
 from dla_sim.presets import DEFAULT_PRESET, Preset
 from dla_sim.trace import Trace
 from experiments import accuracy, config
+from experiments.cost.table import load_table
 from experiments.debug.timeline import timeline_json
 from experiments.network import Feeds, Network, Shapes, load_network, network_feeds
 from experiments.oracle import check_values
@@ -74,6 +75,7 @@ def run(
     calibration: str | Path | None = None,
     seed: int = 0,
     timeline: str | Path | None = None,
+    cost: str | None = None,
     progress: Progress = _silent,
 ) -> RunReport:
     """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
@@ -82,13 +84,15 @@ def run(
     preset's variant. ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers
     drawn from ``seed``. ``grouped`` says how grouped convolutions run: on the CPU, as one OP_CONV a group, natively on
     OP_GROUP_CONV, or natively where the variant has that. ``shapes`` fixes dynamic inputs. ``calibration`` is a .npz
-    file with the samples that a float model is quantised on. ``progress`` is called with the name of each stage.
+    file with the samples that a float model is quantised on. ``cost`` is a cost table's name or file, for
+    an estimate of energy and area. ``progress`` is called with the name of each stage.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
     settings = tuple(settings)
     hardware = config.load_hardware(preset, settings, isa)
+    table = load_table(cost) if cost is not None else None
     choices = Choices(schedule, emulate_depthwise, strict, host, seed, grouped)
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
@@ -102,9 +106,9 @@ def run(
     check = check_values(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")
     measured = accuracy.measure(network, done.compiled, done.runtime)
-    command = command_line(str(model), preset, settings, isa, choices, input, shapes, samples)
+    command = command_line(str(model), preset, settings, isa, choices, input, shapes, samples, cost)
     conditions = Conditions(command, network.name, seed, hardware)
-    return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured)
+    return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured, table)
 
 
 def infer(
@@ -147,6 +151,7 @@ def command_line(
     input: str | Path | None,
     shapes: Shapes | None,
     calibration: Path | None = None,
+    cost: str | None = None,
 ) -> str:
     """The ``dla run`` command that repeats a run; options at their defaults are left out."""
     words = ["dla", "run", model]
@@ -163,4 +168,5 @@ def command_line(
     for name, shape in (shapes or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
     words += ["--seed", str(choices.seed)] if choices.seed else []
+    words += ["--cost", cost] if cost is not None else []
     return shlex.join(words)

@@ -48,6 +48,11 @@ class Demands:
     word_count: int
     command_address: int
 
+    @property
+    def ex_bytes(self) -> int:
+        """Scratchpad bytes that EX reads and writes: every operand byte once and every result byte once."""
+        return int(self.reads.sum()) + int(self.writes.sum())
+
     @cached_property
     def by_unit(self) -> tuple[Int64, ...]:
         """The numbers of the commands of LD, EX and ST, in order."""

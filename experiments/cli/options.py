@@ -76,6 +76,10 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 Timeline = Annotated[
     Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 ]
+Cost = Annotated[
+    str | None,
+    typer.Option("--cost", metavar="NAME|FILE.toml", help="Estimate energy and area by this cost table."),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
 DEFAULT_PRESET = "balanced-64"

@@ -27,6 +27,7 @@ def command(
     seed: options.Seed = 0,
     json: options.Json = None,
     trace: options.Timeline = None,
+    cost: options.Cost = None,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
     from experiments.cli.progress import stages
@@ -51,6 +52,7 @@ def command(
             calibration=calibration,
             seed=seed,
             timeline=trace,
+            cost=cost,
             progress=progress,
         )
     place = json or default_path(report)

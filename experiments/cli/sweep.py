@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.cli import options
+
 if TYPE_CHECKING:
     from experiments.cli.progress import Progress
     from experiments.sweep.driver import Report, Tally
@@ -37,6 +39,7 @@ def command(
     scheduler: Scheduler = None,
     export: Export = None,
     retry_failed: Retry = False,
+    cost: options.Cost = None,
 ) -> None:
     """Run a design-space sweep; run it again to continue one that was interrupted."""
     from experiments.sweep.frame import check_export
@@ -48,6 +51,7 @@ def command(
     checked = load_spec(spec)
     if export is not None:
         check_export(export)
+    _check_cost(cost, export)
     place = output or Path("runs") / f"{spec.stem}.sqlite"
     total = Grid(checked).points
     words = ["dla", "sweep", str(spec), *(["--output", str(output)] if output else [])]
@@ -65,7 +69,19 @@ def command(
     print(_summary(total, tally))
     print(f"results in {place}")
     if export is not None:
-        print(f"{export}: {export_table(place, export)} rows")
+        print(f"{export}: {export_table(place, export, cost)} rows")
+
+
+def _check_cost(cost: str | None, export: Path | None) -> None:
+    """Raises InputError, before any work is done, for a bad table and for one that nothing asks for."""
+    if cost is None:
+        return
+    from experiments.cost.table import load_table
+    from isa.errors import InputError
+
+    load_table(cost)
+    if export is None:
+        raise InputError(f"--cost {cost}: it adds estimates to the table of --export FILE.csv; give that, too")
 
 
 def _summary(total: int, tally: Tally) -> str:

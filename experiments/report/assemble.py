@@ -15,6 +15,9 @@ from byoc.partition import Partition
 from byoc.pipeline import CompiledNetwork
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
+from experiments.cost.activity import run_activity
+from experiments.cost.estimate import estimate
+from experiments.cost.table import CostTable
 from experiments.report.figures import RegionRun, figures
 from experiments.report.occupancy import occupancy
 from experiments.report.schema import (
@@ -48,8 +51,9 @@ def assemble(
     traces: Mapping[int, Trace],
     check: Check,
     accuracy: Accuracy | None,
+    costs: CostTable | None = None,
 ) -> RunReport:
-    """The report of one run; raises ValueError (pydantic's) when a sum does not add up."""
+    """The report of one run, with an estimate of energy and area where there are ``costs``; raises ValueError (pydantic's) when a sum does not add up."""
     hardware = conditions.hardware
     runs = [RegionRun(index, compiled.programs[index], traces[index]) for index in sorted(traces)]
     machine = figures(hardware, runs)
@@ -73,6 +77,7 @@ def assemble(
         accuracy=accuracy,
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
+        cost=None if costs is None else estimate(costs, hardware.arch, run_activity(traces.values())),
     )
 
 

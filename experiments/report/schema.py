@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from experiments.cost.estimate import Estimate
+
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
 KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
 UNITS = ("LD", "EX", "ST")
@@ -185,6 +187,7 @@ class RunReport(Record):
     accuracy: Accuracy | None = None
     compile: Compilation
     occupancy: Occupancy | None = None
+    cost: Estimate | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> RunReport:

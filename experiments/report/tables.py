@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from experiments.cost.text import cost_lines
+
 if TYPE_CHECKING:
     from experiments.report.schema import Figures, HostLayer, Layer, RunReport
 
@@ -168,6 +170,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield "check", _check_line(report)
     if report.accuracy is not None:
         yield "accuracy", _accuracy_line(report)
+    if report.cost is not None:
+        yield from cost_lines(report.cost)
 
 
 def _check_line(report: RunReport) -> Text:

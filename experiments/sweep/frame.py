@@ -18,11 +18,19 @@ _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.
 ENDINGS = (".csv", ".parquet")
 
 
-def flat_rows(path: Path) -> Iterator[dict[str, Any]]:
+def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a results file by key, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
 
-    ``pe.count`` is the number of processing elements. Raises InputError for a file that holds no results.
+    ``pe.count`` is the number of processing elements. With ``cost``, the name or file of a cost table, the columns of
+    ``experiments.cost.activity.COLUMNS``: estimates. Raises InputError for a file that holds no results, and for a bad
+    table.
     """
+    if cost is not None:
+        from experiments.cost.activity import costed
+        from experiments.cost.table import load_table
+
+        yield from costed(flat_rows(path), load_table(cost))
+        return
     with Store(path) as store:
         for row in store.rows():
             yield flat_row(dict(zip(COLUMNS, row, strict=True)))
@@ -48,14 +56,15 @@ def _flattened(values: dict[str, Any], prefix: str) -> dict[str, Any]:
     return flat
 
 
-def load(path: str | Path) -> pandas.DataFrame:
+def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
     """The results of a sweep as a DataFrame, one row a point, ordered by key; columns of integers with gaps are Int64.
 
     Columns: key, network, package, preset, schedule, emulate_depthwise, grouped, version, status, message,
     missing_bytes, figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``,
-    ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause). Raises InputError where there are no results.
+    ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause); with ``cost``, a cost table's name or file,
+    ``estimated_energy_pj`` and ``estimated_area_um2`` as well. Raises InputError where there are no results.
     """
-    rows = list(flat_rows(Path(path)))
+    rows = list(flat_rows(Path(path), cost))
     pandas = _pandas()
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
@@ -72,15 +81,16 @@ def _type(name: str, values: list[Any]) -> str:
     return {frozenset({bool}): "bool", frozenset({float}): "float64"}.get(frozenset(found), "str")
 
 
-def export(path: Path, target: Path) -> int:
+def export(path: Path, target: Path, cost: str | None = None) -> int:
     """Write the results as CSV or Parquet, whole or not at all, beside them the manifests; how many rows there were.
 
-    Raises InputError for another ending, a place that cannot be written, and where pandas is not installed.
+    ``cost`` as in :func:`load`. Raises InputError for another ending, a place that cannot be written, and where pandas
+    is not installed.
     """
     from experiments.report.store import write_atomically
 
     check_export(target)
-    table = load(path)
+    table = load(path, cost)
     if target.suffix == ".csv":
         content = table.to_csv(index=False, lineterminator="\n").encode()
     else:

@@ -25,7 +25,7 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("missing_bytes", "host_nodes", "host_estimated_cycles", "cycles", "macs"), "INTEGER"),
     "utilization": "REAL",
     **dict.fromkeys(("lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes"), "INTEGER"),
-    **dict.fromkeys(("instructions", "regions"), "INTEGER"),
+    **dict.fromkeys(("sram_moved_bytes", "instructions", "register_writes", "regions"), "INTEGER"),
     **dict.fromkeys(("kinds", "ex_cycles", "units"), "TEXT"),
 }
 """Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""

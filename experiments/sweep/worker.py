@@ -26,7 +26,7 @@ from isa.program import Program
 
 FIGURES = (
     "cycles", "macs", "utilization", "lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes",
-    "instructions", "regions", "kinds", "ex_cycles", "units",
+    "sram_moved_bytes", "instructions", "register_writes", "regions", "kinds", "ex_cycles", "units",
 )  # fmt: skip
 """The figures of an outcome that is ok; the last three are JSON texts."""
 
@@ -165,7 +165,9 @@ def _figures(
         sum(item.dram_read_bytes for item in timed),
         sum(item.dram_write_bytes for item in timed),
         max((item.sram_peak_bytes for item in timed), default=0),
+        sum(item.sram_moved_bytes for item in timed),
         sum(item.instructions for item in timed),
+        sum(item.register_writes for item in timed),
         len(programs),
         canonical(_summed([run.kinds for run in runs])),
         canonical(_summed([run.ex_cycles for run in runs])),

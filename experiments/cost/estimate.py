@@ -1,0 +1,125 @@
+"""Estimates: energy and area of a run from what it did, what the machine has, and a cost table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from experiments.cost.table import CostTable, Sourced
+from isa.arch import Arch
+
+NOT_COUNTED = (
+    "not counted: leakage, clock tree, control, registers and wires between processing elements, requantisation, "
+    "activation and pooling arithmetic, the CPU"
+)
+"""What no table of this kind has, said in every estimate."""
+
+Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What a run did. Bytes of the scratchpad: of EX, each operand read once and each result written once, and of DMA.
+
+    ``dram_bytes`` are those that LD, ST and the command fetch moved; ``register_writes`` the SETs executed.
+    """
+
+    macs: int
+    sram_bytes: int
+    dram_bytes: int
+    register_writes: int
+
+    def __add__(self, other: Activity) -> Activity:
+        return Activity(
+            self.macs + other.macs,
+            self.sram_bytes + other.sram_bytes,
+            self.dram_bytes + other.dram_bytes,
+            self.register_writes + other.register_writes,
+        )
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class EnergyParts(_Part):
+    """Picojoules of the whole run."""
+
+    mac: Positive
+    sram: Positive
+    dram: Positive
+    register_write: Positive
+    total: Positive
+
+
+class AreaParts(_Part):
+    """Square micrometres of the machine."""
+
+    pe: Positive
+    sram: Positive
+    total: Positive
+
+
+class Estimate(_Part):
+    """Energy and area by a cost table: an estimate. ``sources`` are the publication and node of every figure used."""
+
+    estimate: Literal[True] = True
+    table: str
+    energy_pj: EnergyParts
+    area_um2: AreaParts
+    counts: Mapping[str, int]
+    notes: tuple[str, ...]
+    sources: Mapping[str, str]
+
+
+def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
+    """What ``activity`` on a machine with ``arch`` costs by ``table``."""
+    byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks)
+    notes = (NOT_COUNTED,) if byte.note is None else (byte.note, NOT_COUNTED)
+    return Estimate(
+        table=table.name,
+        energy_pj=_energy(table, activity, byte.picojoules),
+        area_um2=area(table, arch),
+        counts={
+            "macs": activity.macs,
+            "sram_bytes": activity.sram_bytes,
+            "dram_bytes": activity.dram_bytes,
+            "register_writes": activity.register_writes,
+            "pes": arch.pe.count,
+            "sram_capacity_bytes": arch.sram_bytes,
+        },
+        notes=notes,
+        sources=_sources(table),
+    )
+
+
+def _energy(table: CostTable, activity: Activity, sram_byte: float) -> EnergyParts:
+    parts = {
+        "mac": activity.macs * table.energy.mac.picojoules,
+        "sram": activity.sram_bytes * sram_byte,
+        "dram": activity.dram_bytes * table.energy.dram.picojoules,
+        "register_write": activity.register_writes * table.energy.register_write.picojoules,
+    }
+    return EnergyParts(**parts, total=sum(parts.values()))
+
+
+def area(table: CostTable, arch: Arch) -> AreaParts:
+    """The area of a machine, which no run is needed for."""
+    pe = arch.pe.count * table.area.pe.square_micrometres
+    sram = arch.sram_bytes / 1024 * table.area.sram.square_micrometres
+    return AreaParts(pe=pe, sram=sram, total=pe + sram)
+
+
+def _sources(table: CostTable) -> dict[str, str]:
+    figures: dict[str, Sourced] = {
+        "energy.mac": table.energy.mac,
+        "energy.sram": table.energy.sram,
+        "energy.dram": table.energy.dram,
+        "energy.register_write": table.energy.register_write,
+        "area.pe": table.area.pe,
+        "area.sram": table.area.sram,
+    }
+    return {name: f"{figure.node}: {figure.source}" for name, figure in figures.items()}

@@ -1,0 +1,144 @@
+"""Estimates: hand-worked sums; the same counts from a run as from a sweep's row; marked wherever they appear."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from experiments import load, run
+from experiments.cost.activity import COLUMNS, costed, row_activity
+from experiments.cost.estimate import NOT_COUNTED, Activity, Estimate, estimate
+from experiments.cost.table import CostTable, load_table
+from experiments.cost.text import cost_lines
+from experiments.report.store import load_report, save_report
+from experiments.sweep.frame import flat_rows
+from isa.arch import Arch, PeArray
+from tests.experiments.command_line import dla, save_tiny
+from tests.experiments.sweeping import swept, written
+
+GRID = """
+    networks = ["tiny.onnx"]
+    [arch]
+    pe = [{ ic = 4, oc = 16 }]
+    sram_bytes = ["512 KiB", 64]
+"""
+
+
+def table() -> CostTable:
+    """Round figures: a MAC 2 pJ, a byte of SRAM 3, of DRAM 5, a register 7; a PE 11 um2, a KiB 13."""
+    said = {"node": "n", "source": "s"}
+    sizes = ({"bytes": 1024, "picojoules": 3.0},)
+    return CostTable.model_validate(
+        {
+            "name": "round",
+            "description": "",
+            "energy": {
+                "mac": {**said, "picojoules": 2.0},
+                "sram": {**said, "between": "power-law", "sizes": sizes},
+                "dram": {**said, "picojoules": 5.0},
+                "register_write": {**said, "picojoules": 7.0},
+            },
+            "area": {
+                "pe": {**said, "square_micrometres": 11.0},
+                "sram": {**said, "square_micrometres": 13.0},
+            },
+        }
+    )
+
+
+def test_energy_and_area_worked_by_hand() -> None:
+    arch = Arch(pe=PeArray(ic=2, oc=3, ow=4), sram_bytes=16 * 1024, sram_banks=16)
+    found = estimate(table(), arch, Activity(macs=100, sram_bytes=20, dram_bytes=10, register_writes=4))
+    assert found.energy_pj.model_dump() == {
+        "mac": 200.0, "sram": 60.0, "dram": 50.0, "register_write": 28.0, "total": 338.0,
+    }  # fmt: skip
+    assert found.area_um2.model_dump() == {"pe": 24 * 11.0, "sram": 16 * 13.0, "total": 472.0}
+    assert found.estimate is True
+    assert found.notes == (NOT_COUNTED,)
+    assert found.sources["energy.mac"] == "n: s"
+
+
+def test_a_bank_that_the_table_does_not_have_is_noted() -> None:
+    arch = Arch(sram_bytes=32 * 1024, sram_banks=16)
+    found = estimate(table(), arch, Activity(0, 1, 0, 0))
+    assert found.notes[0].startswith("SRAM banks of 2048 bytes are larger than any in the table")
+    assert found.notes[1] == NOT_COUNTED
+
+
+def test_lines_say_that_they_are_estimates() -> None:
+    arch = Arch(pe=PeArray(ic=2, oc=3, ow=4), sram_bytes=16 * 1024, sram_banks=16)
+    lines = list(cost_lines(estimate(table(), arch, Activity(100 * 10**6, 20 * 10**6, 10 * 10**6, 4 * 10**6))))
+    assert lines[0] == (
+        "energy (estimate)", "338.0 µJ by round: MACs 59.2%, SRAM 17.8%, DRAM 14.8%, registers 8.3%",
+    )  # fmt: skip
+    assert lines[1] == ("area (estimate)", "0.000 mm² by round: PEs 55.9%, SRAM 44.1%")
+    nothing = list(cost_lines(estimate(table(), arch, Activity(0, 0, 0, 0))))
+    assert nothing[0][1] == "0.0 µJ by round: MACs 0, SRAM 0, DRAM 0, registers 0"
+
+
+def test_a_run_and_the_row_of_a_sweep_did_the_same(tmp_path: Path) -> None:
+    swept(tmp_path, GRID)
+    row = next(row for row in flat_rows(tmp_path / "results.sqlite") if row["status"] == "ok")
+    settings = ("pe.ic=4", "pe.oc=16", "sram_bytes=524288")
+    report = run(save_tiny(tmp_path), settings=settings, cost="horowitz-45nm")
+    activity = row_activity(row)
+    assert report.cost is not None
+    assert report.cost.counts == {
+        "macs": activity.macs, "sram_bytes": activity.sram_bytes, "dram_bytes": activity.dram_bytes,
+        "register_writes": activity.register_writes, "pes": 64, "sram_capacity_bytes": 524288,
+    }  # fmt: skip
+    assert activity.macs == report.totals.macs
+    assert activity.register_writes == report.compile.sets
+    moved = report.totals.dram_read_bytes + report.totals.dram_write_bytes
+    assert activity.dram_bytes == moved + 8 * report.compile.words
+    costs = next(row for row in costed([row], load_table()))
+    assert costs["estimated_energy_pj"] == report.cost.energy_pj.total
+    assert costs["estimated_area_um2"] == report.cost.area_um2.total
+
+
+def test_scratchpad_bytes_worked_by_hand(tmp_path: Path) -> None:
+    """One convolution, all of it at once: EX reads input, weights and records and writes the result, DMA the same."""
+    swept(tmp_path, GRID)
+    row = next(row for row in flat_rows(tmp_path / "results.sqlite") if row["status"] == "ok")
+    operands = 3 * 8 * 8 + 4 * 3 * 3 * 3 + 4 * 8
+    result = 4 * 8 * 8
+    assert (row["dram_read_bytes"], row["dram_write_bytes"]) == (operands, result)
+    assert row["sram_moved_bytes"] == 2 * (operands + result)
+
+
+def test_a_report_keeps_its_estimate(tmp_path: Path) -> None:
+    report = run(save_tiny(tmp_path), cost="horowitz-45nm")
+    assert report.command.endswith("--cost horowitz-45nm")
+    save_report(report, tmp_path / "run.json")
+    assert load_report(tmp_path / "run.json").cost == report.cost
+    assert isinstance(report.cost, Estimate)
+    assert run(save_tiny(tmp_path)).cost is None
+
+
+def test_tables_of_sweeps_have_columns_of_estimates(tmp_path: Path) -> None:
+    swept(tmp_path, GRID)
+    frame = load(tmp_path / "results.sqlite", cost="horowitz-45nm")
+    by_status = frame.set_index("status")
+    energy, area = COLUMNS
+    assert by_status.loc["ok", energy] > 0
+    assert by_status.loc["ok", area] == pytest.approx(64 * 419 + 512 * 2834.432)
+    assert by_status.loc[["infeasible"], [energy, area]].isna().all(axis=None)
+    assert energy not in load(tmp_path / "results.sqlite").columns
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, target = written(tmp_path, GRID), tmp_path / "rows.csv"
+    options = ("--output", tmp_path / "r.sqlite", "--workers", "1", "--cost", "horowitz-45nm")
+    assert dla(capsys, "sweep", spec, *options, "--export", target).status == 0
+    assert ",estimated_energy_pj,estimated_area_um2" in target.read_text().splitlines()[0]
+    assert dla(capsys, "sweep", spec, *options) == (
+        2, "", "error: --cost horowitz-45nm: it adds estimates to the table of --export FILE.csv; give that, too\n",
+    )  # fmt: skip
+    outcome = dla(capsys, "run", save_tiny(tmp_path), "--json", tmp_path / "r.json", "--cost", "horowitz-45nm")
+    assert outcome.status == 0
+    assert "energy (estimate)" in outcome.out
+    assert "area (estimate)" in outcome.out
+    assert dla(capsys, "run", save_tiny(tmp_path), "--cost", "free") == (
+        2, "", "error: free: no such cost table; give a .toml file or one of horowitz-45nm\n",
+    )  # fmt: skip
