@@ -46,7 +46,7 @@ function showChosen() {
   if (place.hidden) return;
   const layer = DATA.layers[state.layer];
   const close = element("button", { type: "button", textContent: "close", onclick: () => choose(null) });
-  place.replaceChildren(element("h3", { textContent: layer.name }), factsTable(layer.facts), close);
+  place.replaceChildren(close, element("h3", { textContent: layer.name }), factsList(layer.facts));
 }
 
 function choose(layer) {

@@ -47,15 +47,23 @@ function copy(value) {
   return JSON.parse(JSON.stringify(value));
 }
 
+// The least and the greatest of any number of values.
+function extent(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const found of values) {
+    if (found < low) low = found;
+    if (found > high) high = found;
+  }
+  return [low, high];
+}
+
 // A value added to a set, or taken out where it was in it.
 function toggle(set, value) {
   if (!set.delete(value)) set.add(value);
 }
 
-function factsTable(facts) {
-  const body = element("tbody");
-  for (const [name, value] of Object.entries(facts)) {
-    body.append(element("tr", {}, element("th", { textContent: name }), element("td", { textContent: value })));
-  }
-  return element("table", { className: "pairs" }, body);
+function factsList(facts) {
+  const pair = ([name, value]) =>
+    element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }));
+  return element("dl", { className: "facts" }, ...Object.entries(facts).map(pair));
 }

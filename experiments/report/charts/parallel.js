@@ -1,0 +1,110 @@
+// Parallel coordinates: an axis a column, a line a point.
+
+const MOST_LINES = 1500;
+const SHADES = ["#00224E", "#35456C", "#666970", "#948E77", "#C8B866"]; // of the scale Cividis, dark to light
+const parallel = { names: [] };
+
+function parallelChoices(update) {
+  const results = ["pe_sram", "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles"];
+  const offered = [...DATA.axes, ...DATA.figures.filter((name) => !DATA.axes.includes(name) && !name.includes("."))];
+  const chosen = new Set([...DATA.axes.slice(0, 7), ...results.filter((name) => DATA.figures.includes(name))]);
+  const refresh = () => (parallel.names = offered.filter((name) => chosen.has(name)));
+  refresh();
+  const group = buttons("axes", offered, (name) => chosen.has(name), (name) => {
+    toggle(chosen, name);
+    refresh();
+    group.refresh();
+    update();
+  });
+  document.getElementById("parallel-choices").append(group.group);
+}
+
+// Where the values of a column stand on its axis, from 0 to 1, with the labels of some of them.
+function scaleOf(name, points) {
+  const column = DATA.columns[name];
+  if (column.codes) {
+    const values = distinct(name, points);
+    const places = new Map(values.map((found, number) => [found, values.length > 1 ? number / (values.length - 1) : 0.5]));
+    const every = Math.ceil(values.length / 12);
+    const ticks = values.filter((_, number) => number % every === 0).map((found) => [places.get(found), shown(name, found)]);
+    return { place: (found) => places.get(found), ticks };
+  }
+  const values = points.map((point) => value(name, point));
+  const [low, high] = extent(values);
+  const log = widelySpread(values);
+  const measure = log ? Math.log : (found) => found;
+  const place = (found) => (high > low ? (measure(found) - measure(low)) / (measure(high) - measure(low)) : 0.5);
+  const shares = high > low ? [0, 0.25, 0.5, 0.75, 1] : [0.5];
+  const at = (share) => (log ? low * (high / low) ** share : low + (high - low) * share);
+  return { place, ticks: shares.map((share) => [share, brief(name, Number(at(share).toPrecision(3)))]) };
+}
+
+function lines(points, scales, extra) {
+  const [x, y, customdata, text] = [[], [], [], []];
+  for (const point of points) {
+    const words = described(point);
+    parallel.names.forEach((name, number) => {
+      x.push(number);
+      y.push(scales[number].place(value(name, point)));
+      customdata.push(point);
+      text.push(words);
+    });
+    x.push(null);
+    y.push(null);
+    customdata.push(null);
+    text.push("");
+  }
+  return { type: "scatter", mode: "lines", x, y, customdata, text, hovertemplate: "%{text}<extra></extra>", ...extra };
+}
+
+function drawParallel(points, front) {
+  const names = parallel.names;
+  const scales = names.map((name) => scaleOf(name, points));
+  const onFront = new Set(front);
+  const others = thinned(points.filter((point) => !onFront.has(point)), MOST_LINES);
+  const sign = DATA.columns[choice.y].more ? -1 : 1;
+  const ranked = [...others].sort((one, other) => sign * (value(choice.y, one) - value(choice.y, other)));
+  const share = Math.ceil(ranked.length / SHADES.length) || 1;
+  const traces = SHADES.map((color, number) => {
+    const members = ranked.slice(number * share, (number + 1) * share);
+    return lines(members, scales, { line: { color, width: 1 }, opacity: 0.55, showlegend: false });
+  }).reverse();
+  traces.push(lines(front, scales, { name: "Pareto front", line: { color: FRONT_COLOR, width: 2.5 }, showlegend: true }));
+  if (choice.picked !== null && passes(choice.picked)) {
+    traces.push(lines([choice.picked], scales, { name: "chosen", line: { color: "#000000", width: 4 }, showlegend: true }));
+  }
+  const layout = copy(DATA.layout);
+  layout.xaxis = { range: [-0.4, names.length - 0.4], showgrid: false, zeroline: false, fixedrange: true };
+  Object.assign(layout.xaxis, { tickmode: "array", tickvals: names.map((_, number) => number), tickangle: 0, automargin: true });
+  layout.xaxis.ticktext = names.map(narrowTitle);
+  layout.yaxis = { visible: false, range: [-0.06, 1.06], fixedrange: true };
+  layout.shapes = names.map((_, number) => ({ type: "line", x0: number, x1: number, y0: 0, y1: 1, line: { color: "#000000", width: 1.5 } }));
+  layout.annotations = scales.flatMap((scale, number) =>
+    scale.ticks.map(([place, text]) => ({
+      x: number, y: place, text, showarrow: false, xanchor: "left", xshift: 4, font: { size: 11 }, bgcolor: "rgba(255,255,255,0.8)", borderpad: 0,
+    })),
+  );
+  const drawn = others.length + front.length < points.length ? ` (${others.length + front.length} of ${points.length} points drawn)` : "";
+  layout.title.text = `${points.length.toLocaleString("en")} points${drawn}`;
+  layout.margin.l = 40;
+  return draw("parallel", traces, layout);
+}
+
+// A title in lines that fit between two axes.
+function narrowTitle(name) {
+  const middle = name.length > 12 ? name.indexOf("_", name.length / 3) + 1 : 0;
+  const broken = middle > 0 ? titleOf(name).replace(name, `${name.slice(0, middle)}<br>${name.slice(middle)}`) : titleOf(name);
+  return broken.replace(" (", "<br>(");
+}
+
+// Keep the points that go through a point of an axis; on an axis of results those at least as good.
+function chooseOnAxis(event) {
+  const { x, customdata } = event.points[0];
+  const name = parallel.names[x];
+  if (name === undefined || customdata === null) return;
+  const found = value(name, customdata);
+  if (DATA.columns[name].codes) {
+    if (choice.only.get(name)?.has(found)) choice.only.delete(name);
+    else choice.only.set(name, new Set([found]));
+  } else choice.limits.set(name, found);
+}

@@ -1,0 +1,94 @@
+// The Pareto front: two columns that the reader chooses, all points that pass, and the line of those that none beats.
+
+function paretoChoices(update) {
+  const columns = DATA.figures.map((name) => [name, titleOf(name)]);
+  const colors = DATA.axes.map((name) => [name, titleOf(name)]);
+  const set = (key) => (found) => {
+    choice[key] = found;
+    update();
+  };
+  const lists = [
+    chooser("across", "pareto-x", columns, choice.x, set("x")),
+    chooser("up", "pareto-y", columns, choice.y, set("y")),
+  ];
+  if (colors.length) lists.push(chooser("colour", "pareto-color", colors, choice.color, set("color")));
+  document.getElementById("pareto-choices").append(...lists);
+}
+
+function paretoTrace(points, extra) {
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: points.map((point) => value(choice.x, point)),
+    y: points.map((point) => value(choice.y, point)),
+    customdata: points,
+    text: points.map(described),
+    hovertemplate: "%{text}<extra></extra>",
+    ...extra,
+  };
+}
+
+// One trace a value of the colouring column, or one trace with a scale where there are many values.
+function paretoGroups(points) {
+  const line = { color: "#FFFFFF", width: 0.5 };
+  if (!choice.color) return [paretoTrace(points, { name: "points", marker: { color: DATA.groups[0].color, size: 9, line } })];
+  const values = distinct(choice.color, points);
+  if (DATA.columns[choice.color].distinct.length <= DATA.groups.length) {
+    return values.map((found) => {
+      const members = points.filter((point) => value(choice.color, point) === found);
+      const number = DATA.columns[choice.color].distinct.indexOf(found);
+      const marker = { ...DATA.groups[number], size: 9, opacity: 0.8, line };
+      return paretoTrace(members, { name: shown(choice.color, found), marker });
+    });
+  }
+  const codes = points.map((point) => values.indexOf(value(choice.color, point)));
+  const places = [0, Math.floor((values.length - 1) / 2), values.length - 1];
+  const colorbar = {
+    title: { text: titleOf(choice.color), side: "right" },
+    tickvals: places,
+    ticktext: places.map((place) => brief(choice.color, values[place])),
+  };
+  return [paretoTrace(points, { name: "points", marker: { color: codes, colorscale: "Cividis", colorbar, size: 9, line } })];
+}
+
+function drawPareto(points, front) {
+  const others = thinned(points, UNDRAWN);
+  const line = {
+    ...paretoTrace(front, { name: "Pareto front" }),
+    mode: "lines+markers",
+    line: { color: FRONT_COLOR, width: 2, shape: "hv" },
+    marker: { color: "rgba(0,0,0,0)", size: 14, symbol: "circle", line: { color: FRONT_COLOR, width: 2 } },
+  };
+  const traces = [...paretoGroups(others), line];
+  if (choice.picked !== null && passes(choice.picked)) {
+    const marker = { color: "rgba(0,0,0,0)", symbol: "circle", size: 22, line: { color: "#000000", width: 3 } };
+    traces.push(paretoTrace([choice.picked], { name: "chosen", marker }));
+  }
+  const layout = copy(DATA.layout);
+  for (const [axis, name] of [["xaxis", choice.x], ["yaxis", choice.y]]) {
+    const values = points.map((point) => value(name, point));
+    Object.assign(layout[axis], { title: { text: titleOf(name), standoff: 8 }, tickformat: "~s" });
+    if (values.length && widelySpread(values)) Object.assign(layout[axis], logarithmic(values));
+    else layout[axis].rangemode = "tozero";
+  }
+  const drawn = others.length < points.length ? ` (${others.length} of ${points.length} points drawn)` : "";
+  layout.title.text = `${titleOf(choice.y)} over ${titleOf(choice.x)}${drawn}`;
+  layout.legend.title = { text: choice.color ? `${choice.color}: ` : "" };
+  return draw("pareto", traces, layout);
+}
+
+// The front as a table; a click on a row chooses the point.
+function listFront(front, pick) {
+  const names = [...new Set([choice.x, choice.y, ...DATA.axes])];
+  const head = element("tr", {}, ...names.map((name) => element("th", { textContent: titleOf(name) })));
+  const rows = front.slice(0, 100).map((point) => {
+    const cells = names.map((name) => element("td", { textContent: shown(name, value(name, point)) }));
+    const row = element("tr", { onclick: () => pick(point), className: point === choice.picked ? "picked" : "" }, ...cells);
+    row.style.cursor = "pointer";
+    return row;
+  });
+  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  const left = front.length > rows.length ? `, the first ${rows.length} of them here` : "";
+  const note = element("p", { className: "note", textContent: `${front.length} points on the front${left}` });
+  document.getElementById("front").replaceChildren(note, element("div", { className: "wide" }, table));
+}

@@ -1,0 +1,145 @@
+"""The page of a sweep: Pareto front, heat map and parallel coordinates over columns of one's choice, and filters.
+
+What is drawn follows from the reader's choices, so the page holds the columns and its scripts draw.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from experiments.report.charts.interactive import layout, rounded
+from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
+from experiments.report.comparison import flat
+from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
+from experiments.report.sweep_columns import AXES, MORE_IS_BETTER, SIZE, title, unit
+from experiments.report.sweep_table import reasons
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from experiments.report.sweep_table import Objectives, Sweep
+
+SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
+GROUPS: tuple[tuple[str, Marker], ...] = (
+    (BLUE, "circle"), (ORANGE, "square"), (GREEN, "diamond"), (VERMILION, "triangle-up"), (SKY, "x"),
+    (PURPLE, "star"), (YELLOW, "pentagon"), (GREY, "cross"),
+)  # fmt: skip
+"""Colour and marker of each value of the column that points are coloured by."""
+_NOTES = {
+    "pareto": "Points on the line are beaten by no other point shown: none is better in one column and as good in the "
+    "other. Click a point for everything about it and the command that runs it.",
+    "heatmap": "Darker is better. Each cell is the best value among the points shown that have its two coordinates. "
+    "Click a cell to keep its points only; click it again to undo that.",
+    "parallel": "A line a point, darker the better the Pareto front's second column; the front itself is orange. "
+    "Click where lines meet an axis to keep the points that go through there, or those at least as good.",
+}
+
+
+def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
+    """The page as HTML text; equal results give equal text."""
+    ended = [("points", f"{sweep.points:,}"), *((status, f"{count:,}") for status, count in sweep.statuses.items())]
+    commands = [("command", manifest.get("command", "")) for manifest in sweep.manifests]
+    sections = [Section("summary", "Summary", pairs([*ended, *commands]))]
+    if sweep.finished:
+        sections.append(Section("filters", "Filters", CHOOSER))
+        for name, heading in (
+            ("pareto", "Pareto front"),
+            ("heatmap", "Heat map"),
+            ("parallel", "Parallel coordinates"),
+        ):
+            body = f'<div class="choices" id="{name}-choices"></div>' + chart_place(name, _NOTES[name])
+            sections.append(
+                Section(f"section-{name}", heading, body + ('<div id="front"></div>' if name == "pareto" else ""))
+            )
+    found = reasons(sweep)
+    if found:
+        listed = table(("ended", "why", "points"), ((a, b, f"{count:,}") for a, b, count in found), [2])
+        sections.append(Section("failures", "Points without figures", listed))
+    sections.append(Section("origin", "What made these results", _origin(sweep)))
+    scripts = SCRIPTS if sweep.finished else ()
+    return page(f"{sweep.name}: sweep report", sections, _data(sweep, objectives), scripts)
+
+
+def _origin(sweep: Sweep) -> str:
+    """Constant columns and the manifests."""
+    constant = [(name, values[0]) for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1]
+    said = folded("What all points share", pairs((name, json.dumps(value)) for name, value in constant))
+    for manifest in sweep.manifests:
+        rows: Iterable[tuple[str, object]] = [
+            *((name, manifest[name]) for name in ("command", "points") if name in manifest),
+            *((f"version of {name}", found) for name, found in manifest.get("versions", {}).items()),
+            *((f"package of {name}", found) for name, found in manifest.get("packages", {}).items()),
+        ]
+        specification = f"<pre>{escape(str(manifest.get('specification', '')))}</pre>"
+        said += pairs(rows) + folded("Specification", specification)
+    return said
+
+
+def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
+    """Everything the scripts draw from; columns without any variation are left out."""
+    varied = [name for name in AXES if len(set(sweep.columns.get(name, ()))) > 1]
+    wanted = dict.fromkeys([*varied, *sweep.axes, *sweep.figures, *objectives, "network", "cycles", SIZE])
+    columns = {name: _column(sweep, name) for name in wanted if name in sweep.columns}
+    return {
+        "columns": columns,
+        "ok": list(sweep.finished),
+        "points": sweep.points,
+        "axes": [name for name in sweep.axes if name != "network"],
+        "figures": list(sweep.drawable()),
+        "networks": list(sweep.networks),
+        "x": objectives[0],
+        "y": objectives[1],
+        "groups": [{"color": color, "symbol": symbol} for color, symbol in GROUPS],
+        "layout": layout("", {}, {}, 520),
+        "commands": _commands(sweep),
+        "keys": list(sweep.columns["key"]),
+    }
+
+
+def _column(sweep: Sweep, name: str) -> dict[str, Any]:
+    """A column; texts and other repeated values as numbers into a list of distinct values."""
+    values = [value if not isinstance(value, float) else rounded(value) for value in sweep.columns[name]]
+    found: dict[str, Any] = {"title": title(name), "unit": unit(name), "more": name in MORE_IS_BETTER}
+    distinct = sorted(
+        set(values), key=lambda value: (value is None, isinstance(value, str), value if value is not None else 0)
+    )
+    if name in AXES:
+        numbers = {value: number for number, value in enumerate(distinct)}
+        return found | {"distinct": distinct, "codes": [numbers[value] for value in values]}
+    return found | {"values": values}
+
+
+def _commands(sweep: Sweep) -> dict[str, Any]:
+    """What the page makes a point's ``dla run`` command from: each preset's keys, and the keys that do not vary."""
+    constant = {name: values[0] for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1}
+    specifications = [tomllib.loads(manifest.get("specification", "")) for manifest in sweep.manifests]
+    options = {tuple(_options(specification)) for specification in specifications}
+    agreed = len(options) == 1
+    return {
+        "constant": constant,
+        "presets": dict(_presets(sweep)) if agreed else {},
+        "options": list(*options) if agreed else [],
+    }
+
+
+def _options(specification: Mapping[str, Any]) -> Iterator[str]:
+    """The options of ``dla run`` that are the same for all points of a specification."""
+    if specification.get("seed"):
+        yield from ("--seed", str(specification["seed"]))
+    for name, shape in specification.get("shapes", {}).items():
+        yield from ("--shape", f"{name}={','.join(map(str, shape))}")
+
+
+def _presets(sweep: Sweep) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The presets that can still be read."""
+    from dla_sim.presets import load_preset
+
+    for name in sorted(set(sweep.columns["preset"])):
+        try:
+            preset = load_preset(name)
+        except InputError:
+            continue
+        yield name, flat(preset.arch.model_dump()) | preset.timing.model_dump()

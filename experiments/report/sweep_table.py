@@ -1,0 +1,141 @@
+"""A sweep's results as columns: what varies and what does not, and which points no other point beats."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from experiments.report.sweep_columns import AXES, IGNORED, SIZE, check_column, sign
+from experiments.sweep.frame import flat_rows
+from experiments.sweep.store import Store
+from isa.errors import InputError
+
+Values = tuple[Any, ...]
+Objectives = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Results. ``columns``: every column by name, a value a point, None where a point has none; points by key."""
+
+    name: str
+    columns: Mapping[str, Values]
+    manifests: tuple[Mapping[str, Any], ...]
+
+    @property
+    def points(self) -> int:
+        """Points of every status."""
+        return len(self.columns["status"])
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Points by status."""
+        return dict(sorted(Counter(self.columns["status"]).items()))
+
+    @cached_property
+    def finished(self) -> tuple[int, ...]:
+        """The points that ended ok."""
+        return tuple(number for number, status in enumerate(self.columns["status"]) if status == "ok")
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that vary; of several that vary together the first. ``network`` comes first."""
+        known: dict[Values, str] = {}
+        for name in AXES:
+            if name in self.columns and len(set(self.columns[name])) > 1:
+                known.setdefault(_pattern(self.columns[name]), name)
+        return tuple(known.values())
+
+    @cached_property
+    def figures(self) -> tuple[str, ...]:
+        """Columns of numbers that are results and that vary among the points that ended ok."""
+        others = (name for name in self.columns if name not in AXES and name not in IGNORED)
+        return tuple(name for name in others if self._is_figure(name))
+
+    def _is_figure(self, name: str) -> bool:
+        values = [self.columns[name][number] for number in self.finished]
+        return all(isinstance(value, int | float) for value in values) and len(set(values)) > 1
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The networks in the order of their names."""
+        return tuple(sorted(set(self.columns["network"])))
+
+    def drawable(self) -> tuple[str, ...]:
+        """Columns whose values an axis of numbers can show: results first."""
+        numbers = (name for name in self.axes if _numeric(self.columns[name]))
+        usual = [name for name in ("cycles", SIZE) if name in self.columns and name not in self.figures]
+        return (*self.figures, *usual, *numbers)
+
+    def objectives(self, across: str | None, up: str | None) -> Objectives:
+        """The two columns of the front; raises InputError for one that is no column of numbers."""
+        known = self.drawable()
+        return check_column("--x", across or SIZE, known), check_column("--y", up or "cycles", known)
+
+    def of_network(self, network: str) -> tuple[int, ...]:
+        """The points of a network that ended ok."""
+        return tuple(number for number in self.finished if self.columns["network"][number] == network)
+
+    def front(self, objectives: Objectives, points: Iterable[int]) -> tuple[int, ...]:
+        """Those of ``points`` that none of them beats, by the first objective; of equals the one with the first key."""
+        across, up = (self.columns[name] for name in objectives)
+        signs = [sign(name) for name in objectives]
+        ranked = sorted((signs[0] * across[point], signs[1] * up[point], point) for point in points)
+        found: list[int] = []
+        best: float | None = None
+        for _, height, point in ranked:
+            if best is None or height < best:
+                found.append(point)
+                best = height
+        return tuple(found)
+
+
+def _pattern(values: Values) -> Values:
+    """Equal for columns that tell the same points apart."""
+    numbers: dict[Any, int] = {}
+    return tuple(numbers.setdefault(value, len(numbers)) for value in values)
+
+
+def _numeric(values: Values) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def load_sweep(path: Path) -> Sweep:
+    """Read a results file; raises InputError when it is none or has no point yet."""
+    rows = list(flat_rows(path))
+    if not rows:
+        raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
+    with Store(path) as store:
+        manifests = tuple(json.loads(text) for text in store.manifests())
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns = {name: tuple(row.get(name) for row in rows) for name in names}
+    columns[SIZE] = _sizes(columns)
+    return Sweep(path.stem, columns, manifests)
+
+
+def _sizes(columns: Mapping[str, Values]) -> Values:
+    """Processing elements times KiB of SRAM."""
+    pairs = zip(columns.get("pe.count", ()), columns.get("sram_bytes", ()), strict=True)
+    return tuple(None if count is None or size is None else _kibi(count * size) for count, size in pairs)
+
+
+def _kibi(count: int) -> float:
+    return count / 1024 if count % 1024 else count // 1024
+
+
+def reasons(sweep: Sweep) -> Sequence[tuple[str, str, int]]:
+    """(status, message, points) of what did not end ok, the most frequent first."""
+    found: Counter[tuple[str, str]] = Counter()
+    for status, message in zip(sweep.columns["status"], sweep.columns["message"], strict=True):
+        if status != "ok":
+            found[status, message or ""] += 1
+    return [(status, message, count) for (status, message), count in sorted(found.items(), key=_frequent)]
+
+
+def _frequent(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
+    return -item[1], item[0]

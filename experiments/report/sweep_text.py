@@ -1,0 +1,76 @@
+"""A sweep's results as tables for a terminal: how points ended, and the front of every network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from experiments.report.sweep_columns import title
+from experiments.report.sweep_table import reasons
+from experiments.report.tables import plain_table
+
+if TYPE_CHECKING:
+    from experiments.report.sweep_table import Objectives, Sweep
+
+MOST_ROWS = 30
+"""Rows of a table at most."""
+_KIBI, _MEBI = 1 << 10, 1 << 20
+
+
+def print_sweep(sweep: Sweep, objectives: Objectives, console: Console) -> None:
+    """Print how the points ended, and every network's front."""
+    ended = ", ".join(f"{count} {status}" for status, count in sweep.statuses.items())
+    console.print(f"{sweep.name}: {sweep.points:,} points: {ended}", markup=False)
+    for table in _tables(sweep, objectives):
+        console.print(table)
+
+
+def _tables(sweep: Sweep, objectives: Objectives) -> Iterator[Table]:
+    if len(sweep.statuses.keys() - {"ok"}):
+        yield reasons_table(sweep)
+    for network in sweep.networks:
+        if sweep.of_network(network):
+            yield front_table(sweep, objectives, network)
+
+
+def reasons_table(sweep: Sweep) -> Table:
+    """Why points did not end ok, the most frequent reasons first."""
+    found = reasons(sweep)
+    table = plain_table(("not ok", "left"), ("why", "fold"), ("points", "right"))
+    for status, message, count in found[:MOST_ROWS]:
+        table.add_row(status, message, f"{count:,}")
+    if len(found) > MOST_ROWS:
+        table.add_row("", f"{len(found) - MOST_ROWS} more reasons", "")
+    return table
+
+
+def front_columns(sweep: Sweep, objectives: Objectives) -> tuple[str, ...]:
+    """The two objectives, and what else tells the points of a network apart."""
+    return (*objectives, *(name for name in sweep.axes if name != "network" and name not in objectives))
+
+
+def front_table(sweep: Sweep, objectives: Objectives, network: str) -> Table:
+    """The points of a network that no other beats in both objectives."""
+    points = sweep.of_network(network)
+    front = sweep.front(objectives, points)
+    names = front_columns(sweep, objectives)
+    table = plain_table(*((title(name) if name in objectives else name, "right") for name in names))
+    table.title = f"{network}: {len(front)} of {len(points):,} points are on the front"
+    table.title_justify = "left"
+    for point in front[:MOST_ROWS]:
+        table.add_row(*(shown(name, sweep.columns[name][point]) for name in names))
+    if len(front) > MOST_ROWS:
+        table.add_row(f"{len(front) - MOST_ROWS} more", *("" for _ in names[1:]))
+    return table
+
+
+def shown(name: str, value: Any) -> str:
+    """A value as people read it: sizes of memories in KiB or MiB where that is exact."""
+    if name == "sram_bytes" and isinstance(value, int) and value % _KIBI == 0:
+        return f"{value // _MEBI} MiB" if value % _MEBI == 0 else f"{value // _KIBI} KiB"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:,.4g}"
