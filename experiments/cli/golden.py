@@ -7,18 +7,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import golden_compare, golden_faults, options
 
 if TYPE_CHECKING:
     from experiments.golden.difference import Outcome
 
 app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args_is_help=True)
+for _name, _command in (
+    ("snapshot", golden_compare.snapshot),
+    ("diff", golden_compare.diff),
+    ("faults", golden_faults.command),
+):
+    app.command(_name)(_command)
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the corpus.")]
 Levels = Annotated[
     list[str] | None, typer.Option("--level", metavar="L0|L1|L2|L10|networks", help="Only this level. Repeatable.")
 ]
 Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case. Repeatable.")]
+ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program of dla emit, or assembly text.")]
+CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="What to call the case.")]
+TensorFiles = Annotated[
+    list[str] | None, typer.Option("--tensor", metavar="NAME=FILE.npy", help="Contents of an input tensor. Repeatable.")
+]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the new results are right; it is stored.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")]
 
@@ -38,6 +49,26 @@ def record(folder: Folder, level: Levels = None) -> int:
     except DisagreementError as error:
         return _different(f"nothing recorded: {error}")
     print(f"{folder}: {len(corpus.entries)} cases recorded, digest {corpus.digest}")
+    return 0
+
+
+@app.command("add")
+def add(
+    folder: Folder,
+    program: ProgramFile,
+    name: CaseName,
+    tensor: TensorFiles = None,
+    settings: options.Settings = None,
+) -> int:
+    """Record one program of your own as a further case of the corpus in DIR, which is made if there is none."""
+    from experiments.golden.own import own_case
+    from experiments.golden.record import DisagreementError, add_case
+
+    try:
+        corpus = add_case(folder, own_case(program, name, tensor or (), settings or ()))
+    except DisagreementError as error:
+        return _different(f"nothing added: {error}")
+    print(f"{folder}: case {name} added, {len(corpus.entries)} cases, digest {corpus.digest}")
     return 0
 
 

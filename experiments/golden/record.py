@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +13,13 @@ from dla_sim.timing import Timing
 from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
-from experiments.golden.store import Corpus, Event, check_place, open_corpus, write_corpus
+from experiments.golden.store import INDEX, Corpus, Event, check_place, open_corpus, write_corpus
 from experiments.version import tool_version
 from isa.assembler import disassemble
 from isa.errors import InputError
 
 Progress = Callable[[str], None]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9.-]*")
 
 
 class DisagreementError(Exception):
@@ -69,7 +71,7 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
     Raises InputError for a folder that holds something else, DisagreementError from :func:`record_case`.
     """
     check_place(folder)
-    history = open_corpus(folder).history if (folder / "corpus.json").exists() else ()
+    history = open_corpus(folder).history if (folder / INDEX).exists() else ()
     stored = []
     for case in cases:
         progress(f"recording {case.name}")
@@ -77,6 +79,21 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
     if not stored:
         raise InputError("no case was chosen; nothing is recorded")
     return write_corpus(folder, stored, history, Event("record", "", tool_version(), 0, (), ""))
+
+
+def add_case(folder: Path, case: Case) -> Corpus:
+    """Record ``case`` and add it to the corpus in ``folder``, or make a corpus of it where there is none.
+
+    Raises InputError for a name that is taken or no name, and as :func:`record_corpus`.
+    """
+    check_place(folder)
+    if not _NAME.fullmatch(case.name):
+        raise InputError(f"case name '{case.name}' must be LEVEL/name of letters, digits, points and hyphens")
+    corpus = open_corpus(folder) if (folder / INDEX).exists() else Corpus(folder, {})
+    if case.name in corpus.entries:
+        raise InputError(f"{folder}: case {case.name} exists; accept other results with bless, or choose another name")
+    cases = [*(corpus.case(name) for name in corpus.entries), record_case(case)]
+    return write_corpus(folder, cases, corpus.history, Event("add", "", tool_version(), 0, (case.name,), ""))
 
 
 def bless(folder: Path, names: Iterable[str], reason: str, progress: Progress) -> Blessing:

@@ -8,11 +8,12 @@ from experiments.golden.case import LEVELS
 from isa.errors import InputError
 
 
-def check_levels(levels: Iterable[str]) -> None:
-    """Raises InputError for a level that does not exist."""
+def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
+    """Raises InputError for a level that is not among ``known``."""
+    names = tuple(dict.fromkeys(known))
     for level in levels:
-        if level not in LEVELS:
-            raise InputError(f"unknown level '{level}'; choose one of {', '.join(LEVELS)}")
+        if level not in names:
+            raise InputError(f"unknown level '{level}'; choose one of {', '.join(names)}")
 
 
 def choose(names: Collection[str], levels: Collection[str], cases: Collection[str]) -> list[str]:
@@ -20,7 +21,7 @@ def choose(names: Collection[str], levels: Collection[str], cases: Collection[st
 
     Raises InputError for a level or a case that does not exist.
     """
-    check_levels(levels)
+    check_levels(levels, (name.partition("/")[0] for name in names))
     by_name = {name: [name] for name in names}
     for name in names:
         by_name.setdefault(name.partition("/")[2], []).append(name)
