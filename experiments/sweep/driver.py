@@ -18,7 +18,7 @@ from experiments.sweep.preparation import Preparation
 from experiments.sweep.records import STATUS
 from experiments.sweep.store import Row, Store
 from experiments.sweep.task import Task
-from experiments.sweep.worker import Result, message_of
+from experiments.sweep.worker import Result, message_of, unpacked
 from isa.errors import InputError
 
 LIVES = 3
@@ -55,7 +55,7 @@ class Driver:
         self._pool = pool
         self._report = report
         self._planner = Planner(networks, store)
-        self._running: dict[Future[Result], Task] = {}
+        self._running: dict[Future[bytes], Task] = {}
         self._suspects: deque[Task] = deque()
         self._sources: deque[Iterator[Item]] = deque()
 
@@ -101,12 +101,12 @@ class Driver:
         except BrokenExecutor:
             self._recover([task])
 
-    def _collect(self, done: Iterable[Future[Result]]) -> None:
+    def _collect(self, done: Iterable[Future[bytes]]) -> None:
         lost: list[Task] = []
         for future in done:
             task = self._running.pop(future)
             try:
-                result = future.result()
+                result = unpacked(future.result())
             except (BrokenExecutor, CancelledError):
                 lost.append(task)
             except InputError:  # not about the task's points
@@ -157,4 +157,4 @@ class Driver:
         """What has ended while something else went wrong is worth its rows."""
         for future, task in list(self._running.items()):
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._write(task.rows(future.result()))
+                self._write(task.rows(unpacked(future.result())))

@@ -9,13 +9,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from experiments.sweep.worker import Job, Result, run_job
+from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
 
 CONNECT_SECONDS = 10
+PATIENCE_SECONDS = 5.0
+"""How long processes may take to end by themselves: longer than any job."""
 
 
 class Pool(Protocol):
@@ -27,7 +29,7 @@ class Pool(Protocol):
         """Let workers get ready while something else goes on here."""
         ...
 
-    def submit(self, job: Job) -> Future[Result]:
+    def submit(self, job: Job) -> Future[bytes]:
         """Start a job some time."""
         ...
 
@@ -41,36 +43,49 @@ class Pool(Protocol):
 
 
 class LocalPool:
-    """``workers`` processes. Each ends when this process does, however that ends."""
+    """``workers`` processes on a leash: a pipe whose other end closes when this process lets go, however it ends."""
 
     def __init__(self, workers: int) -> None:
         self.window = 2 * workers
         self._workers = workers
         self._executor: Executor | None = None
+        self._leash: Connection | None = None
 
     def warm(self) -> None:
         """Make the processes."""
         for _ in range(self._workers):
             self._started().submit(_nothing)
 
-    def submit(self, job: Job) -> Future[Result]:
+    def submit(self, job: Job) -> Future[bytes]:
         """Start a job; the processes are made with the first."""
         return self._started().submit(run_job, job)
 
     def _started(self) -> Executor:
         if self._executor is None:
-            self._executor = ProcessPoolExecutor(self._workers, _context(), _begin)
+            context = _context()
+            held, self._leash = context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(self._workers, context, _begin, (held,))
         return self._executor
 
     def restart(self) -> None:
         """Drop the processes; the next job makes new ones."""
-        self.close()
+        self._end(patience=0.0)
 
     def close(self) -> None:
-        """End the processes."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        """End the processes when they have done what they are doing."""
+        self._end(patience=PATIENCE_SECONDS)
+
+    def _end(self, patience: float) -> None:
+        """Ask the processes to end, then let go: one that was killed may have left the others waiting for ever."""
+        if self._executor is None or self._leash is None:
+            return
+        force = threading.Timer(patience, self._leash.close)
+        force.start()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        force.cancel()
+        force.join()
+        self._leash.close()
+        self._executor = self._leash = None
 
 
 def _context() -> Any:
@@ -86,17 +101,15 @@ def _nothing() -> None:
     return None
 
 
-def _begin() -> None:
-    """A worker's first act: leave interrupts to the parent, and end when it is gone."""
+def _begin(leash: Connection) -> None:
+    """A worker's first act: leave interrupts to the parent, and end when it lets go."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with, args=(leash,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+def _end_with(leash: Connection) -> None:
+    wait([leash])
+    os._exit(1)
 
 
 class DaskPool:
@@ -125,7 +138,7 @@ class DaskPool:
     def warm(self) -> None:
         """They are there."""
 
-    def submit(self, job: Job) -> Future[Result]:
+    def submit(self, job: Job) -> Future[bytes]:
         """Start a job on the cluster."""
         return self._executor.submit(run_job, job)
 

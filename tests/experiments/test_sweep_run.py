@@ -20,7 +20,7 @@ from experiments.sweep.blank import blank_regions, read_blank
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.run import run_sweep
 from experiments.sweep.session import Session
-from experiments.sweep.worker import Job, Result, run_job
+from experiments.sweep.worker import Job, run_job
 from experiments.workflow import Choices, infer
 from isa.arch import Arch
 from isa.errors import InputError
@@ -35,9 +35,9 @@ class InProcess:
     def warm(self) -> None:
         """Nothing to do."""
 
-    def submit(self, job: Job) -> Future[Result]:
+    def submit(self, job: Job) -> Future[bytes]:
         """The finished job."""
-        future: Future[Result] = Future()
+        future: Future[bytes] = Future()
         try:
             future.set_result(run_job(job))
         except InputError as error:

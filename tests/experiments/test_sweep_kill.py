@@ -1,0 +1,143 @@
+"""Whatever ends a sweep, and whenever: rows that were written stay, none is made twice, and the next run finishes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+
+import pytest
+
+from experiments.sweep import driver
+from experiments.sweep.driver import Tally
+from experiments.sweep.run import run_sweep
+from experiments.sweep.store import Store
+from tests.experiments.sweeping import rows_of, spec_of, written
+
+TEXT = """
+    networks = "tiny.onnx"
+    schedules = ["seed", "default"]
+    [arch]
+    pe.oc = [2, 4, 8]
+    sram_bytes = [8192, 65536]
+    [timing]
+    dram_latency = { from = 1, to = 100, step = 1 }
+"""
+POINTS = 2 * 3 * 2 * 100
+START = "import sys; from experiments.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+def start(folder: Path, *more: str) -> subprocess.Popen[str]:
+    """``dla sweep`` in a process of its own; its workers share its pipes, so these end when all are gone."""
+    arguments = [sys.executable, "-W", "error", "-c", START, "sweep", "grid.toml", "-o", "results.sqlite", *more]
+    return subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def audited(path: Path) -> None:
+    """Make a results file that notes every attempt to add a row that is there."""
+    with Store(path, create=True):
+        pass
+    with closing(connect(path)) as connection:
+        connection.execute("CREATE TABLE repeated (key TEXT)")
+        connection.execute(
+            "CREATE TRIGGER again BEFORE INSERT ON points WHEN EXISTS (SELECT 1 FROM points WHERE key = NEW.key) "
+            "BEGIN INSERT INTO repeated VALUES (NEW.key); END"
+        )
+        connection.commit()
+
+
+def repeated(path: Path) -> int:
+    """Attempts so far to add a row that was there."""
+    with closing(connect(path)) as connection:
+        return int(connection.execute("SELECT count(*) FROM repeated").fetchone()[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "number"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGINT)])
+def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number: signal.Signals) -> None:
+    written(tmp_path, TEXT)
+    results = tmp_path / "results.sqlite"
+    audited(results)
+    generator = random.Random(seed)
+    kept: dict[str, dict[str, object]] = {}
+    for _ in range(4):
+        with start(tmp_path, "--workers", "2") as process:
+            try:
+                process.wait(timeout=generator.uniform(0.5, 3.0))
+            except subprocess.TimeoutExpired:
+                process.send_signal(number)
+            output, errors = process.communicate(timeout=60)  # ends when the workers have ended, too
+        assert (process.returncode == 0) == ("points" in output), errors
+        found = rows_of(results)
+        assert {key: found[key] for key in kept} == kept
+        kept = found
+    with start(tmp_path, "--workers", "2") as process:
+        output, errors = process.communicate(timeout=120)
+    assert (process.returncode, errors) == (0, "")
+    assert len(rows_of(results)) == POINTS
+    assert repeated(results) == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+    generator = random.Random(seed)
+    moments = sorted(generator.sample(range(POINTS), 3))
+    output = tmp_path / "results.sqlite"
+    audited(output)
+
+    def report(tally: Tally) -> None:
+        workers = [child for child in multiprocessing.active_children() if child.pid is not None]
+        if moments and tally.done > moments[0] and workers:
+            moments.pop(0)
+            os.kill(generator.choice(workers).pid or 0, signal.SIGKILL)
+
+    tally = run_sweep(spec_of(tmp_path, TEXT), output, workers=2, report=report)
+    assert tally.new == {"ok": POINTS, "infeasible": 0, "failed": 0}
+    assert len(rows_of(output)) == POINTS
+    assert repeated(output) == 0
+
+
+def test_a_point_that_kills_its_workers_is_recorded_and_stops_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver.Driver, "_start", _deadly)
+    text = """
+        networks = "tiny.onnx"
+        arch.sram_bytes = [8192, 16384, 32768]
+        timing.dram_latency = { from = 1, to = 100, step = 1 }
+    """
+    tally = run_sweep(spec_of(tmp_path, text), tmp_path / "results.sqlite", workers=2)
+    assert tally.new == {"ok": 200, "infeasible": 0, "failed": 100}
+    failed = [row for row in rows_of(tmp_path / "results.sqlite").values() if row["status"] == "failed"]
+    assert {row["message"] for row in failed} == {
+        "its worker died 3 times while nothing else ran: killed, or out of memory"
+    }
+    assert all('"sram_bytes":16384' in str(row["arch"]) for row in failed)
+
+
+_begin = driver.Driver._start
+
+
+def _deadly(self: driver.Driver, task: driver.Task) -> None:
+    """Start a task; one for the machine with 16 KiB makes its worker end at once."""
+    if task.job.machines[0].arch.sram_bytes != 16384:
+        _begin(self, task)
+        return
+    executor = self._pool._started()  # type: ignore[attr-defined]
+    self._running[executor.submit(os._exit, 9)] = task
+
+
+def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
+    written(tmp_path, TEXT)
+    with start(tmp_path, "--workers", "1") as one, start(tmp_path, "--workers", "1") as other:
+        outputs = [process.communicate(timeout=120) for process in (one, other)]
+    assert [process.returncode for process in (one, other)] == [0, 0], outputs
+    rows = rows_of(tmp_path / "results.sqlite")
+    assert len(rows) == POINTS
+    assert {row["status"] for row in rows.values()} == {"ok"}
