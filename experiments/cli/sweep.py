@@ -87,7 +87,8 @@ def _check_cost(cost: str | None, export: Path | None) -> None:
 def _summary(total: int, tally: Tally) -> str:
     new = ", ".join(f"{count} {status}" for status, count in tally.new.items())
     before = f"; {tally.stored} had a row before" if tally.stored else ""
-    return f"{total} points: {new}{before}; {tally.compilations} machines compiled"
+    machines = f"{tally.compilations} machine{'s' * (tally.compilations != 1)} compiled"
+    return f"{total} points: {new}{before}; {machines}"
 
 
 @contextmanager

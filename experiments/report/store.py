@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -40,6 +41,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(data)
         temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def check_writable(path: Path) -> None:
+    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of a file."""
+    temporary = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        temporary.unlink()
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
 

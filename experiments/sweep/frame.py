@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.report.store import check_writable, write_atomically
 from experiments.sweep.store import COLUMNS, Store
 from isa.errors import InputError
 
@@ -87,8 +88,6 @@ def export(path: Path, target: Path, cost: str | None = None) -> int:
     ``cost`` as in :func:`load`. Raises InputError for another ending, a place that cannot be written, and where pandas
     is not installed.
     """
-    from experiments.report.store import write_atomically
-
     check_export(target)
     table = load(path, cost)
     if target.suffix == ".csv":
@@ -107,6 +106,7 @@ def check_export(target: Path) -> None:
     if target.suffix not in ENDINGS:
         raise InputError(f"--export {target}: it must end in {' or '.join(ENDINGS)}")
     _pandas()
+    check_writable(target)
 
 
 def _pandas() -> Any:

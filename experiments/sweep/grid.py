@@ -100,7 +100,7 @@ class Grid:
         """Every axis with its values, in the order of the grid: the last varies fastest."""
         self.points = self._count(spec.constraints)
         if not self.points:
-            raise InputError(self._contradiction())
+            raise InputError(f"{spec.source}: {self._contradiction()}")
 
     def batches(self) -> Iterator[Batch]:
         """All points, machine after machine; those that differ in the size of the scratchpad alone are neighbours."""

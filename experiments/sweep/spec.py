@@ -51,7 +51,7 @@ class Spec:
     """A checked specification. ``arch`` and ``timing`` map axes to values, in the order of the grid.
 
     The axis ``pe`` has whole arrays (``{"ic": .., "oc": .., "ow": ..}``); every other one numbers or texts. ``text`` is
-    the file's content and ``folder`` the place that relative paths in it start from.
+    the file's content, ``source`` its name in messages, ``folder`` the place that relative paths in it start from.
     """
 
     networks: tuple[str, ...]
@@ -65,6 +65,7 @@ class Spec:
     arch: Mapping[str, tuple[Any, ...]]
     timing: Mapping[str, tuple[Any, ...]]
     text: str
+    source: str
     folder: Path
 
     def model_path(self, network: str) -> str:
@@ -89,7 +90,7 @@ def parse_spec(text: str, folder: Path = Path(), source: str = "specification") 
     """The specification of a TOML text; raises InputError as :func:`load_spec` does."""
     try:
         written = _Written.model_validate(tomllib.loads(text))
-        return _checked(written, text, folder)
+        return _checked(written, text, source, folder)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source}: not a TOML file ({error})") from error
     except ValidationError as error:
@@ -110,7 +111,7 @@ def _first_problem(error: ValidationError) -> str:
     return f"{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
 
 
-def _checked(written: _Written, text: str, folder: Path) -> Spec:
+def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
     arch = {} if written.isa is None else {"isa": axis_values("isa", written.isa)}
     # Machines that differ in the size of the scratchpad alone share tilings: they come one after the other.
     sizes = ("sram_bytes", "sram_banks")
@@ -133,6 +134,7 @@ def _checked(written: _Written, text: str, folder: Path) -> Spec:
         arch=arch,
         timing=timing,
         text=text,
+        source=source,
         folder=folder,
     )
 

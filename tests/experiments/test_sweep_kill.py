@@ -129,7 +129,7 @@ def _deadly(self: driver.Driver, task: driver.Task) -> None:
     if task.job.machines[0].arch.sram_bytes != 16384:
         _begin(self, task)
         return
-    executor = self._pool._started()  # type: ignore[attr-defined]
+    executor = self._pool._started()
     self._running[executor.submit(os._exit, 9)] = task
 
 

@@ -184,7 +184,7 @@ def test_empty_grids(constraints: str, message: str) -> None:
     axes = "[arch]\npe = {ic = 2, oc = [4, 8, 16]}\n[timing]\nbus_bytes = [8, 16]\ndram_latency = [1, 2, 3, 4, 5]\n"
     with pytest.raises(InputError) as raised:
         Grid(parse_spec(f"{NETWORK}constraints = {constraints}\n{axes}"))
-    assert str(raised.value) == message
+    assert str(raised.value) == f"specification: {message}"
 
 
 def test_no_file(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_transaction_is_whole_or_nothing(tmp_path: Path) -> None:
 
     with Store(tmp_path / "a.sqlite", create=True) as store:
         with pytest.raises(KeyboardInterrupt):
-            store.add(broken())  # type: ignore[arg-type]
+            store.add(broken())
         assert store.counts() == {}
         store.add([row("b")])
         assert store.counts() == {"ok": 1}
