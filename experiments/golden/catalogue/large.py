@@ -28,7 +28,7 @@ def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
 
 
 def _windows() -> Iterator[Case]:
-    arch = machine("v3", "onnxruntime")
+    arch = machine("v3", "onnxruntime", sram_bytes=1 << 20)
     convolutions = {
         "conv-many-pixels": Convolution(Window((3, 31, 33)), 8, zeros=(-9, 4)),
         "conv-many-products": Convolution(Window((256, 47, 24), stride=(2, 1)), 16, zeros=(7, 0)),

@@ -1,0 +1,56 @@
+"""Small corpora for the tests of ``dla golden``, and damage done to the machine underneath them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from experiments.golden.case import Case
+from experiments.golden.catalogue.machines import BALANCED
+from experiments.golden.catalogue.rows import Addition, Product
+from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.record import record_corpus
+from experiments.golden.store import Corpus
+from isa import encoding
+from isa.ops import ALL
+
+
+def small_cases() -> list[Case]:
+    """Four quick cases of two levels."""
+    return [
+        Convolution(Window((2, 4, 4)), 3, zeros=(5, 1)).case("L1/conv", "a convolution", BALANCED),
+        Product((2, 5, 3)).case("L1/matmul", "a product", BALANCED),
+        Pooling(window=Window((2, 4, 4), (2, 2), (2, 2), padding=(0, 0, 0, 0))).case("L2/max", "a pool", BALANCED),
+        Addition(9).case("L2/add", "an addition", BALANCED),
+    ]
+
+
+def small_corpus(folder: Path) -> Corpus:
+    """The corpus of :func:`small_cases` in ``folder``."""
+    return record_corpus(folder, small_cases(), lambda stage: None)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file in a folder with its bytes: equal before and after where nothing may be touched."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def changed(mnemonic: str, **values: object) -> Iterator[None]:
+    """An instruction that somebody has changed where it is declared; frozen for everybody else."""
+    instruction = ALL[mnemonic]
+    before = {name: getattr(instruction, name) for name in values}
+    _set(instruction, values)
+    try:
+        yield
+    finally:
+        _set(instruction, before)
+
+
+def _set(instruction: object, values: dict[str, object]) -> None:
+    for name, value in values.items():
+        object.__setattr__(instruction, name, value)
+    for item in vars(encoding).values():
+        if hasattr(item, "cache_clear"):
+            item.cache_clear()

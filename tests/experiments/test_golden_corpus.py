@@ -1,0 +1,149 @@
+"""The committed corpus, and how corpora are recorded, read, blessed and kept whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.golden.case import LEVELS
+from experiments.golden.catalogue.all import CATALOGUE, catalogue
+from experiments.golden.record import record_case
+from experiments.golden.store import open_corpus
+from experiments.golden.text import case_text, parse_case
+from experiments.golden.verify import verify
+from isa.variants import VARIANTS
+from tests.experiments.command_line import dla
+from tests.experiments.golden_corpora import contents, small_cases, small_corpus
+
+COMMITTED = Path(__file__).parents[1] / "golden"
+LIMIT = 5 << 20
+
+
+@pytest.mark.slow
+def test_the_committed_corpus_is_as_recorded() -> None:
+    corpus = open_corpus(COMMITTED)
+    outcomes = verify(corpus, corpus.entries, lambda stage: None)
+    assert [outcome.name for outcome in outcomes if not outcome.passed] == []
+
+
+def test_the_committed_corpus_is_small_and_complete() -> None:
+    corpus = open_corpus(COMMITTED)
+    sizes = [path.stat().st_size for path in COMMITTED.rglob("*") if path.is_file()]
+    assert sum(-(-size // 4096) * 4096 for size in sizes) < LIMIT
+    assert {name.partition("/")[0] for name in corpus.entries} == set(LEVELS) == set(CATALOGUE)
+    assert corpus.history[-1].digest == corpus.digest
+    needed = {"corpus.json", *corpus.packs, *(entry.file for entry in corpus.entries.values())}
+    assert set(contents(COMMITTED)) == needed
+
+
+def test_level_0_has_every_instruction_of_every_variant_in_both_numerics() -> None:
+    names = open_corpus(COMMITTED).entries
+    for isa, variant in VARIANTS.items():
+        for numerics in ("onnxruntime", "fixed"):
+            for item in variant.instructions:
+                short = item.mnemonic.removeprefix("OP_").lower().replace("_", "-")
+                shared = "sync" if short.startswith("dma") else short
+                assert f"L0/{isa}-{numerics}-op-{shared}" in names
+
+
+def test_what_is_refused_or_stops_is_meant_to() -> None:
+    corpus = open_corpus(COMMITTED)
+    records = {name: corpus.case(name).record for name in corpus.entries}
+    assert {name for name in records if records[name].refused} == {name for name in records if "/refuse-" in name}
+    stops = {name.removesuffix("-fixed") for name in records if records[name].stopped}
+    overflows = {"L2/matmul-overflow", "L2/wide-left-overflow", "L2/wide-add-overflow"}
+    assert stops == overflows | {"L2/conv-relu-over-limit"}
+
+
+def test_the_catalogue_makes_what_is_committed() -> None:
+    """Level 0 and the random level as they are made now are those that are committed: nothing was forgotten."""
+    corpus = open_corpus(COMMITTED)
+    for case in catalogue(("L0", "L10")):
+        stored = corpus.case(case.name)
+        assert stored.words.tolist() == case.program.words.tolist(), case.name
+        assert dict(stored.inputs) == dict(case.inputs), case.name
+
+
+def test_a_case_reads_back_as_it_was_written() -> None:
+    for case in small_cases():
+        stored = record_case(case)
+        kept: dict[str, bytes] = {}
+
+        def keep(content: bytes, kept: dict[str, bytes] = kept) -> str:
+            kept[f"object:{len(kept)}"] = content
+            return f"object:{len(kept) - 1}"
+
+        found = parse_case(case_text(stored, keep), kept.__getitem__)
+        assert found.record.commands == stored.record.commands
+        assert found.record.cycles == stored.record.cycles
+        assert dict(found.record.outputs) == dict(stored.record.outputs)
+        assert (found.assembly, found.name, found.isa) == (stored.assembly, stored.name, stored.isa)
+        assert found.words.tolist() == stored.words.tolist()
+
+
+def test_equal_recordings_are_equal_files(tmp_path: Path) -> None:
+    small_corpus(tmp_path / "a")
+    small_corpus(tmp_path / "b")
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+
+def test_a_case_and_a_level_can_be_checked_on_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_corpus(tmp_path)
+    assert "4 of 4 cases" in dla(capsys, "golden", "check", tmp_path).out
+    assert "2 of 2 cases" in dla(capsys, "golden", "check", tmp_path, "--level", "L2").out
+    assert "1 of 1 cases" in dla(capsys, "golden", "check", tmp_path, "--case", "conv").out
+    outcome = dla(capsys, "golden", "check", tmp_path, "--case", "L1/conv", "--level", "L2", "--json", tmp_path / "j")
+    assert "3 of 3 cases" in outcome.out
+    assert [item["passed"] for item in json.loads((tmp_path / "j").read_text())["cases"]] == [True] * 3
+
+
+def test_recording_again_replaces_the_corpus_and_keeps_its_history(tmp_path: Path) -> None:
+    first = small_corpus(tmp_path)
+    (tmp_path / "cases" / "L1" / "stray.toml").write_text("left over")
+    second = small_corpus(tmp_path)
+    assert second.digest == first.digest
+    assert [event.action for event in open_corpus(tmp_path).history] == ["record", "record"]
+    assert not (tmp_path / "cases" / "L1" / "stray.toml").exists()
+
+
+_RECORD = """
+import sys
+from pathlib import Path
+from experiments.golden.catalogue.level0 import cases
+from experiments.golden.record import record_corpus
+import experiments.golden.store as store
+written = store.write_atomically
+def slowly(path, content):
+    written(path, content)
+    print(path.name, flush=True)
+    if sys.argv[2] == path.name.partition('-')[0]:
+        sys.stdin.read()
+store.write_atomically = slowly
+record_corpus(Path(sys.argv[1]), [case for case in cases() if case.name.startswith('L0/v1-fixed')], lambda stage: None)
+"""
+
+
+@pytest.mark.parametrize(("stand_still_at", "new"), [("v1", False), ("L0", False), ("corpus.json", True)])
+def test_a_recording_that_is_killed_leaves_a_whole_corpus(tmp_path: Path, stand_still_at: str, new: bool) -> None:
+    """Killed among the case files, behind the objects, and behind the index: the old one, the old one, the new one."""
+    old = small_corpus(tmp_path)
+    command = [sys.executable, "-c", _RECORD, str(tmp_path), stand_still_at]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith(stand_still_at):
+            time.sleep(0)
+        os.kill(process.pid, signal.SIGKILL)
+    corpus = open_corpus(tmp_path)
+    assert (corpus.digest == old.digest) != new
+    assert all(outcome.passed for outcome in verify(corpus, corpus.entries, lambda stage: None))
+    small_corpus(tmp_path)
+    needed = {"corpus.json", *open_corpus(tmp_path).packs}
+    needed |= {entry.file for entry in open_corpus(tmp_path).entries.values()}
+    assert set(contents(tmp_path)) == needed

@@ -1,0 +1,64 @@
+"""Seeded faults: each fits the sources, the documented table is theirs, and a sample of them is caught here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from experiments.golden.faults.fault import AREAS
+from experiments.golden.faults.run import copied_packages, seed_all
+from experiments.golden.faults.seeded import choose_faults, seeded_faults
+from isa.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = (
+    "opcode-of-pool", "reserved-bits-ignored", "bias-forgotten", "padding-sides-swapped", "requantise-in-float64",
+    "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken", "recurrence-queue-one-deeper",
+    "device-order-of-starts",
+)  # fmt: skip
+
+
+def test_every_fault_fits_the_sources() -> None:
+    """``dla golden faults`` would stop at the first that does not: whoever changes a source adapts its faults."""
+    with copied_packages() as folder:
+        for fault in seeded_faults():
+            file = folder / fault.file
+            whole = file.read_text(encoding="utf-8")
+            fault.apply(folder)
+            assert file.read_text(encoding="utf-8") != whole
+            file.write_text(whole, encoding="utf-8")
+
+
+def test_there_are_faults_of_every_kind() -> None:
+    faults = seeded_faults()
+    assert len([fault for fault in faults if not fault.equivalent]) >= 40
+    assert {fault.area for fault in faults} == set(AREAS)
+    assert len({fault.name for fault in faults}) == len(faults)
+    assert len({(fault.file, fault.old, fault.new) for fault in faults}) == len(faults)
+
+
+def test_the_table_in_the_documentation_is_of_these_faults() -> None:
+    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| ([a-z ]+) \| `([^`]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    assert [(name, area, file) for name, area, file, _ in rows] == [
+        (fault.name, fault.area, fault.file) for fault in seeded_faults()
+    ]
+    levels = {name: level for name, _, _, level in rows}
+    for fault in seeded_faults():
+        assert (levels[fault.name] == "none: equivalent") == bool(fault.equivalent)
+    assert "0 missed." in text
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_faults_is_caught() -> None:
+    findings = list(seed_all(ROOT / "tests" / "golden", choose_faults(SAMPLE), 2, lambda stage: None))
+    assert [finding.fault.name for finding in findings if not finding.right] == []
+    assert {finding.level for finding in findings} >= {"", "L0", "L1", "L2"}
+
+
+def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
+    fault = seeded_faults()[0]
+    with pytest.raises(InputError, match=f"fault {fault.name}: its text stands 0 times in {fault.file}"):
+        fault.apply(tmp_path)
