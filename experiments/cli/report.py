@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from experiments.cli import options
+
 Files = Annotated[
     list[Path],
     typer.Argument(metavar="RUN|SWEEP.sqlite", help="What dla run --json or dla sweep wrote; two runs with --compare."),
@@ -32,6 +34,7 @@ def command(
     tables: Tables = False,
     x: Across = None,
     y: Up = None,
+    cost: options.Cost = None,
 ) -> None:
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
     from experiments.report.documents import comparison_document, run_document, sweep_document
@@ -39,12 +42,16 @@ def command(
     from experiments.report.store import write_atomically
     from experiments.report.sweep_file import is_sweep
     from experiments.report.tables import report_console
+    from isa.errors import InputError
 
     _check(files, compare, tables and (output is not None or png is not None))
+    sweep = not compare and is_sweep(files[0])
+    if not sweep and (x, y, cost) != (None, None, None):
+        raise InputError("--x, --y and --cost are for the results of sweeps; leave them out for runs")
     if compare:
         document = comparison_document(files[0], files[1])
-    elif is_sweep(files[0]):
-        document = sweep_document(files[0], x, y)
+    elif sweep:
+        document = sweep_document(files[0], x, y, cost)
     else:
         document = run_document(files[0])
     document.show(report_console())

@@ -62,14 +62,17 @@ def comparison_document(before: Path, after: Path) -> Document:
     )
 
 
-def sweep_document(file: Path, across: str | None, up: str | None) -> Document:
-    """A sweep's results, with the front over two columns; raises InputError when the file or a column is none."""
+def sweep_document(file: Path, across: str | None, up: str | None, cost: str | None) -> Document:
+    """A sweep's results, with the front over two columns; raises InputError when the file or a column is none.
+
+    ``cost`` names a table by which energy and area are estimated; they are columns, too.
+    """
     from experiments.report.html_sweep import sweep_page
     from experiments.report.plots_sweep import save_sweep
     from experiments.report.sweep_table import load_sweep
     from experiments.report.sweep_text import print_sweep
 
-    sweep = load_sweep(file)
+    sweep = load_sweep(file, cost)
     chosen = sweep.objectives(across, up)
     return Document(
         file.stem,

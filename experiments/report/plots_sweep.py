@@ -141,7 +141,7 @@ def brief(value: float) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}" if abs(value) < 1000 * size else f"{value / size:,.0f}{letter}"
-    return f"{value:g}"
+    return f"{value:.3g}"
 
 
 def draw_parallel(

@@ -105,9 +105,12 @@ def _numeric(values: Values) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def load_sweep(path: Path) -> Sweep:
-    """Read a results file; raises InputError when it is none or has no point yet."""
-    rows = list(flat_rows(path))
+def load_sweep(path: Path, cost: str | None = None) -> Sweep:
+    """Read a results file; raises InputError when it is none or has no point yet.
+
+    With ``cost``, a cost table's name or file, there are columns of estimated energy and area as well.
+    """
+    rows = list(flat_rows(path, cost))
     if not rows:
         raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
     with Store(path) as store:

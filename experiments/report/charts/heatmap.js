@@ -42,7 +42,7 @@ function allOnAxes() {
 }
 
 function heatText(cell, row, column) {
-  const where = `${heat.x}: ${shown(heat.x, column)}<br>${heat.y}: ${shown(heat.y, row)}`;
+  const where = `${heat.x}: ${escaped(shown(heat.x, column))}<br>${heat.y}: ${escaped(shown(heat.y, row))}`;
   if (!cell.all) return `${where}<br>not in the sweep`;
   const best = cell.best === null ? "no point ended ok or passes" : `best ${titleOf(heat.z)}: <b>${shown(heat.z, cell.best)}</b>`;
   return `${where}<br>${best}<br>${cell.ok} of ${cell.all} points ended ok and pass`;
@@ -82,7 +82,7 @@ function drawHeatmap() {
     title: { text: titleOf(name), standoff: 8 },
     tickmode: "array",
     tickvals: values.map((_, place) => place),
-    ticktext: values.map((one) => shown(name, one)),
+    ticktext: values.map((one) => escaped(shown(name, one))),
     range: [-0.5, values.length - 0.5],
     showgrid: false,
   });

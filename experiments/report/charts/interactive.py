@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 from math import log10
 from typing import Any
 
 from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
 from experiments.report.charts.style import BLACK, Style
-from experiments.report.charts.text import shortened
+from experiments.report.charts.text import escaped, shortened
 
 Figure = dict[str, Any]
 ROW_PIXELS = 19
@@ -58,22 +57,9 @@ def fill(style: Style) -> dict[str, Any]:
 
 def _bars(chart: Bars) -> Figure:
     rows = list(range(len(chart.labels)))
-    names = [escape(label) for label in chart.labels]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": escape(series.name),
-            "x": [rounded(value) for value in series.values],
-            "y": rows,
-            "customdata": rows,
-            "hovertext": names,
-            "hovertemplate": f"<b>%{{hovertext}}</b><br>{escape(series.name)}: %{{x:,}} {chart.unit}<extra></extra>",
-            "marker": fill(series.style),
-        }
-        for series in chart.series
-    ]
-    labels = [escape(shortened(label)) for label in chart.labels]
+    names = [escaped(label) for label in chart.labels]
+    data = [_bar_trace(chart, series, names) for series in chart.series]
+    labels = [escaped(shortened(label)) for label in chart.labels]
     vertical = {"tickmode": "array", "tickvals": rows, "ticktext": labels, "showgrid": False}
     vertical["range"] = [len(rows) - 0.4, -0.6]
     horizontal: dict[str, Any] = {"title": axis_title(chart.axis), "tickformat": ",~r" if chart.limit else "~s"}
@@ -83,6 +69,22 @@ def _bars(chart: Bars) -> Figure:
     how = {"barmode": "group" if chart.grouped else "relative", "bargap": 0.2, "showlegend": True}
     arranged = layout(chart.title, horizontal, vertical, max(height, 230)) | how
     return {"id": chart.identity, "data": data, "layout": arranged, "layers": chart.layers, "row": row}
+
+
+def _bar_trace(chart: Bars, series: Series, names: list[str]) -> dict[str, Any]:
+    """The bars of a series; rows without any are left out, for a page with many layers is slow enough."""
+    rows = [row for row, value in enumerate(series.values) if value]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": escaped(series.name),
+        "x": [rounded(series.values[row]) for row in rows],
+        "y": rows,
+        "customdata": rows,
+        "hovertext": [names[row] for row in rows],
+        "hovertemplate": f"<b>%{{hovertext}}</b><br>{escaped(series.name)}: %{{x:,}} {chart.unit}<extra></extra>",
+        "marker": fill(series.style),
+    }
 
 
 def _roofline(chart: Roofline) -> Figure:
@@ -105,7 +107,7 @@ def _roofline(chart: Roofline) -> Figure:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": escape(kind),
+                "name": escaped(kind),
                 "x": [rounded(mark.intensity) for mark in marks],
                 "y": [rounded(mark.rate) for mark in marks],
                 "customdata": [mark.layer for mark in marks],
@@ -137,7 +139,7 @@ def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _roofline_text(mark: Any) -> str:
-    name = f"<b>{escape(mark.label)}</b>"
+    name = f"<b>{escaped(mark.label)}</b>"
     if mark.note:
         return f"{name}<br>{mark.note}"
     return f"{name}<br>{mark.intensity:,.3g} MACs/byte<br>{mark.rate:,.3g} MACs/cycle"
@@ -169,12 +171,12 @@ def _step_line(series: Series, times: Iterable[int], filled: bool) -> dict[str, 
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": escape(series.name),
+        "name": escaped(series.name),
         "x": list(times),
         "y": values,
         "line": line,
         "fill": "tozeroy" if filled else "none",
-        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.1f}} KiB<extra>{escape(series.name)}</extra>",
+        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.1f}} KiB<extra>{escaped(series.name)}</extra>",
     }
 
 

@@ -57,6 +57,11 @@ function extent(values) {
   return [low, high];
 }
 
+// A text as plotly.js shows it unchanged: it knows a few elements of HTML.
+function escaped(text) {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
 // A value added to a set, or taken out where it was in it.
 function toggle(set, value) {
   if (!set.delete(value)) set.add(value);

@@ -26,7 +26,7 @@ function scaleOf(name, points) {
     const values = distinct(name, points);
     const places = new Map(values.map((found, number) => [found, values.length > 1 ? number / (values.length - 1) : 0.5]));
     const every = Math.ceil(values.length / 12);
-    const ticks = values.filter((_, number) => number % every === 0).map((found) => [places.get(found), shown(name, found)]);
+    const ticks = values.filter((_, number) => number % every === 0).map((found) => [places.get(found), escaped(shown(name, found))]);
     return { place: (found) => places.get(found), ticks };
   }
   const values = points.map((point) => value(name, point));

@@ -38,7 +38,7 @@ function paretoGroups(points) {
       const members = points.filter((point) => value(choice.color, point) === found);
       const number = DATA.columns[choice.color].distinct.indexOf(found);
       const marker = { ...DATA.groups[number], size: 9, opacity: 0.8, line };
-      return paretoTrace(members, { name: shown(choice.color, found), marker });
+      return paretoTrace(members, { name: escaped(shown(choice.color, found)), marker });
     });
   }
   const codes = points.map((point) => values.indexOf(value(choice.color, point)));

@@ -80,7 +80,7 @@ function thinned(points, most) {
 }
 
 function described(point) {
-  const axes = DATA.axes.map((name) => `${name}: ${shown(name, value(name, point))}`);
+  const axes = DATA.axes.map((name) => `${name}: ${escaped(shown(name, value(name, point)))}`);
   const figures = [...new Set([choice.x, choice.y])].map((name) => `<b>${titleOf(name)}: ${shown(name, value(name, point))}</b>`);
   return [...figures, ...axes].join("<br>");
 }

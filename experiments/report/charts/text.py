@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 LONGEST_LABEL = 34
 
 
@@ -11,6 +13,11 @@ def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
         return label
     front = (longest - 1) // 2
     return f"{label[:front]}…{label[-(longest - 1 - front) :]}"
+
+
+def escaped(text: str) -> str:
+    """``text`` as plotly.js shows it unchanged: it knows a few elements of HTML, but no quotation marks as entities."""
+    return escape(text, quote=False)
 
 
 def change(before: float, after: float) -> str:

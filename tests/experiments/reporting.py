@@ -1,0 +1,94 @@
+"""What the tests of reports share: small runs, once each, and reports with layers of any name and number."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Literal
+
+from experiments.report.schema import RunReport
+from experiments.report.sweep_table import Sweep, load_sweep
+from experiments.sweep.run import run_sweep
+from experiments.sweep.spec import parse_spec
+from experiments.workflow import run
+from tests.experiments.command_line import save_tiny
+
+GRID = """
+networks = ["tiny.onnx"]
+schedules = ["default", "seed"]
+[arch]
+pe.oc = [4, 8, 16]
+sram_bytes = [128, "1 KiB", "2 KiB", "64 KiB"]
+[timing]
+bus_bytes = [4, 8]
+"""
+"""Points with and without room for the network."""
+
+
+@cache
+def folder() -> Path:
+    """A folder with ``tiny.onnx`` for as long as the tests run."""
+    path = Path(tempfile.mkdtemp(prefix="reports-"))
+    save_tiny(path, softmax=True)
+    return path
+
+
+@cache
+def tiny_run(schedule: Literal["seed", "default"] = "default") -> RunReport:
+    """A run with a convolution on the accelerator and a Softmax that falls back."""
+    return run(folder() / "tiny.onnx", schedule=schedule)
+
+
+@cache
+def grid_file() -> Path:
+    """The results of :data:`GRID`."""
+    path = folder() / "grid.sqlite"
+    run_sweep(parse_spec(GRID, folder()), path, workers=1, command="dla sweep grid.toml")
+    return path
+
+
+@cache
+def grid() -> Sweep:
+    """The same, read."""
+    return load_sweep(grid_file())
+
+
+def with_layers(names: list[str]) -> RunReport:
+    """The small run with its layer repeated under ``names``, the figures adding up."""
+    content = tiny_run().model_dump(mode="json", by_alias=True)
+    times = len(names)
+    (layer,) = content["layers"]
+    content["layers"] = [{**layer, "name": name} for name in names]
+    for table in (content["totals"], content["kinds"], content["ex_cycles"], *content["units"].values()):
+        for key in table:
+            table[key] = table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
+    content["occupancy"] = None
+    return RunReport.model_validate(content)
+
+
+class Page(HTMLParser):
+    """A page taken apart: ``links`` is whatever it refers to, ``ids`` its addresses, ``text`` what one reads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.text = ""
+        self._within: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found: dict[str, Any] = dict(attrs)
+        self._within.append(tag)
+        self.links += [found[name] for name in ("src", "href", "action") if name in found]
+        self.ids += [found["id"]] if "id" in found else []
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._within and self._within.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if not {"script", "style"} & set(self._within):
+            self.text += data

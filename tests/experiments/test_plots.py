@@ -1,0 +1,103 @@
+"""Pictures: one a chart, of a bounded size, equal bytes for equal charts, any name, and no warning."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from experiments.report.charts.comparison import comparison_charts
+from experiments.report.charts.model import Bars
+from experiments.report.charts.run import layer_cycles, run_charts
+from experiments.report.charts.style import CAUSES, KINDS, PARTS
+from experiments.report.comparison import compare
+from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
+from experiments.report.plots_sweep import Scale, save_sweep
+from experiments.report.schema import CAUSES as CAUSE_NAMES
+from experiments.report.schema import KINDS as KIND_NAMES
+from experiments.report.schema import PARTS as PART_NAMES
+from isa.errors import InputError
+from tests.experiments.reporting import grid, tiny_run, with_layers
+
+
+def size(picture: Path) -> tuple[int, int]:
+    """Width and height of a PNG file in pixels."""
+    content = picture.read_bytes()
+    assert content[:8] == b"\x89PNG\r\n\x1a\n"
+    found: tuple[int, int] = struct.unpack(">II", content[16:24])
+    return found
+
+
+def test_a_run_has_a_picture_a_chart(tmp_path: Path) -> None:
+    charts = run_charts(tiny_run())
+    made = save_charts(charts, tmp_path / "new" / "folder")
+    assert [picture.stem for picture in made] == [chart.identity for chart in charts]
+    assert all(size(picture)[0] == 1200 for picture in made)
+
+
+def test_equal_charts_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        save_charts(run_charts(tiny_run("seed")), tmp_path / name)
+    for picture in (tmp_path / "one").iterdir():
+        assert picture.read_bytes() == (tmp_path / "other" / picture.name).read_bytes()
+
+
+def test_names_of_any_kind_and_many_layers(tmp_path: Path) -> None:
+    names = ["$x_1^2", r"\alpha{", "层", "", "a" * 300, *(f"layer {number}" for number in range(300))]
+    report = with_layers(names)
+    assert bars_height(layer_cycles(report)) == pytest.approx(1.4 + 0.2 * MOST_ROWS)
+    made = save_charts(run_charts(report), tmp_path)
+    assert all(height <= 2200 for _, height in map(size, made))
+
+
+def test_comparisons_have_pictures(tmp_path: Path) -> None:
+    charts = comparison_charts(compare(tiny_run("seed"), tiny_run()))
+    assert len(save_charts(charts, tmp_path)) == len(charts) == 4
+
+
+def test_sweeps_have_pictures(tmp_path: Path) -> None:
+    made = save_sweep(grid(), ("pe_sram", "cycles"), tmp_path)
+    assert [picture.name for picture in made] == [
+        "pareto-tiny.onnx.png",
+        "parallel-tiny.onnx.png",
+        "heatmap-tiny.onnx.png",
+    ]
+    first = [picture.read_bytes() for picture in made]
+    assert [picture.read_bytes() for picture in save_sweep(grid(), ("pe_sram", "cycles"), tmp_path)] == first
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"file.layer-cycles\.png: cannot be written .*; choose another place"):
+        save_charts(run_charts(tiny_run()), tmp_path / "file")
+
+
+def test_styles_cover_the_schema_and_tell_everything_apart_without_colour() -> None:
+    assert (set(PARTS), set(KINDS), set(CAUSES)) == (set(PART_NAMES), set(KIND_NAMES), set(CAUSE_NAMES))
+    assert len({style.marker for style in KINDS.values()}) == len(KINDS)
+    for styles in (PARTS, KINDS, CAUSES):
+        assert len({style.color for style in styles.values()}) == len(styles)
+        patterns = [style.pattern for style in styles.values()]
+        assert len({*patterns}) >= len(styles) - 1  # at most two plain ones: one dark, one light
+        assert {style.marker for style in styles.values()} <= MARKERS.keys()
+        assert {*patterns} <= HATCHES.keys()
+
+
+def test_scales_place_values() -> None:
+    few = Scale("pe.oc", [64, 4, 8, 64])
+    assert [few.place(value) for value in (4, 8, 64)] == [0, 0.5, 1]
+    assert few.ticks() == [(0, "4"), (0.5, "8"), (1, "64")]
+    many = Scale("cycles", list(range(100, 200)))
+    assert (many.place(100), many.place(199)) == (0, 1)
+    logarithmic = Scale("cycles", [10**power for power in range(13)])
+    assert logarithmic.place(10**6) == pytest.approx(0.5)
+    assert Scale("cycles", [7]).place(7) == 0.5
+
+
+def test_bars_are_drawn_for_layers_that_lose_and_gain(tmp_path: Path) -> None:
+    chart = next(chart for chart in comparison_charts(compare(tiny_run("seed"), tiny_run())) if isinstance(chart, Bars))
+    assert sum(sum(series.values) for series in chart.series) == (
+        tiny_run().totals.cycles - tiny_run("seed").totals.cycles
+    )
+    assert size(save_charts([chart], tmp_path)[0])[0] == 1200
