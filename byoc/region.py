@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from byoc.emit import emit
@@ -53,7 +53,7 @@ def compile_region(
     """The program of a region and its report. ``values`` holds at least the region's inputs and outputs.
 
     Without ``data`` the weights are not looked at and the program's constants are zeros that take no memory: its cycles
-    are the same. A ``pool`` that is kept remembers tilings for the next compilation.
+    are the same. A ``pool`` that is kept remembers tilings, and programs for larger scratchpads, for next time.
 
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
@@ -71,7 +71,11 @@ def compile_region(
     if schedule == "seed":
         scheduled = schedule_seed(layers, fresh())
     else:
-        scheduled = schedule_default(layers, fresh, pool or SearchPool())
+        subject = (region, emulate_depthwise, data) if pool is not None else None
+        scheduled = schedule_default(layers, fresh, pool or SearchPool(), subject)
+    known = pool.program(scheduled) if pool is not None else None
+    if known is not None:
+        return replace(known[0], arch=arch), known[1]
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=schedule == "seed")
     image = scheduled.memory.constants.image()
     command_address = _up(end + image.size)
@@ -87,6 +91,8 @@ def compile_region(
     )
     peak = peak_bytes(scheduled.requests, scheduled.addresses)
     report = CompileReport(emission.words_before_elision, len(emission.words), peak, _tiles(scheduled.steps))
+    if pool is not None:
+        pool.add_program(scheduled, program, report)
     return program, report
 
 

@@ -6,9 +6,10 @@ to loads that run ahead. With none of either, every layer's buffers fit by const
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from byoc.layer import Layer
+from byoc.memplan import plan
 from byoc.pipelining import pipelined
 from byoc.residency import LayerPlan, plan_layers
 from byoc.schedule import Scheduled, place
@@ -20,15 +21,26 @@ from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
 _AHEAD_SHARES = (100, 90, 75, 0)
+BOUNDLESS = 1 << 62
+"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
 
 
-def schedule_default(layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool) -> Scheduled:
-    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt; ``pool`` knows tilings."""
+def schedule_default(
+    layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool, subject: Hashable = None
+) -> Scheduled:
+    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt.
+
+    ``pool`` knows tilings, and what it has kept of ``subject`` (equal ones have equal layers) may serve again.
+    """
     memory = fresh()
     arch = memory.arch
     searches = pool.searches(layers, arch)
     for share in _RESIDENT_SHARES:
         chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100)
+        first = share == _RESIDENT_SHARES[0]
+        kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
+        if kept is not None:
+            return kept
         memory = fresh()
         streamed, cycles = _stream(layers, chosen, searches, memory)
         sizes = [nbytes for _, nbytes in memory.scratch]
@@ -36,6 +48,9 @@ def schedule_default(layers: Sequence[Layer], fresh: Callable[[], Memory], pool:
             steps = pipelined(streamed, cycles, sizes, arch.sram_bytes * ahead // 100)
             found = place(steps, memory)
             if found is not None:
+                free = first and subject is not None and steps == pipelined(streamed, cycles, sizes, BOUNDLESS)
+                if free and found.addresses == plan(found.requests, BOUNDLESS, arch.alignment):
+                    pool.keep(subject, chosen, arch, found)
                 return found
     raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
 

@@ -1,19 +1,39 @@
-"""Tile searches by all that their answers depend on, so that equal layers share one, and compilations if they wish."""
+"""What compilations can share: tile searches, and programs of machines that differ in the scratchpad's size alone.
+
+Everything here is found by all that it depends on: a compilation with a pool gives what it gives without.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from byoc.layer import Layer
 from byoc.operations import ConvOperation, MatMulOperation, PoolOperation
+from byoc.schedule import Scheduled
 from byoc.tile_search import TileSearch
 from isa.arch import Arch
+from isa.program import Program
 
+if TYPE_CHECKING:
+    from byoc.region import CompileReport
+
+PLANS = 16
+"""Schedules that a pool keeps at most; more sizes of scratchpad are rare, and schedules are large."""
 _ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default, "sram_banks": 1}
 
 
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A schedule that every scratchpad of at least ``sram_bytes`` gets, for nothing in it was held back."""
+
+    sram_bytes: int
+    scheduled: Scheduled
+
+
 class SearchPool:
-    """The searches of layers on machines, made when first asked for.
+    """The searches of layers on machines, made when first asked for, and schedules and programs that may serve again.
 
     The size of the scratchpad is a question to a search, not a part of it: machines that differ in nothing else share
     their searches. A pool grows with every layer shape and machine that it meets; drop it when these change.
@@ -21,10 +41,32 @@ class SearchPool:
 
     def __init__(self) -> None:
         self._known: dict[object, TileSearch] = {}
+        self._schedules: dict[Hashable, _Kept] = {}
+        self._programs: dict[Scheduled, tuple[Program, CompileReport] | None] = {}
+
+    def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
+        """A schedule kept for this subject and plan that serves ``arch`` too."""
+        kept = self._schedules.get((subject, plan, sizeless(arch)))
+        return kept.scheduled if kept is not None and kept.sram_bytes <= arch.sram_bytes else None
+
+    def keep(self, subject: Hashable, plan: Hashable, arch: Arch, scheduled: Scheduled) -> None:
+        """Remember a schedule that the size of the scratchpad has not influenced beyond the plan."""
+        if len(self._schedules) < PLANS:
+            self._schedules[subject, plan, sizeless(arch)] = _Kept(arch.sram_bytes, scheduled)
+            self._programs[scheduled] = None
+
+    def program(self, scheduled: Scheduled) -> tuple[Program, CompileReport] | None:
+        """The program made of a kept schedule, for whatever machine it was made, and its report."""
+        return self._programs.get(scheduled)
+
+    def add_program(self, scheduled: Scheduled, program: Program, report: CompileReport) -> None:
+        """Remember the program of a schedule, if that is kept."""
+        if scheduled in self._programs:
+            self._programs[scheduled] = program, report
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         """A search for every layer."""
-        machine = arch.model_copy(update=_ONE_SIZE)
+        machine = sizeless(arch)
         found: list[TileSearch] = []
         for layer in layers:
             key = machine, _shape(layer)
@@ -32,6 +74,11 @@ class SearchPool:
                 self._known[key] = TileSearch(layer, machine)
             found.append(self._known[key])
         return found
+
+
+def sizeless(arch: Arch) -> Arch:
+    """The machine with a scratchpad of one size for all: equal where machines differ in nothing else."""
+    return arch.model_copy(update=_ONE_SIZE)
 
 
 def _shape(layer: Layer) -> object:

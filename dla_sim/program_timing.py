@@ -7,6 +7,7 @@ a run of the engine and the accounts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from dla_sim.engine.causes import explain
@@ -47,6 +48,7 @@ class ProgramTiming:
         commands, sources = program.commands[:-1], program.sources[:-1]
         operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
         check_addresses(program, commands, operands)
+        self._program, self._operands = program, operands
         self._demands = demands(commands, operands, program.arch, len(program.words), program.command_address)
         self._labels = label(commands, operands, sources)
         self._footprints = Footprints(commands, operands, sources)
@@ -57,6 +59,20 @@ class ProgramTiming:
         self.sram_moved_bytes = self._demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
         self.instructions = len(program.commands)
         self.register_writes = len(program.words) - self.instructions
+
+    def resized(self, program: Program) -> ProgramTiming | None:
+        """The timing of ``program`` if it has this one's words and differs in the size of the scratchpad alone.
+
+        What takes time to work out is shared. None for any other program; raises InputError as the class does.
+        """
+        sizes = {"sram_bytes": program.arch.sram_bytes, "sram_banks": program.arch.sram_banks}
+        same = program.words is self._program.words and program.provenance is self._program.provenance
+        if not same or self._program.arch.model_copy(update=sizes) != program.arch:
+            return None
+        found, commands = copy(self), self._program.commands[:-1]
+        check_addresses(program, commands, self._operands)
+        found._demands = demands(commands, self._operands, program.arch, len(program.words), program.command_address)
+        return found
 
     def run(self, timing: Timing) -> Cycles:
         """The cycles of a run under ``timing``: those of ``Device(program.arch, timing).run(program, ...)``.

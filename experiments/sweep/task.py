@@ -9,7 +9,8 @@ from typing import Any
 
 from experiments.sweep.records import Point, Subject
 from experiments.sweep.store import Row
-from experiments.sweep.worker import CompiledProgram, Job, Machine, Result
+from experiments.sweep.worker import Job, Machine, Result
+from experiments.sweep.workshop import CompiledProgram
 
 Points = tuple[Point, ...]
 

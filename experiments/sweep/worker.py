@@ -1,6 +1,6 @@
 """What runs in a worker: machines are compiled without data, once each, and timed; every point gets an outcome.
 
-A :class:`Job` is plain values, so that any executor can send it anywhere; workers keep nothing that a job needs.
+A :class:`Job` is plain values, so that any executor can send it anywhere: what workers keep only saves them time.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ import pickle
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from byoc.region import Schedule, compile_region
-from byoc.search_pool import SearchPool
+from byoc.region import Schedule
+from byoc.search_pool import sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
-from experiments.sweep.blank import read_blank
 from experiments.sweep.canonical import canonical
+from experiments.sweep.workshop import CompiledProgram, workshop_for
 from experiments.version import tool_version
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import ceil_div
-from isa.program import Program
 
 FIGURES = (
     "cycles", "macs", "utilization", "lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes",
@@ -40,14 +38,6 @@ class Machine:
     arch: Arch
     timings: tuple[Mapping[str, Any], ...]
     programs: tuple[CompiledProgram, ...] | None = None
-
-
-@dataclass(frozen=True)
-class CompiledProgram:
-    """A program without its constants, and the bytes of inputs, outputs and constants that must move at least once."""
-
-    program: Program
-    compulsory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -100,14 +90,14 @@ def outcome_of(job: Job) -> Result:
             f"a worker has version {tool_version()} and this sweep {job.version}; install the same on all machines"
         )
     outcomes: list[tuple[Outcome, ...]] = []
-    compilations, pool = 0, SearchPool()
+    compilations = 0
     programs: tuple[CompiledProgram, ...] | None = None
     for machine in job.machines:
         try:
-            if machine.programs is None:
-                compilations += 1
-            programs = machine.programs or _compiled(job, machine.arch, pool)
-            timed = tuple(ProgramTiming(item.program) for item in programs)
+            workshop = workshop_for(job.regions, sizeless(machine.arch))
+            compilations += machine.programs is None
+            programs = machine.programs or workshop.compiled(machine.arch, job.schedule, job.emulate_depthwise)
+            timed = workshop.timed(programs)
         except Exception as error:  # whatever it is, it belongs into the record
             outcomes.append((Outcome(None, message_of(error)),) * len(machine.timings))
         else:
@@ -121,22 +111,6 @@ def message_of(error: BaseException) -> str:
     """One line that says what happened; the type is named where it is none of our own messages."""
     text = " ".join(str(error).split())
     return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
-
-
-@lru_cache(maxsize=8)
-def _regions(data: bytes) -> Any:
-    return read_blank(data)
-
-
-def _compiled(job: Job, arch: Arch, pool: SearchPool) -> tuple[CompiledProgram, ...]:
-    regions, values = _regions(job.regions)
-    found = []
-    for region in regions:
-        program, _ = compile_region(region, values, arch, job.schedule, job.emulate_depthwise, data=False, pool=pool)
-        constants = sum(int(segment.data.size) for segment in program.segments)
-        compulsory = constants + sum(tensor.nbytes for tensor in program.tensors)
-        found.append(CompiledProgram(replace(program, segments=()), compulsory))
-    return tuple(found)
 
 
 def _outcome(

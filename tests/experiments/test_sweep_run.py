@@ -7,22 +7,17 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from byoc.pipeline import partition_package
-from byoc.region import compile_region
 from experiments.config import load_hardware
 from experiments.network import load_network, network_feeds
 from experiments.report.figures import RegionRun, figures
-from experiments.sweep import pools, preparation, worker
-from experiments.sweep.blank import blank_regions, read_blank
+from experiments.sweep import pools, preparation, worker, workshop
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.run import run_sweep
 from experiments.sweep.session import Session
 from experiments.sweep.worker import Job, run_job
 from experiments.workflow import Choices, infer
-from isa.arch import Arch
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept
 
@@ -111,7 +106,7 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
 def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imports = Calls(monkeypatch, preparation, "load_network")
     partitions = Calls(monkeypatch, preparation, "partition")
-    compilations = Calls(monkeypatch, worker, "compile_region")
+    compilations = Calls(monkeypatch, workshop, "compile_region")
     text = """
         networks = ["tiny.onnx", "digits-cnn"]
         isa = ["v1", "v2"]
@@ -167,7 +162,7 @@ def test_points_with_a_row_are_not_run_again(tmp_path: Path, monkeypatch: pytest
     spec, output = spec_of(tmp_path, RECORDS), tmp_path / "results.sqlite"
     first = run_sweep(spec, output)
     rows = rows_of(output)
-    compilations = Calls(monkeypatch, worker, "compile_region")
+    compilations = Calls(monkeypatch, workshop, "compile_region")
     again = run_sweep(spec, output)
     assert (again.stored, again.done, compilations.count) == (first.done, first.done, 0)
     retried = run_sweep(spec, output, retry_failed=True)
@@ -192,7 +187,7 @@ def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: py
     def broken(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("the sums\ndiffer")
 
-    monkeypatch.setattr(worker, "compile_region", broken)
+    monkeypatch.setattr(workshop, "compile_region", broken)
     text = """
         networks = "tiny.onnx"
         arch.sram_bytes = [32768, 65536]
@@ -226,17 +221,3 @@ def test_a_session_runs_what_it_is_asked_for(tmp_path: Path) -> None:
         assert found[0] == found[2]
         assert (found[0]["pe.oc"], found[0]["bus_bytes"], found[0]["pe.count"], found[0]["status"]) == (8, 16, 32, "ok")
         assert session.store.counts() == {"ok": 1}
-
-
-def test_regions_travel_without_their_weights() -> None:
-    package = load_network("digits-cnn").package
-    found = partition_package(package, Arch())
-    data = blank_regions(found.regions, package.graph.values)
-    regions, values = read_blank(data)
-    assert len(data) < 10_000
-    for region, bare in zip(found.regions, regions, strict=True):
-        whole, _ = compile_region(region, package.graph.values, Arch())
-        timed, _ = compile_region(bare, values, Arch(), data=False)
-        assert np.array_equal(whole.words, timed.words)
-        assert whole.provenance == timed.provenance
-        assert [segment.data.size for segment in whole.segments] == [segment.data.size for segment in timed.segments]

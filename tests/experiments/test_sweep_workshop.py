@@ -1,0 +1,92 @@
+"""What compilations share changes nothing: programs and cycles equal those of machines compiled alone, with data."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from byoc.pipeline import compile, partition_package
+from dla_sim.device import Device
+from dla_sim.presets import load_preset
+from dla_sim.timing import Timing
+from experiments.network import load_network
+from experiments.sweep.blank import blank_regions, read_blank
+from experiments.sweep.workshop import Workshop
+from isa.arch import Arch, PeArray
+
+SIZES = [1 << exponent for exponent in range(15, 29)]
+ARRAYS = (PeArray(ic=4, oc=16), PeArray(ic=1, oc=32, ow=2))
+TIMINGS = (Timing(), Timing(bus_bytes=16, dram_latency=31, queue_depth=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "schedule", "sizes"),
+    [
+        ("digits-cnn", "default", SIZES),
+        ("digits-cnn", "seed", SIZES),
+        ("resnet-8", "default", SIZES),
+        ("mobilenet-v1", "default", SIZES[4::2]),
+    ],
+)
+def test_shared_work_changes_nothing(network: str, schedule: str, sizes: list[int]) -> None:
+    package = load_network(network).package
+    whole = partition_package(package, Arch(sram_bytes=1 << 30))
+    generator = random.Random(network)
+    compared = 0
+    for array in ARRAYS:
+        workshop = Workshop(blank_regions(whole.regions, package.graph.values))
+        for size in generator.sample(sizes, len(sizes)):
+            arch = Arch(pe=array, sram_bytes=size)
+            alone = compile(package, arch, schedule)
+            if alone.partition.placement != whole.placement:
+                continue  # the machine is too small; a sweep records that and compiles nothing
+            programs = workshop.compiled(arch, schedule, False)
+            timed = workshop.timed(programs)
+            assert len(programs) == len(alone.programs)
+            compared += 1
+            for index, (bare, timing_model) in enumerate(zip(programs, timed, strict=True)):
+                program = alone.programs[index]
+                assert np.array_equal(bare.program.words, program.words)
+                assert bare.program.provenance == program.provenance
+                assert bare.program.arch == arch
+                assert bare.program.command_address == program.command_address
+                moved = sum(int(segment.data.size) for segment in program.segments)
+                assert bare.compulsory_bytes == moved + sum(tensor.nbytes for tensor in program.tensors)
+                for timing in TIMINGS:
+                    trace = Device(arch, timing).run(program, {}, timing_only=True).trace
+                    cycles = timing_model.run(timing)
+                    assert (cycles.total, cycles.kinds, cycles.units) == (trace.cycles, trace.kinds, trace.units)
+                    assert (timing_model.macs, timing_model.sram_peak_bytes) == (trace.macs, trace.sram_peak_bytes)
+    assert compared > len(sizes)
+
+
+def test_regions_travel_without_their_weights() -> None:
+    package = load_network("digits-cnn").package
+    found = partition_package(package, load_preset().arch)
+    data = blank_regions(found.regions, package.graph.values)
+    regions, values = read_blank(data)
+    assert len(data) < 10_000
+    assert [region.inputs for region in regions] == [region.inputs for region in found.regions]
+    assert set(values) == {name for region in regions for name in (*region.inputs, *region.outputs)}
+    for region, bare in zip(found.regions, regions, strict=True):
+        for operation, other in zip(region.operations, bare.operations, strict=True):
+            weights, blank = getattr(operation, "weights", None), getattr(other, "weights", None)
+            assert (weights is None) == (blank is None)
+            if weights is not None:
+                assert (blank.shape, blank.dtype, blank.any()) == (weights.shape, weights.dtype, False)
+
+
+def test_a_timing_serves_no_other_program() -> None:
+    package = load_network("digits-cnn").package
+    whole = partition_package(package, Arch())
+    workshop = Workshop(blank_regions(whole.regions, package.graph.values))
+    small, large, other = (
+        workshop.compiled(Arch(sram_bytes=size, pe=PeArray(ic=ic)), "default", False)
+        for ic, size in ((8, 1 << 20), (8, 1 << 24), (4, 1 << 24))
+    )
+    (first,) = workshop.timed(small)
+    assert first.resized(large[0].program) is not None
+    assert first.resized(other[0].program) is None
