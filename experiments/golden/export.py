@@ -18,7 +18,7 @@ from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import Effects, Watcher, completion_order, run_timing, watch
 from isa.access import Access, row_starts
 from isa.errors import InputError
-from isa.instruction import Command, Machine
+from isa.instruction import Command, Machine, Unit
 from isa.program import Program, Provenance
 
 Bytes = NDArray[np.uint8]
@@ -54,6 +54,7 @@ class Moved:
 class Operation:
     """One command. Cycles are ``[start, end)``, ``waits`` of them for the scratchpad's ports.
 
+    ``compute_cycles`` are those of the instruction's formula, without fill and drain; 0 for LD, ST and ``OP_SYNC``.
     ``writes`` is what was written, read back after the command; nothing where the command ``stops`` the machine.
     """
 
@@ -61,6 +62,7 @@ class Operation:
     source: Provenance | None
     start: int
     end: int
+    compute_cycles: int
     waits: int
     reads: tuple[Moved, ...]
     writes: tuple[Moved, ...]
@@ -124,7 +126,8 @@ def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
         reads = tuple(_moved(access, watcher.machine) for access in operands.reads)
         goes_on = watcher.step(number)
         writes = tuple(_moved(access, watcher.machine) for access in operands.writes) if goes_on else ()
-        cycles = int(schedule.start[number]), int(schedule.end[number]), int(waits[number])
+        compute = command.instruction.cycles(command, watcher.program.arch) if command.unit is Unit.EX else 0
+        cycles = int(schedule.start[number]), int(schedule.end[number]), compute, int(waits[number])
         found.append(Operation(command, trace.sources[number], *cycles, reads, writes, not goes_on))
         if not goes_on:
             break

@@ -111,8 +111,7 @@ def _writes_file(operation: Operation, space: str) -> str:
 def _operation_row(operation: Operation) -> str:
     spaces = _by_space(operation.writes)
     flags = WRITES_SRAM * ("sram" in spaces) + WRITES_DRAM * ("dram" in spaces) + STOPS * operation.stops
-    cycles = operation.end - operation.start - operation.waits
-    return f"{operation.command.index:08x}{cycles:08x}{flags:08x}"
+    return f"{operation.command.index:08x}{operation.compute_cycles:08x}{flags:08x}"
 
 
 def _manifest(export: Export) -> dict[str, Any]:
@@ -160,8 +159,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "word": command.index, "assembly": command_text(command), "unit": command.unit.name,
         "layer": source.layer if source else "", "onnx_nodes": list(source.onnx_nodes) if source else [],
         "fields": dict(command.fields), "registers": dict(_plain(command.registers)),
-        "start": operation.start, "end": operation.end, "scratchpad_waits": operation.waits,
-        "stops": operation.stops, "reads": [_operand(item) for item in operation.reads], "writes": written,
+        "start": operation.start, "end": operation.end, "compute_cycles": operation.compute_cycles,
+        "scratchpad_waits": operation.waits, "stops": operation.stops, "reads": [_operand(item) for item in operation.reads], "writes": written,
     }  # fmt: skip
 
 

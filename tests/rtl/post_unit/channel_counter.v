@@ -10,34 +10,33 @@ module channel_counter #(
     input  wire                advance,
     input  wire [19:0]         channels,
     input  wire [31:0]         length,
-    output wire [LANES*20-1:0] channel
+    output reg  [LANES*20-1:0] channel
 );
-    reg  [31:0] first_position;
-    reg  [19:0] first_channel;
-    wire [31:0] position [0:LANES];
-    wire [19:0] number [0:LANES];
+    reg [31:0]         first_position, position;
+    reg [19:0]         first_number, number;
+    reg [LANES*20-1:0] numbers;
+    integer            lane;
 
-    assign position[0] = first_position;
-    assign number[0] = first_channel;
-
-    genvar lane;
-    generate
-        for (lane = 0; lane < LANES; lane = lane + 1) begin : lanes
-            wire next_channel = position[lane] + 1 == length;
-            wire next_row = number[lane] + 1 == channels;
-
-            assign channel[lane*20 +: 20] = number[lane];
-            assign position[lane + 1] = next_channel ? 0 : position[lane] + 1;
-            assign number[lane + 1] = !next_channel ? number[lane] : next_row ? 0 : number[lane] + 1;
+    always @* begin
+        position = first_position;
+        number = first_number;
+        for (lane = 0; lane < LANES; lane = lane + 1) begin
+            numbers[lane*20 +: 20] = number;
+            position = position + 1;
+            if (position == length) begin
+                position = 0;
+                number = number + 1 == channels ? 0 : number + 1;
+            end
         end
-    endgenerate
+        channel = numbers;
+    end
 
     always @(posedge clock)
         if (start) begin
             first_position <= 0;
-            first_channel <= 0;
+            first_number <= 0;
         end else if (advance) begin
-            first_position <= position[LANES];
-            first_channel <= number[LANES];
+            first_position <= position;
+            first_number <= number;
         end
 endmodule

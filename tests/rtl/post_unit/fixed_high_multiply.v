@@ -3,13 +3,16 @@
 module fixed_high_multiply (
     input  wire signed [31:0] value,
     input  wire signed [31:0] multiplier,
-    output wire signed [31:0] result
+    output reg  signed [31:0] result
 );
     localparam signed [63:0] HALF = 64'sd1 << 30;
 
-    wire signed [63:0] product = value * multiplier;
-    wire signed [63:0] nudged = product + (product[63] ? 64'sd1 - HALF : HALF);
-    wire signed [63:0] truncated = nudged[63] ? -(-nudged >>> 31) : nudged >>> 31;
+    reg signed [63:0] product, nudged, truncated;
 
-    assign result = truncated > 64'sd2147483647 ? 32'h7fffffff : truncated[31:0];
+    always @* begin
+        product = value * multiplier;
+        nudged = product + (product[63] ? 64'sd1 - HALF : HALF);
+        truncated = nudged[63] ? -(-nudged >>> 31) : nudged >>> 31;
+        result = truncated > 64'sd2147483647 ? 32'h7fffffff : truncated[31:0];
+    end
 endmodule

@@ -2,12 +2,16 @@
 module fixed_shift_left (
     input  wire signed [39:0] value,
     input  wire signed [7:0]  shift,
-    output wire signed [31:0] result,
-    output wire               overflow
+    output reg  signed [31:0] result,
+    output reg                overflow
 );
-    wire [4:0]         amount = shift[7] ? 5'd0 : shift[4:0];
-    wire signed [70:0] wide = $signed({{31{value[39]}}, value}) <<< amount;
+    reg [4:0]         amount;
+    reg signed [70:0] wide;
 
-    assign result = wide[31:0];
-    assign overflow = wide[70:31] != {40{wide[31]}};
+    always @* begin
+        amount = shift[7] ? 5'd0 : shift[4:0];
+        wide = $signed({{31{value[39]}}, value}) <<< amount;
+        result = wide[31:0];
+        overflow = wide[70:31] != {40{wide[31]}};
+    end
 endmodule

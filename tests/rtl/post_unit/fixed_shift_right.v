@@ -2,14 +2,17 @@
 module fixed_shift_right (
     input  wire signed [31:0] value,
     input  wire signed [7:0]  shift,
-    output wire signed [31:0] result
+    output reg  signed [31:0] result
 );
-    wire [4:0]  amount = shift[7] ? -shift : 5'd0;
-    wire [31:0] mask = (32'd1 << amount) - 32'd1;
-    wire [31:0] rest = value & mask;
-    wire [31:0] threshold = (mask >> 1) + {31'b0, value[31]};
+    reg [4:0]         amount;
+    reg [31:0]        mask, threshold;
+    reg signed [31:0] floor;
 
-    wire signed [31:0] floor = value >>> amount;
-
-    assign result = floor + {31'b0, rest > threshold};
+    always @* begin
+        amount = shift[7] ? -shift : 5'd0;
+        mask = (32'd1 << amount) - 32'd1;
+        threshold = (mask >> 1) + {31'b0, value[31]};
+        floor = value >>> amount;
+        result = floor + {31'b0, (value & mask) > threshold};
+    end
 endmodule

@@ -25,30 +25,40 @@ module float32_multiply_add (
         .exponent(addend_exponent)
     );
 
-    wire [8:0]  magnitude = value[9] ? -value : value;  // the value is -128 to 382
-    wire [32:0] product = magnitude * factor_significand;
-    wire        product_negative = value[9] ^ factor_negative;
+    reg [8:0]         magnitude;
+    reg [32:0]        product, high, low;
+    reg               product_negative, product_leads, high_negative, low_negative, far, low_wins, negative;
+    reg signed [11:0] high_exponent, low_exponent, distance, exponent;
+    reg [5:0]         shift;
+    reg [WIDTH-1:0]   left, right, sum;
 
-    wire               product_leads = addend_significand == 0 | (product != 0 & factor_exponent >= addend_exponent);
-    wire [32:0]        high = product_leads ? product : {9'b0, addend_significand};
-    wire [32:0]        low = product_leads ? {9'b0, addend_significand} : product;
-    wire signed [11:0] high_exponent = product_leads ? factor_exponent : addend_exponent;
-    wire signed [11:0] low_exponent = product_leads ? addend_exponent : factor_exponent;
-    wire               high_negative = product_leads ? product_negative : addend_negative;
-    wire               low_negative = product_leads ? addend_negative : product_negative;
+    always @* begin
+        magnitude = value[9] ? -value : value;  // the value is -128 to 382
+        product = magnitude * factor_significand;
+        product_negative = value[9] ^ factor_negative;
 
-    wire signed [11:0] distance = low == 0 ? 12'sd0 : high_exponent - low_exponent;
-    wire               far = distance > REACH;
-    wire [5:0]         shift = far ? REACH : distance[5:0];
-    wire [WIDTH-1:0]   left = {{(WIDTH - 33){1'b0}}, high} << shift;
-    wire [WIDTH-1:0]   right = far ? 1 : low;
+        // Which of the two has the higher last place; 0 never has.
+        product_leads = addend_significand == 0 | (product != 0 & factor_exponent >= addend_exponent);
+        {high_negative, high, high_exponent} = {addend_negative, 9'b0, addend_significand, addend_exponent};
+        {low_negative, low, low_exponent} = {product_negative, product, factor_exponent};
+        if (product_leads) begin
+            {high_negative, high, high_exponent} = {product_negative, product, factor_exponent};
+            {low_negative, low, low_exponent} = {addend_negative, 9'b0, addend_significand, addend_exponent};
+        end
 
-    wire             subtract = high_negative ^ low_negative;
-    wire             low_wins = subtract & left < right;
-    wire [WIDTH-1:0] sum = !subtract ? left + right : low_wins ? right - left : left - right;
+        distance = low == 0 ? 12'sd0 : high_exponent - low_exponent;
+        far = distance > REACH;
+        shift = far ? REACH : distance[5:0];
+        left = {{(WIDTH - 33){1'b0}}, high} << shift;
+        right = far ? 1 : low;
+
+        low_wins = high_negative != low_negative & left < right;
+        sum = high_negative == low_negative ? left + right : low_wins ? right - left : left - right;
+        exponent = high_exponent - $signed({6'b0, shift});
+        negative = low_wins ? low_negative : high_negative;
+    end
 
     float32_round #(.WIDTH(WIDTH)) to_float (
-        .negative(low_wins ? low_negative : high_negative), .magnitude(sum),
-        .exponent(high_exponent - $signed({6'b0, shift})), .inexact(1'b0), .result(result)
+        .negative(negative), .magnitude(sum), .exponent(exponent), .inexact(1'b0), .result(result)
     );
 endmodule

@@ -9,7 +9,7 @@ module float32_round #(
     input  wire [WIDTH-1:0]   magnitude,
     input  wire signed [11:0] exponent,
     input  wire               inexact,
-    output wire [31:0]        result
+    output reg  [31:0]        result
 );
     localparam signed [11:0] SMALLEST_NORMAL = -126;
     localparam EXTRA = 26;  // so far below the last place of a subnormal number nothing is left but its existence
@@ -20,24 +20,35 @@ module float32_round #(
 
     normalise #(.WIDTH(WIDTH)) find_leading_one (.value(magnitude), .shifted(normalised), .zeros(zeros));
 
-    // Exponent of the leading one, and how far below the normal numbers it is: there the last place stays where it is.
-    wire signed [11:0] leading = exponent + WIDTH - 12'sd1 - $signed({4'b0, zeros});
-    wire               subnormal = leading < SMALLEST_NORMAL;
-    wire signed [11:0] below = SMALLEST_NORMAL - leading;
-    wire [4:0]         drop = !subnormal ? 5'd0 : below > EXTRA ? EXTRA : below[4:0];
+    reg signed [11:0] leading;    // exponent of the leading one
+    reg signed [11:0] below;      // how far that is below the normal numbers: there the last place stays where it is
+    reg               subnormal;
+    reg [4:0]         drop;
+    reg [TOP:0]       aligned;
+    reg [23:0]        kept;
+    reg               half, rest;
+    reg [11:0]        field;
+    reg [34:0]        bits;
 
-    wire [TOP:0] aligned = {normalised, {EXTRA{1'b0}}} >> drop;
-    wire [23:0]  kept = aligned[TOP -: 24];
-    wire         half = aligned[TOP - 24];
-    wire         rest = |aligned[TOP - 25 : 0] | inexact;
-    wire [24:0]  rounded = kept + {24'b0, half & (rest | kept[0])};
+    always @* begin
+        leading = exponent + WIDTH - 12'sd1 - $signed({4'b0, zeros});
+        subnormal = leading < SMALLEST_NORMAL;
+        below = SMALLEST_NORMAL - leading;
+        drop = !subnormal ? 5'd0 : below > EXTRA ? EXTRA : below[4:0];
 
-    // The hidden bit is added to the exponent field, so a carry out of the significand lands there, too.
-    wire signed [11:0] field = leading - SMALLEST_NORMAL;
-    wire [34:0]        bits = {subnormal ? 12'd0 : field, 23'b0} + {10'b0, rounded};
-    wire               overflow = bits[34:23] >= 12'd255;
+        aligned = {normalised, {EXTRA{1'b0}}} >> drop;
+        kept = aligned[TOP -: 24];
+        half = aligned[TOP - 24];
+        rest = |aligned[TOP - 25 : 0] | inexact;
 
-    assign result = magnitude == 0 ? {negative, 31'b0} :
-                    overflow       ? {negative, 8'hff, 23'b0} :
-                                     {negative, bits[30:0]};
+        // The hidden bit is added to the exponent field, so a carry out of the significand lands there, too.
+        field = subnormal ? 12'd0 : leading - SMALLEST_NORMAL;
+        bits = {field, 23'b0} + {11'b0, kept} + {34'b0, half & (rest | kept[0])};
+        if (magnitude == 0)
+            result = {negative, 31'b0};
+        else if (bits[34:23] >= 12'd255)
+            result = {negative, 8'hff, 23'b0};
+        else
+            result = {negative, bits[30:0]};
+    end
 endmodule

@@ -2,7 +2,7 @@
 // what lies beyond is clamped whatever it is.
 module float32_to_integer (
     input  wire [31:0]        value,
-    output wire signed [21:0] result
+    output reg  signed [21:0] result
 );
     localparam [20:0] LARGEST = 21'd1 << 20;
 
@@ -14,13 +14,17 @@ module float32_to_integer (
         .value(value), .negative(negative), .infinite(infinite), .significand(significand), .exponent(exponent)
     );
 
-    wire        beyond = infinite | exponent >= -12'sd3;  // a normal number of 2^20 or more
-    wire [4:0]  drop = exponent < -12'sd26 ? 5'd26 : -exponent;
-    wire [49:0] aligned = {significand, 26'b0} >> drop;
-    wire [19:0] floor = aligned[45:26];
-    wire        half = aligned[25];
-    wire        rest = |aligned[24:0];
-    wire [20:0] magnitude = beyond ? LARGEST : floor + {20'b0, half & (rest | floor[0])};
+    reg        beyond;
+    reg [4:0]  drop;
+    reg [49:0] aligned;
+    reg [20:0] magnitude;
 
-    assign result = negative ? -$signed({1'b0, magnitude}) : $signed({1'b0, magnitude});
+    always @* begin
+        beyond = infinite | exponent >= -12'sd3;  // a normal number of 2^20 or more
+        drop = exponent < -12'sd26 ? 5'd26 : -exponent;
+        aligned = {significand, 26'b0} >> drop;
+        magnitude = aligned[45:26] + {20'b0, aligned[25] & (|aligned[24:0] | aligned[26])};
+        if (beyond) magnitude = LARGEST;
+        result = negative ? -$signed({1'b0, magnitude}) : $signed({1'b0, magnitude});
+    end
 endmodule

@@ -6,7 +6,7 @@
 //   3      shifted to the right                                 both; their sum, shifted to the left
 //   4                                                           times the multiplier of the result, upper half
 //   5                                                           shifted to the right
-//   6      plus the output zero point, clamped
+//   6      plus the output zero point, clamped; its register is the unit's
 `include "dla_isa.vh"
 
 module lane_fixed (
@@ -28,7 +28,7 @@ module lane_fixed (
     input  wire signed [31:0] second,
     input  wire signed [31:0] channel_multiplier,
     input  wire signed [7:0]  channel_shift,
-    output reg  signed [7:0]  result,
+    output wire signed [7:0]  result,
     output wire               overflow
 );
     localparam HEADROOM = 20;  // places that OP_E_ADD moves its operands up, to keep what rounding would cost
@@ -126,22 +126,18 @@ module lane_fixed (
     always @(posedge clock) rescaled <= is_add ? sum_scaled : scaled_waiting;
 
     // Stage 6: int8.
-    wire signed [7:0] clamped;
-
     clamp_int8 clamp (
         .value(rescaled), .offset({output_zero_point[15], output_zero_point}), .low(clamp_low), .high(clamp_high),
-        .result(clamped)
+        .result(result)
     );
-
-    always @(posedge clock) result <= clamped;
 
     // An overflow comes out together with the element that it belongs to.
     wire first_overflow, second_overflow;
 
-    delay #(.WIDTH(1), .CYCLES(5)) carry_first (
+    delay #(.WIDTH(1), .CYCLES(4)) carry_first (
         .clock(clock), .reset(reset), .value(operand_overflow), .delayed(first_overflow)
     );
-    delay #(.WIDTH(1), .CYCLES(3)) carry_second (
+    delay #(.WIDTH(1), .CYCLES(2)) carry_second (
         .clock(clock), .reset(reset), .value(sum_overflow), .delayed(second_overflow)
     );
     assign overflow = first_overflow | second_overflow;

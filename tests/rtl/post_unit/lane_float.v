@@ -6,7 +6,7 @@
 //   3                         relu, leaky relu, absolute            fma(a, SCALE_A, the sum so far)
 //   4                         divided by SCALE_Y
 //   5      rounded to an integer
-//   6      plus the output zero point (OP_E_ADD: minus the offset), clamped
+//   6      plus the output zero point (OP_E_ADD: minus the offset), clamped; its register is the unit's
 //
 // Registers that an instruction does not need keep their values, so that the logic behind them rests.
 `include "dla_isa.vh"
@@ -25,7 +25,7 @@ module lane_float (
     input  wire signed [31:0] first,
     input  wire signed [31:0] second,
     input  wire [31:0]        channel_scale,
-    output reg  signed [7:0]  result
+    output wire signed [7:0]  result
 );
     wire is_requantise = opcode == `DLA_OP_REQUANT;
     wire is_add = opcode == `DLA_OP_E_ADD;
@@ -70,7 +70,9 @@ module lane_float (
     wire        negative = scaled[31];
     reg  [31:0] activated, dividend;
 
-    float32_multiply scale_slope (.a(scaled), .b(scale_b), .result(sloped));
+    float32_multiply scale_slope (
+        .a(opcode == `DLA_OP_ACT_LRELU ? scaled : 32'b0), .b(scale_b), .result(sloped)
+    );
     float32_multiply_add add_outer (.value(a_waiting), .factor(scale_a), .addend(inner_sum), .result(total));
 
     always @(posedge clock) begin
@@ -102,12 +104,9 @@ module lane_float (
 
     // Stage 6: int8. OP_E_ADD has its zero points in the constant SCALE_Y already.
     wire signed [16:0] moved_by = is_add ? -$signed({9'b0, offset}) : {output_zero_point[15], output_zero_point};
-    wire signed [7:0]  clamped;
 
     clamp_int8 clamp (
         .value({{10{integer_value[21]}}, integer_value}), .offset(moved_by), .low(clamp_low), .high(clamp_high),
-        .result(clamped)
+        .result(result)
     );
-
-    always @(posedge clock) result <= clamped;
 endmodule

@@ -1,5 +1,5 @@
-// The instructions without scales: OP_C_MIN, OP_C_MAX, OP_E32_ADD, OP_E32_SHIFT. One stage computes, five carry on, so
-// that every lane takes six.
+// The instructions without scales: OP_C_MIN, OP_C_MAX, OP_E32_ADD, OP_E32_SHIFT. The first stage computes, four
+// carry on, so that a result comes when those of the scaling instructions do.
 `include "dla_isa.vh"
 
 module lane_integer (
@@ -38,7 +38,7 @@ module lane_integer (
         endcase
     end
 
-    delay #(.WIDTH(33), .CYCLES(5)) carry_on (
+    delay #(.WIDTH(33), .CYCLES(4)) carry_on (
         .clock(clock), .reset(reset), .value({too_large, value}), .delayed({overflow, result})
     );
 endmodule

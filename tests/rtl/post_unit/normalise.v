@@ -10,15 +10,19 @@ module normalise #(
 );
     localparam LEVELS = $clog2(WIDTH);
 
-    integer level;
+    reg [WIDTH-1:0] moved;
+    reg [7:0]       count;
+    integer         level;
 
     always @* begin
-        shifted = value;
-        zeros = 0;
+        moved = value;
+        count = 0;
         for (level = LEVELS - 1; level >= 0; level = level - 1)
-            if (shifted >> (WIDTH - (1 << level)) == 0) begin
-                shifted = shifted << (1 << level);
-                zeros = zeros + (1 << level);
+            if (moved >> (WIDTH - (1 << level)) == 0) begin
+                moved = moved << (1 << level);
+                count = count + (1 << level);
             end
+        shifted = moved;
+        zeros = count;
     end
 endmodule

@@ -12,6 +12,7 @@ module post_decoder #(
     input  wire [31:0]       scale_y,
     input  wire [7:0]        shift_a,
     output reg               supported,
+    output wire              two_operands,
     output wire              by_channel,   // rows · channels · length elements, each channel with its record
     output wire              wide_input,   // int32 operands
     output wire              wide_output,  // int32 results
@@ -27,6 +28,8 @@ module post_decoder #(
             default: supported = 0;
         endcase
 
+    assign two_operands = opcode == `DLA_OP_C_MIN | opcode == `DLA_OP_C_MAX | opcode == `DLA_OP_E_ADD
+                          | opcode == `DLA_OP_E32_ADD;
     assign by_channel = opcode == `DLA_OP_REQUANT;
     assign wide_output = opcode == `DLA_OP_E32_ADD | is_shift;
     assign wide_input = wide_output | by_channel;

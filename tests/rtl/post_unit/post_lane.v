@@ -1,4 +1,5 @@
-// One lane: an element of every instruction of the unit, six stages from the operands to the result.
+// One lane: an element of every instruction of the unit, six stages from the operands to the result. The register of
+// the sixth is the unit's.
 //
 // A machine has one kind of numbers (Arch.numerics), so a lane has one of the two scaling pipelines.
 `include "dla_isa.vh"
@@ -32,13 +33,19 @@ module post_lane #(
 );
     wire without_scale = opcode == `DLA_OP_C_MIN | opcode == `DLA_OP_C_MAX | opcode == `DLA_OP_E32_ADD
                          | opcode == `DLA_OP_E32_SHIFT;
+
+    // Operands go to the pipeline that they are for; the other one rests.
+    wire [31:0] integer_first = without_scale ? first : 32'b0;
+    wire [31:0] integer_second = without_scale ? second : 32'b0;
+    wire [31:0] scaled_first = without_scale ? 32'b0 : first;
+    wire [31:0] scaled_second = without_scale ? 32'b0 : second;
     wire [31:0] integer_result;
     wire [7:0]  scaled_result;
     wire        integer_overflow, scaled_overflow;
 
     lane_integer integers (
         .clock(clock), .reset(reset), .opcode(opcode), .to_the_right(to_the_right), .rounding(rounding),
-        .shift_amount(shift_a[4:0]), .first(first), .second(second), .result(integer_result),
+        .shift_amount(shift_a[4:0]), .first(integer_first), .second(integer_second), .result(integer_result),
         .overflow(integer_overflow)
     );
 
@@ -48,16 +55,16 @@ module post_lane #(
                 .clock(clock), .reset(reset), .opcode(opcode), .input_zero_point(input_zero_point),
                 .operand_zero_point(operand_zero_point), .output_zero_point(output_zero_point),
                 .clamp_low(clamp_low), .clamp_high(clamp_high), .scale_a(scale_a), .scale_b(scale_b),
-                .scale_y(scale_y), .shift_a(shift_a), .shift_b(shift_b), .shift_y(shift_y), .first(first),
-                .second(second), .channel_multiplier(channel_scale), .channel_shift(channel_shift),
+                .scale_y(scale_y), .shift_a(shift_a), .shift_b(shift_b), .shift_y(shift_y), .first(scaled_first),
+                .second(scaled_second), .channel_multiplier(channel_scale), .channel_shift(channel_shift),
                 .result(scaled_result), .overflow(scaled_overflow)
             );
         end else begin : scaling
             lane_float floats (
                 .clock(clock), .opcode(opcode), .input_zero_point(input_zero_point),
                 .output_zero_point(output_zero_point), .clamp_low(clamp_low), .clamp_high(clamp_high),
-                .offset(offset), .scale_a(scale_a), .scale_b(scale_b), .scale_y(scale_y), .first(first),
-                .second(second), .channel_scale(channel_scale), .result(scaled_result)
+                .offset(offset), .scale_a(scale_a), .scale_b(scale_b), .scale_y(scale_y), .first(scaled_first),
+                .second(scaled_second), .channel_scale(channel_scale), .result(scaled_result)
             );
             assign scaled_overflow = 0;
         end

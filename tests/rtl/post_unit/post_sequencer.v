@@ -35,12 +35,7 @@ module post_sequencer #(
     assign busy = state != IDLE;
     assign issue = state == ISSUE;
 
-    genvar lane;
-    generate
-        for (lane = 0; lane < LANES; lane = lane + 1) begin : lanes
-            assign active[lane] = issue & remaining > lane;
-        end
-    endgenerate
+    assign active = !issue ? {LANES{1'b0}} : remaining < LANES ? ~({LANES{1'b1}} << remaining) : {LANES{1'b1}};
 
     always @(posedge clock)
         if (reset)
