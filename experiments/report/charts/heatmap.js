@@ -44,7 +44,8 @@ function allOnAxes() {
 function heatText(cell, row, column) {
   const where = `${heat.x}: ${escaped(shown(heat.x, column))}<br>${heat.y}: ${escaped(shown(heat.y, row))}`;
   if (!cell.all) return `${where}<br>not in the sweep`;
-  const best = cell.best === null ? "no point ended ok or passes" : `best ${titleOf(heat.z)}: <b>${shown(heat.z, cell.best)}</b>`;
+  const found = `best ${titleOf(heat.z)}: <b>${shown(heat.z, cell.best)}</b>`;
+  const best = cell.best === null ? "no point ended ok or passes" : found;
   return `${where}<br>${best}<br>${cell.ok} of ${cell.all} points ended ok and pass`;
 }
 
@@ -97,7 +98,8 @@ function drawHeatmap() {
 function heatScale(found, log) {
   if (!found.length) return {};
   const [low, high] = extent(found);
-  const steps = [0, 0.25, 0.5, 0.75, 1].map((share) => (log ? low * (high / low) ** share : low + (high - low) * share));
+  const at = (share) => (log ? low * (high / low) ** share : low + (high - low) * share);
+  const steps = [0, 0.25, 0.5, 0.75, 1].map(at);
   return {
     title: { text: titleOf(heat.z), side: "right" },
     tickvals: steps.map((step) => (log ? Math.log10(step) : step)),

@@ -74,7 +74,8 @@ function addTools() {
     state.order = value;
     update();
   });
-  const sizes = ["10", "40"].filter((size) => Number(size) < DATA.layers.length).map((size) => [size, `${size} largest`]);
+  const smaller = ["10", "40"].filter((size) => Number(size) < DATA.layers.length);
+  const sizes = smaller.map((size) => [size, `${size} largest`]);
   const most = chooser("show", "most", [["all", "all"], ...sizes], state.most, (value) => {
     state.most = value;
     update();

@@ -24,9 +24,10 @@ function scaleOf(name, points) {
   const column = DATA.columns[name];
   if (column.codes) {
     const values = distinct(name, points);
-    const places = new Map(values.map((found, number) => [found, values.length > 1 ? number / (values.length - 1) : 0.5]));
-    const every = Math.ceil(values.length / 12);
-    const ticks = values.filter((_, number) => number % every === 0).map((found) => [places.get(found), escaped(shown(name, found))]);
+    const last = values.length - 1;
+    const places = new Map(values.map((found, number) => [found, last ? number / last : 0.5]));
+    const named = thinned(values, 12);
+    const ticks = named.map((found) => [places.get(found), escaped(shown(name, found))]);
     return { place: (found) => places.get(found), ticks };
   }
   const values = points.map((point) => value(name, point));
@@ -69,32 +70,48 @@ function drawParallel(points, front) {
     const members = ranked.slice(number * share, (number + 1) * share);
     return lines(members, scales, { line: { color, width: 1 }, opacity: 0.55, showlegend: false });
   }).reverse();
-  traces.push(lines(front, scales, { name: "Pareto front", line: { color: FRONT_COLOR, width: 2.5 }, showlegend: true }));
+  const frontLine = { color: FRONT_COLOR, width: 2.5 };
+  traces.push(lines(front, scales, { name: "Pareto front", line: frontLine, showlegend: true }));
   if (choice.picked !== null && passes(choice.picked)) {
-    traces.push(lines([choice.picked], scales, { name: "chosen", line: { color: "#000000", width: 4 }, showlegend: true }));
+    const line = { color: "#000000", width: 4 };
+    traces.push(lines([choice.picked], scales, { name: "chosen", line, showlegend: true }));
   }
+  const drawn = others.length + front.length;
+  const told = drawn < points.length ? ` (${drawn.toLocaleString("en")} of them drawn)` : "";
+  return draw("parallel", traces, parallelLayout(scales, `${points.length.toLocaleString("en")} points${told}`));
+}
+
+function parallelLayout(scales, title) {
+  const names = parallel.names;
   const layout = copy(DATA.layout);
-  layout.xaxis = { range: [-0.4, names.length - 0.4], showgrid: false, zeroline: false, fixedrange: true };
-  Object.assign(layout.xaxis, { tickmode: "array", tickvals: names.map((_, number) => number), tickangle: 0, automargin: true });
-  layout.xaxis.ticktext = names.map(narrowTitle);
+  layout.xaxis = {
+    range: [-0.4, names.length - 0.4],
+    tickmode: "array",
+    tickvals: names.map((_, number) => number),
+    ticktext: names.map(narrowTitle),
+    tickangle: 0,
+    automargin: true,
+    showgrid: false,
+    zeroline: false,
+    fixedrange: true,
+  };
   layout.yaxis = { visible: false, range: [-0.06, 1.06], fixedrange: true };
-  layout.shapes = names.map((_, number) => ({ type: "line", x0: number, x1: number, y0: 0, y1: 1, line: { color: "#000000", width: 1.5 } }));
+  const line = { color: "#000000", width: 1.5 };
+  layout.shapes = names.map((_, number) => ({ type: "line", x0: number, x1: number, y0: 0, y1: 1, line }));
+  const label = { showarrow: false, xanchor: "left", xshift: 4, font: { size: 11 }, bgcolor: "rgba(255,255,255,0.8)" };
   layout.annotations = scales.flatMap((scale, number) =>
-    scale.ticks.map(([place, text]) => ({
-      x: number, y: place, text, showarrow: false, xanchor: "left", xshift: 4, font: { size: 11 }, bgcolor: "rgba(255,255,255,0.8)", borderpad: 0,
-    })),
+    scale.ticks.map(([place, text]) => ({ ...label, x: number, y: place, text })),
   );
-  const drawn = others.length + front.length < points.length ? ` (${others.length + front.length} of ${points.length} points drawn)` : "";
-  layout.title.text = `${points.length.toLocaleString("en")} points${drawn}`;
+  layout.title.text = title;
   layout.margin.l = 40;
-  return draw("parallel", traces, layout);
+  return layout;
 }
 
 // A title in lines that fit between two axes.
 function narrowTitle(name) {
   const middle = name.length > 12 ? name.indexOf("_", name.length / 3) + 1 : 0;
-  const broken = middle > 0 ? titleOf(name).replace(name, `${name.slice(0, middle)}<br>${name.slice(middle)}`) : titleOf(name);
-  return broken.replace(" (", "<br>(");
+  const broken = middle > 0 ? `${name.slice(0, middle)}<br>${name.slice(middle)}` : name;
+  return titleOf(name).replace(name, broken).replace(" (", "<br>(");
 }
 
 // Keep the points that go through a point of an axis; on an axis of results those at least as good.

@@ -31,7 +31,9 @@ function paretoTrace(points, extra) {
 // One trace a value of the colouring column, or one trace with a scale where there are many values.
 function paretoGroups(points) {
   const line = { color: "#FFFFFF", width: 0.5 };
-  if (!choice.color) return [paretoTrace(points, { name: "points", marker: { color: DATA.groups[0].color, size: 9, line } })];
+  if (!choice.color) {
+    return [paretoTrace(points, { name: "points", marker: { ...DATA.groups[0], size: 9, line } })];
+  }
   const values = distinct(choice.color, points);
   if (DATA.columns[choice.color].distinct.length <= DATA.groups.length) {
     return values.map((found) => {
@@ -48,11 +50,12 @@ function paretoGroups(points) {
     tickvals: places,
     ticktext: places.map((place) => brief(choice.color, values[place])),
   };
-  return [paretoTrace(points, { name: "points", marker: { color: codes, colorscale: "Cividis", colorbar, size: 9, line } })];
+  const marker = { color: codes, colorscale: "Cividis", colorbar, size: 9, line };
+  return [paretoTrace(points, { name: "points", marker })];
 }
 
 function drawPareto(points, front) {
-  const others = thinned(points, UNDRAWN);
+  const others = thinned(points, MOST_POINTS);
   const line = {
     ...paretoTrace(front, { name: "Pareto front" }),
     mode: "lines+markers",
@@ -71,8 +74,9 @@ function drawPareto(points, front) {
     if (values.length && widelySpread(values)) Object.assign(layout[axis], logarithmic(values));
     else layout[axis].rangemode = "tozero";
   }
-  const drawn = others.length < points.length ? ` (${others.length} of ${points.length} points drawn)` : "";
-  layout.title.text = `${titleOf(choice.y)} over ${titleOf(choice.x)}${drawn}`;
+  const [drawn, all] = [others.length, points.length].map((count) => count.toLocaleString("en"));
+  const told = others.length < points.length ? ` (${drawn} of ${all} points drawn)` : "";
+  layout.title.text = `${titleOf(choice.y)} over ${titleOf(choice.x)}${told}`;
   layout.legend.title = { text: choice.color ? `${choice.color}: ` : "" };
   return draw("pareto", traces, layout);
 }
@@ -83,7 +87,8 @@ function listFront(front, pick) {
   const head = element("tr", {}, ...names.map((name) => element("th", { textContent: titleOf(name) })));
   const rows = front.slice(0, 100).map((point) => {
     const cells = names.map((name) => element("td", { textContent: shown(name, value(name, point)) }));
-    const row = element("tr", { onclick: () => pick(point), className: point === choice.picked ? "picked" : "" }, ...cells);
+    const className = point === choice.picked ? "picked" : "";
+    const row = element("tr", { onclick: () => pick(point), className }, ...cells);
     row.style.cursor = "pointer";
     return row;
   });

@@ -23,7 +23,8 @@ function showPicked() {
 // What is filtered by, each with a button that undoes it.
 function showFilters() {
   const place = document.getElementById("active");
-  const undo = (text, remove) => element("button", { type: "button", textContent: `${text} ×`, onclick: () => (remove(), update()) });
+  const undo = (text, remove) =>
+    element("button", { type: "button", textContent: `${text} ×`, onclick: () => (remove(), update()) });
   const made = [];
   for (const [name, limit] of choice.limits) {
     const relation = DATA.columns[name].more ? "≥" : "≤";
@@ -42,7 +43,8 @@ function update() {
   const front = frontOf(points);
   refreshers.forEach((refresh) => refresh());
   const all = DATA.ok.filter((point) => value("network", point) === choice.network).length;
-  document.getElementById("count").textContent = `${points.length.toLocaleString("en")} of ${all.toLocaleString("en")} points`;
+  const [kept, whole] = [points.length, all].map((count) => count.toLocaleString("en"));
+  document.getElementById("count").textContent = `${kept} of ${whole} points`;
   showFilters();
   showPicked();
   drawPareto(points, front);
@@ -78,7 +80,8 @@ function addFilters() {
     tools.append(group.group);
     refreshers.push(group.refresh);
   }
-  tools.append(element("span", { id: "count", className: "note" }), element("span", { id: "active", className: "group" }));
+  tools.append(element("span", { id: "count", className: "note" }));
+  tools.append(element("span", { id: "active", className: "group" }));
 }
 
 addFilters();

@@ -1,6 +1,6 @@
 // A sweep's columns, what the reader has chosen, and which points pass the filters.
 
-const UNDRAWN = 4000; // Points that a chart draws at most, the front apart: beyond that it takes every second, third, ...
+const MOST_POINTS = 4000; // Points drawn at most, the front apart: of more every second, third, ...
 const FRONT_COLOR = "#D55E00";
 
 const choice = {
@@ -49,7 +49,8 @@ function passesAxes(point) {
 }
 
 function passes(point) {
-  return passesAxes(point) && [...choice.limits].every(([name, limit]) => betterOrEqual(name, value(name, point), limit));
+  const within = ([name, limit]) => betterOrEqual(name, value(name, point), limit);
+  return passesAxes(point) && [...choice.limits].every(within);
 }
 
 // Points that ended ok and pass every filter.
@@ -81,7 +82,8 @@ function thinned(points, most) {
 
 function described(point) {
   const axes = DATA.axes.map((name) => `${name}: ${escaped(shown(name, value(name, point)))}`);
-  const figures = [...new Set([choice.x, choice.y])].map((name) => `<b>${titleOf(name)}: ${shown(name, value(name, point))}</b>`);
+  const objectives = [...new Set([choice.x, choice.y])];
+  const figures = objectives.map((name) => `<b>${titleOf(name)}: ${shown(name, value(name, point))}</b>`);
   return [...figures, ...axes].join("<br>");
 }
 
@@ -118,5 +120,6 @@ function commandOf(point) {
     else words.push("--set", `${key}=${found === null ? "none" : found}`);
   }
   words.push(...DATA.commands.options);
-  return words.map((word) => (/^[\w.\/=:,-]+$/.test(word) ? word : `'${String(word).replaceAll("'", "'\\''")}'`)).join(" ");
+  const quoted = (word) => `'${String(word).replaceAll("'", "'\\''")}'`;
+  return words.map((word) => (/^[\w.\/=:,-]+$/.test(word) ? word : quoted(word))).join(" ");
 }
