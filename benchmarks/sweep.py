@@ -1,0 +1,159 @@
+"""How fast sweeps are: MobileNetV1-224, points that end ok a second, compilation included, from 1 to 2 workers.
+
+    python -m benchmarks.sweep [--plot sweep.png] [--growth]
+
+First 200 mixed machines (20 arrays of 64 and 128 processing elements, 512 KiB to 256 MiB), each compiled; then one
+machine under 2,000 Timings. With --growth the same for 100, 1,000 and 10,000 points with the peak memory of all
+processes, which must stay. Import and quantisation, once a network, stand beside; the workers start meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiments.sweep.driver import Tally
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # read when NumPy is imported, which is later
+
+SIDES = ((1, 64), (2, 32), (4, 16), (8, 8), (16, 4), (32, 2), (64, 1))
+ARRAYS = [
+    *(f"{{ ic = {ic}, oc = {oc} }}" for ic, oc in SIDES),
+    *(f"{{ ic = {ic}, oc = {2 * oc} }}" for ic, oc in SIDES),
+    *(f"{{ ic = {ic}, oc = {oc}, ow = 2 }}" for ic, oc in SIDES[1:]),
+]
+MACHINES = f"""
+networks = "mobilenet-v1"
+[arch]
+pe = [{", ".join(ARRAYS)}]
+sram_bytes = {{ from = "512 KiB", to = "256 MiB", times = 2 }}
+"""
+
+
+def timings(points: int) -> str:
+    """One machine under so many Timings, a multiple of 20."""
+    return f"""
+networks = "mobilenet-v1"
+[timing]
+bus_bytes = [4, 8, 16, 32]
+outstanding_bursts = [1, 2, 4, 8, 16]
+dram_latency = {{ from = 1, to = {points // 20}, step = 1 }}
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One sweep: ``seconds`` from when the networks were there, ``preparing`` before; memory in MiB, all processes."""
+
+    workers: int
+    points: int
+    seconds: float
+    preparing: float
+    memory: float
+
+    @property
+    def rate(self) -> float:
+        """Points a second."""
+        return self.points / self.seconds
+
+
+class Meter:
+    """Listens to a sweep: when it began to run, and how large the processes have grown."""
+
+    def __init__(self) -> None:
+        self.begun = time.perf_counter()
+        self.ready = self.begun
+        self.memory: dict[int, float] = {}
+
+    def stage(self, stage: str) -> None:
+        """The last stage is the one that runs points."""
+        self.ready = time.perf_counter()
+
+    def report(self, tally: Tally) -> None:
+        """Rows have been written."""
+        for pid in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
+            self.memory[pid or 0] = peak_mebibytes(pid or 0) or self.memory.get(pid or 0, 0.0)
+
+
+def peak_mebibytes(pid: int) -> float:
+    """Peak resident memory of a process; 0 where it is gone or the system does not say."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        found = None
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def measure(text: str, workers: int) -> Measured:
+    """Run a specification into a new file; every point must end ok."""
+    from experiments.sweep.run import run_sweep
+    from experiments.sweep.spec import parse_spec
+
+    meter = Meter()
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "results.sqlite"
+        tally = run_sweep(parse_spec(text), output, workers=workers, stage=meter.stage, report=meter.report)
+    end = time.perf_counter()
+    if tally.new["ok"] != tally.done:
+        raise SystemExit(f"not every point ended ok: {tally}")
+    return Measured(workers, tally.done, end - meter.ready, meter.ready - meter.begun, sum(meter.memory.values()))
+
+
+def show(title: str, found: Sequence[Measured]) -> None:
+    """A line a measurement."""
+    print(f"\n{title}\n{'workers':>8} {'points':>8} {'seconds':>9} {'points/s':>10} {'ms/point':>9} {'MiB peak':>9}")
+    for item in found:
+        figures = f"{item.seconds:9.2f} {item.rate:10.1f} {1e3 / item.rate:9.2f} {item.memory:9.0f}"
+        print(f"{item.workers:8} {item.points:8} {figures}   (import and quantisation {item.preparing:.2f} s)")
+
+
+def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) -> None:
+    """Points a second by workers, beside what twice the first would be."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    for axes, found, title in zip(
+        figure.subplots(1, 2),
+        (machines, timed),
+        ("200 machines, each compiled", "2,000 Timings of one machine"),
+        strict=True,
+    ):
+        workers = [item.workers for item in found]
+        axes.bar(workers, [item.rate for item in found], width=0.5, color="#0072b2", label="measured")
+        axes.plot(workers, [found[0].rate * count for count in workers], "o--", color="#d55e00", label="linear")
+        axes.set(title=title, xlabel="workers (processes)", ylabel="points that end ok (1/s)", xticks=workers)
+        axes.legend()
+    figure.savefig(path, dpi=150)
+    print(f"\n{path}")
+
+
+def main() -> None:
+    """Measure, print, plot."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plot", type=Path, help="where the scaling plot goes (PNG)")
+    parser.add_argument("--growth", action="store_true", help="100, 1,000 and 10,000 Timings as well")
+    parser.add_argument("--workers", type=int, default=2, help="most workers")
+    options = parser.parse_args()
+    counts = range(1, options.workers + 1)
+    machines = [measure(MACHINES, workers) for workers in counts]
+    show(f"{machines[0].points} mixed machines, each compiled", machines)
+    timed = [measure(timings(2000), workers) for workers in counts]
+    show("only Timing changes", timed)
+    if options.growth:
+        show("growth", [measure(timings(points), options.workers) for points in (100, 1000, 10_000)])
+    if options.plot:
+        plot(options.plot, machines, timed)
+
+
+if __name__ == "__main__":
+    main()
