@@ -10,6 +10,7 @@ processes, which must stay. Import and quantisation, once a network, stand besid
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import re
@@ -53,11 +54,16 @@ dram_latency = {{ from = 1, to = {points // 20}, step = 1 }}
 
 @dataclass(frozen=True)
 class Measured:
-    """One sweep: ``seconds`` from when the networks were there, ``preparing`` before; memory in MiB, all processes."""
+    """One sweep: ``seconds`` from when the networks were there, ``preparing`` before.
+
+    ``processor`` are the seconds that all processes computed meanwhile: on a busy machine ``seconds`` says little.
+    Memory is in MiB, all processes together.
+    """
 
     workers: int
     points: int
     seconds: float
+    processor: float
     preparing: float
     memory: float
 
@@ -73,25 +79,31 @@ class Meter:
     def __init__(self) -> None:
         self.begun = time.perf_counter()
         self.ready = self.begun
+        self.before: dict[int, float] = {}
+        self.processor: dict[int, float] = {}
         self.memory: dict[int, float] = {}
 
     def stage(self, stage: str) -> None:
         """The last stage is the one that runs points."""
         self.ready = time.perf_counter()
+        self._look()
+        self.before = dict(self.processor)
 
     def report(self, tally: Tally) -> None:
         """Rows have been written."""
-        for pid in (os.getpid(), *(child.pid for child in multiprocessing.active_children())):
-            self.memory[pid or 0] = peak_mebibytes(pid or 0) or self.memory.get(pid or 0, 0.0)
+        self._look()
 
+    def _look(self) -> None:
+        for pid in (os.getpid(), *(child.pid or 0 for child in multiprocessing.active_children())):
+            with contextlib.suppress(OSError):  # it is gone
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                self.processor[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+                self.memory[pid] = int(found[1]) / 1024 if found else 0.0
 
-def peak_mebibytes(pid: int) -> float:
-    """Peak resident memory of a process; 0 where it is gone or the system does not say."""
-    try:
-        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        found = None
-    return int(found[1]) / 1024 if found else 0.0
+    def processor_seconds(self) -> float:
+        """Of all processes, since the last stage."""
+        return sum(seconds - self.before.get(pid, 0.0) for pid, seconds in self.processor.items())
 
 
 def measure(text: str, workers: int) -> Measured:
@@ -106,15 +118,19 @@ def measure(text: str, workers: int) -> Measured:
     end = time.perf_counter()
     if tally.new["ok"] != tally.done:
         raise SystemExit(f"not every point ended ok: {tally}")
-    return Measured(workers, tally.done, end - meter.ready, meter.ready - meter.begun, sum(meter.memory.values()))
+    preparing = meter.ready - meter.begun
+    processor, memory = meter.processor_seconds(), sum(meter.memory.values())
+    return Measured(workers, tally.done, end - meter.ready, processor, preparing, memory)
 
 
 def show(title: str, found: Sequence[Measured]) -> None:
     """A line a measurement."""
-    print(f"\n{title}\n{'workers':>8} {'points':>8} {'seconds':>9} {'points/s':>10} {'ms/point':>9} {'MiB peak':>9}")
+    heads = ("workers", "points", "seconds", "points/s", "CPU ms/point", "MiB peak", "import s")
+    print(f"\n{title}\n" + " ".join(f"{head:>12}" for head in heads))
     for item in found:
-        figures = f"{item.seconds:9.2f} {item.rate:10.1f} {1e3 / item.rate:9.2f} {item.memory:9.0f}"
-        print(f"{item.workers:8} {item.points:8} {figures}   (import and quantisation {item.preparing:.2f} s)")
+        processor = 1e3 * item.processor / item.points
+        figures = (item.seconds, item.rate, processor, item.memory, item.preparing)
+        print(f"{item.workers:12} {item.points:12} " + " ".join(f"{figure:12.2f}" for figure in figures))
 
 
 def plot(path: Path, machines: Sequence[Measured], timed: Sequence[Measured]) -> None:
