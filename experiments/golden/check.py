@@ -16,6 +16,7 @@ from experiments.golden.difference import Difference, Outcome
 from experiments.golden.moment import moment_of
 from experiments.golden.observe import (
     ENGINES,
+    Effects,
     Way,
     complaint,
     completion_order,
@@ -183,12 +184,15 @@ class _Runs:
                 return
 
     def _values(self, record: Record, order: list[int]) -> Iterator[Difference]:
+        effects: dict[str, Effects] = {}
         for way in get_args(Way):
             try:
-                effects = watch(self.program, self.case.inputs, order, way)
-                found = value_difference(self.case, self.program, way, effects)
+                effects[way] = watch(self.program, self.case.inputs, order, way)
             except Exception as error:  # as above
-                found = Difference(way, None, f"the run stops: {complaint(error)}")
+                yield Difference(way, None, f"the run stops: {complaint(error)}")
+        for way, own in effects.items():
+            other = next((effects[name] for name in effects if name != way), own)
+            found = value_difference(self.case, self.program, way, own, other)
             if found is not None:
                 yield found
         if record.stopped is None:
