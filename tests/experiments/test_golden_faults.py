@@ -14,9 +14,8 @@ from isa.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = (
-    "opcode-of-pool", "reserved-bits-ignored", "bias-forgotten", "padding-sides-swapped", "requantise-in-float64",
+    "opcode-of-pool", "bias-forgotten", "padding-sides-swapped", "requantise-in-float64",
     "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken", "recurrence-queue-one-deeper",
-    "device-order-of-starts",
 )  # fmt: skip
 
 
@@ -55,7 +54,7 @@ def test_the_table_in_the_documentation_is_of_these_faults() -> None:
 def test_a_sample_of_the_faults_is_caught() -> None:
     findings = list(seed_all(ROOT / "tests" / "golden", choose_faults(SAMPLE), 2, lambda stage: None))
     assert [finding.fault.name for finding in findings if not finding.right] == []
-    assert {finding.level for finding in findings} >= {"", "L0", "L1", "L2"}
+    assert {finding.level for finding in findings} == {"L0", "L1", "L2"}
 
 
 def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:

@@ -37,3 +37,5 @@ class Fault:
                 f"fault {self.name}: its text stands {count} times in {self.file}; it must stand once - adapt the fault"
             )
         file.write_text(text.replace(self.old, self.new), encoding="utf-8")
+        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            compiled.unlink()  # Python tells versions apart by size and second, which need not differ

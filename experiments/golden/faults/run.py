@@ -66,13 +66,13 @@ def seed(corpus: Path, fault: Fault) -> Finding:
 
 @contextmanager
 def copied_packages() -> Iterator[Path]:
-    """A temporary folder with a copy of the four packages, sources only."""
+    """A temporary folder with a copy of the four packages, compiled modules included: loading is most of a check."""
     with tempfile.TemporaryDirectory(prefix="dla-fault-") as name:
         folder = Path(name)
         for package in PACKAGES:
             module = sys.modules[package] if package in sys.modules else __import__(package)
             origin = Path(str(module.__file__)).parent
-            shutil.copytree(origin, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(origin, folder / package)
         yield folder
 
 
