@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import golden_compare, golden_faults, options
+from experiments.cli import golden_compare, golden_export, golden_faults, options
 
 if TYPE_CHECKING:
     from experiments.golden.difference import Outcome
@@ -17,6 +17,7 @@ for _name, _command in (
     ("snapshot", golden_compare.snapshot),
     ("diff", golden_compare.diff),
     ("faults", golden_faults.command),
+    ("export", golden_export.command),
 ):
     app.command(_name)(_command)
 

@@ -160,7 +160,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "layer": source.layer if source else "", "onnx_nodes": list(source.onnx_nodes) if source else [],
         "fields": dict(command.fields), "registers": dict(_plain(command.registers)),
         "start": operation.start, "end": operation.end, "compute_cycles": operation.compute_cycles,
-        "scratchpad_waits": operation.waits, "stops": operation.stops, "reads": [_operand(item) for item in operation.reads], "writes": written,
+        "scratchpad_waits": operation.waits, "stops": operation.stops,
+        "reads": [_operand(item) for item in operation.reads], "writes": written,
     }  # fmt: skip
 
 
