@@ -19,6 +19,7 @@ from experiments.cli import (
     compile,
     disasm,
     emit,
+    explore,
     golden,
     instruction_set,
     models,
@@ -43,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep, repro, support):
+for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep, explore, repro, support):
     app.command(_module.__name__.rpartition(".")[2])(_module.command)
 app.command("isa")(instruction_set.command)
 app.add_typer(golden.app, name="golden")

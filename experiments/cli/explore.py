@@ -1,0 +1,120 @@
+"""``dla explore``: the best compromises of two objectives, found by looking at a part of the grid."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from experiments.cli import options
+from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
+
+if TYPE_CHECKING:
+    from experiments.cli.progress import Progress
+    from experiments.explore.result import Exploration
+
+
+class Sampler(StrEnum):
+    """What proposes the points."""
+
+    tpe = "tpe"
+    nsga2 = "nsga2"
+    random = "random"
+
+
+Names = Annotated[
+    str, typer.Option("--objectives", metavar="A,B", help="What to trade, e.g. cycles,area (docs/explore.md).")
+]
+Trials = Annotated[int, typer.Option("--trials", metavar="N", help="Points to evaluate.")]
+SamplerChoice = Annotated[Sampler, typer.Option("--sampler", help="Optuna's sampler: TPE, NSGA-II or random.")]
+SearchSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
+WholeGrid = Annotated[
+    bool | None,
+    typer.Option(
+        "--grid/--no-grid", help="Run the whole grid, too, and say how much the search needed. Default: small grids."
+    ),
+]
+Picture = Annotated[Path | None, typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress.")]
+
+
+def command(
+    spec: SpecFile,
+    objectives: Names = "cycles,area",
+    trials: Trials = 100,
+    sampler: SamplerChoice = Sampler.tpe,
+    seed: SearchSeed = 0,
+    cost: options.Cost = None,
+    grid: WholeGrid = None,
+    output: Results = None,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    json: options.Json = None,
+    png: Picture = None,
+) -> None:
+    """Search a sweep's specification for the front of two objectives; run it again to continue or to go further."""
+    from experiments.cost.table import DEFAULT_TABLE
+    from experiments.explore.objectives import parse_objectives
+    from experiments.explore.run import Wanted, check, explore
+    from experiments.sweep.spec import load_spec
+
+    chosen = parse_objectives(objectives)
+    wanted = Wanted(chosen, trials, sampler.value, seed, cost or DEFAULT_TABLE, grid)
+    checked = load_spec(spec)
+    check(checked, wanted)
+    place = output or Path("runs") / f"{spec.stem}.sqlite"
+    words = ["dla", "explore", str(spec), "--objectives", objectives, "--trials", str(trials)]
+    words += ["--sampler", sampler.value, "--seed", str(seed)] + (["--cost", cost] if cost else [])
+    with _progress(trials) as (stage, report):
+        found = explore(
+            checked, place, wanted, workers=workers, scheduler=scheduler, command=shlex.join(words), stage=stage,
+            report=report,
+        )  # fmt: skip
+    _print(found)
+    print(f"results in {place}")
+    _write(found, json, png)
+
+
+def _print(found: Exploration) -> None:
+    from experiments.explore.text import front_table, lines
+    from experiments.report.tables import report_console
+
+    console = report_console()
+    console.print(front_table(found))
+    for line in lines(found):
+        console.print(line, soft_wrap=True)
+
+
+def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
+    from experiments.report.store import write_atomically
+
+    if json is not None:
+        from json import dumps
+
+        write_atomically(json, dumps(found.content(), indent=1) + "\n")
+        print(f"written: {json}")
+    if png is not None:
+        from experiments.explore.drawing import draw
+
+        write_atomically(png, draw(found))
+        print(f"written: {png}")
+
+
+@contextmanager
+def _progress(trials: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
+    """What goes on, and a bar; silent unless standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield (lambda stage: None), (lambda count: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("reading", total=trials)
+        yield (lambda stage: bar.update(task, description=stage)), (lambda count: bar.update(task, completed=count))

@@ -1,0 +1,103 @@
+"""An exploration as a picture: the front among the points, and how the hypervolume grew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from experiments.explore.hypervolume import Pair, hypervolume
+from experiments.explore.result import GOAL
+from experiments.report.charts.style import BLUE, GREY, LIGHT, ORANGE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+    from experiments.explore.result import Exploration
+
+_DPI = 130
+
+
+def draw(found: Exploration) -> bytes:
+    """The picture as PNG; equal explorations give equal bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.5, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    _points(left, found)
+    _progress(right, found)
+    figure.suptitle(f"{found.conditions['network']}: {found.objectives[0].name} against {found.objectives[1].name}")
+    stream = BytesIO()
+    figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
+    return stream.getvalue()
+
+
+def _values(found: Exploration, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+    """Objectives of pairs as they are shown: where more is better, with the sign they have."""
+    signs = [-1 if objective.more else 1 for objective in found.objectives]
+    return [signs[0] * pair[0] for pair in pairs], [signs[1] * pair[1] for pair in pairs]
+
+
+def _points(axes: Axes, found: Exploration) -> None:
+    grid = [pair for pair in found.grid if pair is not None]
+    if grid:
+        axes.scatter(*_values(found, grid), s=16, marker="o", color=LIGHT, edgecolor=GREY, linewidth=0.5, label="grid")
+    seen = [point.costs for point in found.found if point.costs is not None]
+    axes.scatter(*_values(found, seen), s=26, marker="x", color=ORANGE, linewidth=1.3, label="evaluated")
+    best = [point.costs for point in found.front if point.costs is not None]
+    across, up = _values(found, best)
+    axes.plot(across, up, drawstyle="steps-post", color=BLUE, linewidth=1.2, marker="s", markersize=5, label="front")
+    axes.set_xlabel(found.objectives[0].title)
+    axes.set_ylabel(found.objectives[1].title)
+    if across and min(across) > 0:
+        axes.set_xscale("log")
+        _readable(axes.xaxis)
+    if up and min(up) > 0:
+        axes.set_yscale("log")
+        _readable(axes.yaxis)
+    _finish(axes)
+
+
+def _readable(axis: Axis) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5, as numbers: 2 M, 0.5."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+
+    large = EngFormatter(sep=" ")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: large(value) if value >= 1000 else f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _progress(axes: Axes, found: Exploration) -> None:
+    if found.reference is None:
+        axes.set_axis_off()
+        return
+    total = found.comparison.grid_hypervolume if found.comparison else None
+    pairs = [point.costs for point in found.found]
+    grown = [hypervolume([p for p in pairs[: n + 1] if p is not None], found.reference) for n in range(len(pairs))]
+    whole = total or grown[-1] or 1.0
+    counts = list(range(1, len(grown) + 1))
+    axes.plot(counts, [value / whole for value in grown], color=BLUE, drawstyle="steps-post", label="search")
+    compared = found.comparison
+    if compared is not None:
+        axes.axhline(GOAL, color=GREY, linestyle="--", linewidth=1, label=f"{GOAL:.0%} of the grid's hypervolume")
+        if compared.needed is not None:
+            axes.axvline(compared.needed, color=BLUE, linestyle=":", label=f"reached with {compared.needed} points")
+        if compared.by_chance is not None:
+            axes.axvline(
+                compared.by_chance, color=ORANGE, linestyle="-.", label=f"random order: {compared.by_chance:g} (median)"
+            )
+    axes.set_xlabel(f"points evaluated (of {found.grid_points} in the grid)")
+    axes.set_ylabel("hypervolume (share of the grid's)" if total else "hypervolume (share of the last)")
+    axes.set_ylim(top=1.02)
+    _finish(axes)
+
+
+def _finish(axes: Axes) -> None:
+    axes.grid(color="#E5E5E5")
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)

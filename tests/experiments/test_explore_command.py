@@ -1,0 +1,139 @@
+"""``dla explore`` on a small network: front, grid, files, going on after an interruption, and bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+from experiments.cost.activity import costed
+from experiments.cost.table import load_table
+from experiments.explore.drawing import draw
+from experiments.explore.hypervolume import front
+from experiments.explore.objectives import costs, parse_objectives
+from experiments.explore.run import Wanted, explore
+from experiments.sweep.frame import flat_rows
+from experiments.sweep.spec import load_spec
+from isa.errors import InputError
+from tests.experiments.command_line import dla
+from tests.experiments.sweeping import rows_of, written
+
+GRID = """
+    networks = ["tiny.onnx"]
+    schedules = ["default", "seed"]
+    constraints = ["pe.count <= 32"]
+    [arch]
+    pe.ic = [1, 4, 8]
+    pe.oc = [2, 4, 8]
+    sram_bytes = [64, "512 KiB", "1 KiB"]
+"""
+POINTS = 2 * (9 - 1) * 3
+
+
+def wanted(points: int, grid: bool | None = None) -> Wanted:
+    return Wanted(parse_objectives("cycles,area"), points, grid=grid)
+
+
+def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, results = written(tmp_path, GRID), tmp_path / "r.sqlite"
+    options = ("--output", results, "--workers", "1", "--json", tmp_path / "e.json", "--png", tmp_path / "e.png")
+    outcome = dla(capsys, "explore", spec, "--objectives", "cycles,area", "--trials", "24", *options)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert f"24 of {POINTS} points evaluated (50.0%)" in outcome.out
+    assert "energy and area are estimates by the cost table horowitz-45nm" in outcome.out
+    content = json.loads((tmp_path / "e.json").read_text())
+    assert (content["schema"], content["points"], content["grid_points"]) == ("dla-explore/1", 24, POINTS)
+    assert content["command"].startswith("dla explore ")
+    assert len(content["found"]) == 24
+    assert content["grid"]["points"] == POINTS
+    # The grid has been run as well: its own front is at least as good as what was found.
+    rows = list(costed(flat_rows(results), load_table()))
+    pairs = [pair for row in rows if (pair := costs(parse_objectives("cycles,area"), row)) is not None]
+    best = [pairs[place] for place in front(pairs)]
+    assert len(rows) == POINTS
+    for point in content["front"]:
+        assert any(pair[0] <= point["cycles"] and pair[1] <= point["area"] for pair in best)
+    assert image.imread(tmp_path / "e.png").shape[1] > 1000
+
+
+def test_an_interrupted_exploration_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    spec = load_spec(written(tmp_path, GRID))
+    whole = explore(spec, tmp_path / "whole.sqlite", wanted(20, grid=False), workers=1)
+    explore(spec, tmp_path / "parts.sqlite", wanted(7, grid=False), workers=1)
+    before = rows_of(tmp_path / "parts.sqlite")
+    continued = explore(spec, tmp_path / "parts.sqlite", wanted(20, grid=False), workers=2)
+    assert [item.row["key"] for item in continued.found] == [item.row["key"] for item in whole.found]
+    assert continued.content() == whole.content()
+    after = rows_of(tmp_path / "parts.sqlite")
+    assert before.items() <= after.items()
+    assert draw(continued) == draw(whole)
+
+
+def test_what_does_not_fit_is_evaluated_and_is_on_no_front(tmp_path: Path) -> None:
+    spec = load_spec(written(tmp_path, GRID))
+    found = explore(spec, tmp_path / "r.sqlite", wanted(POINTS), workers=1)
+    assert len(found.found) == POINTS
+    statuses = {item.row["status"] for item in found.found}
+    assert statuses == {"ok", "infeasible"}
+    assert all(item.row["status"] == "ok" for item in found.front)
+    assert found.comparison is not None
+    assert found.comparison.share == 1.0
+    assert found.comparison.needed is not None
+
+
+def test_the_grid_is_run_when_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = load_spec(written(tmp_path, GRID))
+    assert explore(spec, tmp_path / "a.sqlite", wanted(3, grid=False), workers=1).comparison is None
+    assert len(rows_of(tmp_path / "a.sqlite")) < POINTS
+    monkeypatch.setattr("experiments.explore.run.SMALL_GRID", POINTS - 1)
+    assert explore(spec, tmp_path / "a.sqlite", wanted(3), workers=1).comparison is None
+    assert explore(spec, tmp_path / "a.sqlite", wanted(3, grid=True), workers=1).comparison is not None
+    monkeypatch.setattr("experiments.explore.run.LARGEST_GRID", 53)
+    with pytest.raises(InputError, match="--grid: the axes have 54 combinations; at most 53 can be compared"):
+        explore(spec, tmp_path / "a.sqlite", wanted(3, grid=True), workers=1)
+
+
+def test_whole_arrays_are_an_axis(tmp_path: Path) -> None:
+    text = """
+        networks = "tiny.onnx"
+        [arch]
+        pe = [{ ic = 4, oc = 4 }, { ic = 2, oc = 8 }, { ic = 16, oc = 1 }]
+    """
+    found = explore(load_spec(written(tmp_path, text)), tmp_path / "r.sqlite", wanted(9), workers=1)
+    assert found.settings == ("pe.ic", "pe.oc", "pe.ow")
+    assert len(found.found) == 3
+    assert len(found.front) == 1
+
+
+def test_bad_input_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = written(tmp_path, GRID)
+
+    def refused(*options: str) -> str:
+        outcome = dla(capsys, "explore", *options)
+        assert (outcome.status, outcome.out) == (2, "")
+        assert outcome.err.count("\n") == 1
+        return outcome.err.removeprefix("error: ").strip()
+
+    monkeypatch.chdir(tmp_path)
+    assert refused(str(spec), "--trials", "0") == "--trials is 0; it must be 1 or more"
+    assert refused(str(spec), "--objectives", "cycles") == (
+        "--objectives is 'cycles'; name two different ones, such as cycles,area"
+    )
+    assert refused(str(spec), "--cost", "free") == (
+        "free: no such cost table; give a .toml file or one of horowitz-45nm"
+    )
+    two = written(tmp_path, 'networks = ["tiny.onnx", "digits-cnn"]', "two.toml")
+    assert refused(str(two)) == (
+        "networks: tiny.onnx, digits-cnn; explore one at a time, for a front compares points of one network"
+    )
+    assert refused("absent.toml").startswith("absent.toml: no such file")
+    assert not (tmp_path / "runs").exists()
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert refused(str(spec), "--workers", "1") == (
+        "dla explore needs Optuna; install it with: pip install 'dla-byoc-simulator[explore]'"
+    )
