@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.golden.build import Builder
 from experiments.golden.case import StoredCase
+from experiments.golden.catalogue.draws import generator, int8
 from experiments.golden.export import Export, build_export, case_source
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
 from isa.arch import Arch
-from tests.rtl.bench import EXECUTED, ROOT, machine, owed, require_icarus, simulate
+from tests.rtl.bench import EXECUTED, ROOT, UNIT, machine, owed, require_icarus, simulate
 from tests.rtl.random_operations import ROUNDS, random_case
 
 LARGEST = 16_000
@@ -80,3 +83,30 @@ def test_random_operations(numerics: str, lanes: int, tmp_path: Path) -> None:
     with np.errstate(all="ignore"):  # float32 overflow to infinity is part of the specification
         exports = {f"seed{seed}": build_export(case_source(record_case(random_case(arch, seed)))) for seed in range(3)}
     assert check(exports, tmp_path) >= 3 * ROUNDS * len(EXECUTED)
+
+
+@pytest.mark.parametrize(
+    ("output", "executed"), [(0, 1), (1, 0), (99, 0), (100, 1), (199, 1), (200, 1), (201, 0), (299, 0), (300, 1)]
+)
+def test_results_over_operands(output: int, executed: int, tmp_path: Path) -> None:
+    """In place and before an operand is executed; what would overwrite bytes that are still to be read is skipped."""
+    require_icarus()
+    builder = Builder(Arch(post_lanes=8), "overlap")
+    source, target = builder.input("input", int8(generator("overlap"), 512)), builder.output("result", "int8", (100,))
+    builder.read(source, builder.scratch(512), 512, "push.EX")
+    registers = {"EX_INPUT_ADDRESS": 0, "EX_OPERAND_ADDRESS": 200, "EX_LENGTH": 100, "EX_OUTPUT_ADDRESS": output}
+    builder.operation("OP_C_MIN", registers, "pop.LD push.ST")
+    builder.write(target, output, 100, "pop.EX")
+    exported = build_export(case_source(record_case(builder.case("L2/overlap", "results over operands"))))
+    assert owed(exported) == executed
+    assert check({"overlap": exported}, tmp_path) == executed
+
+
+def test_a_pipeline_longer_than_fill_and_drain_is_refused(tmp_path: Path) -> None:
+    require_icarus()
+    sources = [str(path) for path in sorted(UNIT.glob("*.v"))]
+    settings = ["-Pdla_post_unit.EX_FILL=6", "-Pdla_post_unit.EX_DRAIN=0"]
+    words = ["iverilog", "-g2012", "-I", str(ROOT / "docs/isa"), "-s", "dla_post_unit", *settings, "-t", "null"]
+    done = subprocess.run([*words, *sources], text=True, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert "ex_fill_and_ex_drain_are_less_than_the_7_cycles_of_the_pipeline" in done.stderr

@@ -8,15 +8,9 @@ module delay #(
     input  wire [WIDTH-1:0] value,
     output wire [WIDTH-1:0] delayed
 );
-    reg [WIDTH-1:0] stage [0:CYCLES-1];
+    reg [WIDTH*CYCLES-1:0] stages;
 
-    integer number;
+    always @(posedge clock) stages <= reset ? {WIDTH * CYCLES{1'b0}} : {stages, value};  // the oldest falls off
 
-    always @(posedge clock) begin
-        stage[0] <= reset ? {WIDTH{1'b0}} : value;
-        for (number = 1; number < CYCLES; number = number + 1)
-            stage[number] <= reset ? {WIDTH{1'b0}} : stage[number - 1];
-    end
-
-    assign delayed = stage[CYCLES-1];
+    assign delayed = stages[WIDTH*CYCLES-1 -: WIDTH];
 endmodule
