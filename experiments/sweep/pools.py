@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -57,8 +57,13 @@ class LocalPool:
             self._started().submit(_nothing)
 
     def submit(self, job: Job) -> Future[bytes]:
-        """Start a job; the processes are made with the first."""
-        return self._started().submit(run_job, job)
+        """Start a job; the processes are made with the first. Raises BrokenExecutor where they are just breaking."""
+        try:
+            return self._started().submit(run_job, job)
+        except OSError as error:
+            if error.errno is None:  # a pipe that the executor itself closes while it finds out
+                raise BrokenExecutor(str(error)) from error
+            raise
 
     def _started(self) -> Executor:
         if self._executor is None:

@@ -73,7 +73,8 @@ def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number
             except subprocess.TimeoutExpired:
                 process.send_signal(number)
             output, errors = process.communicate(timeout=60)  # ends when the workers have ended, too
-        assert (process.returncode == 0) == ("points" in output), errors
+        assert process.returncode in (0, -number, 130) or "KeyboardInterrupt" in errors, errors
+        assert process.returncode or "points" in output
         found = rows_of(results)
         assert {key: found[key] for key in kept} == kept
         kept = found
