@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from experiments.sweep.repeat import Repetition
 
 What = Annotated[
-    str, typer.Argument(metavar="NAME|FILE", help=f"A figure ({', '.join(FIGURES)}), or a results file of dla sweep.")
+    str,
+    typer.Argument(
+        metavar="NAME|FILE",
+        help=f"A figure ({', '.join(FIGURES)}), a results file of dla sweep, or a report (.json) of dla run.",
+    ),
 ]
 Folder = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where a figure's files go. Default: runs/NAME.")
@@ -70,9 +74,29 @@ def _file(path: Path, points: int | None, seed: int, workers: int | None) -> int
         raise InputError(
             f"{path}: no such file or figure; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}"
         )
+    if path.suffix == ".json":
+        return _run(path)
     with stages() as progress:
         found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
     return _status(path, found)
+
+
+def _run(path: Path) -> int:
+    """A report of dla run: 0 when every value comes out again."""
+    from experiments.cli.main import main
+    from experiments.cli.progress import stages
+    from experiments.repro.again import run_again
+
+    with stages() as progress:
+        progress(f"repeating {path}")
+        found = run_again(path, main)
+    for change in found.changes:
+        print(f"note: {change}")
+    for difference in found.differences[:SHOWN]:
+        print(f"difference: {difference}", file=sys.stderr)
+    equal = not found.differences
+    print(f"{path}: repeated, " + (f"all {found.values} values equal" if equal else f"{len(found.differences)} differ"))
+    return 0 if equal else 1
 
 
 def _status(path: Path, found: Repetition) -> int:

@@ -1,0 +1,55 @@
+"""``dla repro RUN.json``: a saved run is run again by its own command, and every value compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.command_line import dla, save_tiny
+
+
+@pytest.fixture
+def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """The report of a run of the tiny network."""
+    path = tmp_path / "run.json"
+    found = dla(capsys, "run", save_tiny(tmp_path), "--set", "bus_bytes=16", "--seed", "3", "--json", path)
+    assert found.status == 0
+    return path
+
+
+def test_equal(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = dla(capsys, "repro", report)
+    assert (found.status, found.err) == (0, "")
+    assert found.out.startswith(f"{report}: repeated, all ")
+    assert found.out.endswith(" values equal\n")
+
+
+def test_differences_are_named(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(report.read_text())
+    drained, busy = content["units"]["ST"]["drained"], content["units"]["ST"]["busy"]
+    content["units"]["ST"] |= {"drained": drained + 1, "busy": busy - 1}
+    content["version"] = "0.0.1"
+    report.write_text(json.dumps(content))
+    found = dla(capsys, "repro", report)
+    assert found.status == 1
+    assert found.err.splitlines() == [
+        f"difference: units.ST.busy is {busy - 1} in the file and {busy} repeated",
+        f"difference: units.ST.drained is {drained + 1} in the file and {drained} repeated",
+    ]
+    assert found.out.splitlines()[0] == "note: version was 0.0.1 and is 0.1.0"
+    assert found.out.splitlines()[1] == f"{report}: repeated, 2 differ"
+
+
+def test_what_cannot_be_repeated(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(report.read_text())
+    content["command"] = "rm run.json"
+    report.write_text(json.dumps(content))
+    found = dla(capsys, "repro", report)
+    assert (found.status, found.err) == (
+        2,
+        f"error: {report}: its command 'rm run.json' is not one of dla run; run 'dla run' again\n",
+    )
+    report.write_text("{}")
+    assert dla(capsys, "repro", report).err.startswith(f"error: {report}: not a run report of schema ")
