@@ -27,6 +27,11 @@ class Block:
         return self._word("file=")
 
     @property
+    def needs(self) -> str | None:
+        """The program, of a Debian package, without which the block cannot run."""
+        return self._word("needs=")
+
+    @property
     def near(self) -> float:
         """How far, relatively, numbers may be from those shown."""
         return float((self._word("near=") or "0%").removesuffix("%")) / 100

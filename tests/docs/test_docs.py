@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ def test_the_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
         session = Session(guide, tmp_path, patch)
         try:
             for block in blocks(guide.read_text(encoding="utf-8")):
+                if block.needs is not None and shutil.which(block.needs) is None:
+                    pytest.skip(f"{block.needs} is not installed")
                 session.run(block)
         finally:
             patch.undo()

@@ -11,13 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dla_sim.timing import Timing
 from experiments.golden.build import Builder
 from experiments.golden.case import StoredCase
 from experiments.golden.catalogue.draws import generator, int8
+from experiments.golden.catalogue.rows import Addition
 from experiments.golden.export import Export, build_export, case_source
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
 from isa.arch import Arch
+from isa.instruction import Unit
 from tests.rtl.bench import EXECUTED, ROOT, UNIT, machine, owed, require_icarus, simulate
 from tests.rtl.random_operations import ROUNDS, random_case
 
@@ -83,6 +86,16 @@ def test_random_operations(numerics: str, lanes: int, tmp_path: Path) -> None:
     with np.errstate(all="ignore"):  # float32 overflow to infinity is part of the specification
         exports = {f"seed{seed}": build_export(case_source(record_case(random_case(arch, seed)))) for seed in range(3)}
     assert check(exports, tmp_path) >= 3 * ROUNDS * len(EXECUTED)
+
+
+@pytest.mark.parametrize(("fill", "drain"), [(0, 7), (7, 0), (3, 9), (20, 1)])
+def test_fill_and_drain_are_those_of_the_timing(fill: int, drain: int, tmp_path: Path) -> None:
+    require_icarus()
+    timing = Timing(ex_fill=fill, ex_drain=drain)
+    case = Addition(45).case("L1/own", "an addition", Arch(post_lanes=8), timing)
+    exported = build_export(case_source(record_case(case)))
+    assert [item.end - item.start for item in exported.operations if item.command.unit is Unit.EX] == [fill + 6 + drain]
+    assert check({"own": exported}, tmp_path) == 1
 
 
 @pytest.mark.parametrize(
