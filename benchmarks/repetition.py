@@ -18,8 +18,8 @@ _ALIGNMENT = 4096
 def repeated(program: Program, times: int) -> Program:
     """The program ``times`` over, with one ``OP_END``: between two inferences every unit waits for all the others.
 
-    Each inference finds the registers as after reset; provenance repeats and leaves out what is in between. The commands lie behind the system memory of
-    ``program``, whose tokens must be balanced: what it pushes it pops.
+    Each inference finds the registers as after reset; provenance repeats and leaves out what is in between. The
+    commands lie behind the system memory of ``program``, whose tokens must be balanced: what it pushes it pops.
     """
     file = program.variant.register_file
     body = [int(word) for word in program.words[:-1]]

@@ -53,7 +53,10 @@ def assemble(
     accuracy: Accuracy | None,
     costs: CostTable | None = None,
 ) -> RunReport:
-    """The report of one run, with an estimate of energy and area where there are ``costs``; raises ValueError (pydantic's) when a sum does not add up."""
+    """The report of one run, with an estimate of energy and area where there are ``costs``.
+
+    Raises ValueError (pydantic's) when a sum does not add up.
+    """
     hardware = conditions.hardware
     runs = [RegionRun(index, compiled.programs[index], traces[index]) for index in sorted(traces)]
     machine = figures(hardware, runs)
