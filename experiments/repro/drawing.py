@@ -23,7 +23,7 @@ MILLION = 1e6
 GAP = 0.7
 NEAR = 0.09
 """Share of the tallest run within which a bar's mark would be covered by the bar's text."""
-_DPI = 130
+_DPI = 110
 
 
 def draw(bars: Mapping[str, Bars]) -> bytes:

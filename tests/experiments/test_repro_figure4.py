@@ -18,6 +18,8 @@ from tests.experiments.command_line import dla
 
 pytestmark = pytest.mark.slow
 
+FIGURES_FOLDER = Path(__file__).parents[2] / "docs" / "figures"
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -55,6 +57,25 @@ def test_the_table_has_the_published_bars(folder: Path) -> None:
     expected = sum(-(-oc // 64) * size * size * taps * ic + 16 for ic, oc, size, taps in sizes)
     assert int(bar["none", "256 MiB", "64", "O"]["ex_CONV"]) == expected
     assert bar["none", "256 MiB", "64", "O"]["ex_DEPTH"] == "0"
+
+
+@pytest.mark.parametrize(("schedule", "near"), [("seed", 0.0), ("default", 0.05)])
+def test_the_committed_figure_is_current(folder: Path, schedule: str, near: float) -> None:
+    """Else copy the .csv, .png and .txt of a new run to docs/figures and look through docs/figure4.md.
+
+    The published schedule is what it is; this compiler's may have become a little better since the page was written.
+    """
+    committed, made = (
+        [row for row in csv.DictReader(io.StringIO(path.read_text())) if row["schedule"] == schedule]
+        for path in (FIGURES_FOLDER / f"{NAME}.csv", folder / f"{NAME}.csv")
+    )
+    assert [list(row) for row in committed] == [list(row) for row in made]
+    for before, now in zip(committed, made, strict=True):
+        for column, value in now.items():
+            if value.isdigit():
+                assert int(value) == pytest.approx(int(before[column]), rel=near, abs=0), (before, column)
+            else:
+                assert value == before[column]
 
 
 def test_every_statement_of_the_paper_holds(again: Reproduction) -> None:
