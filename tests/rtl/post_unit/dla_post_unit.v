@@ -2,8 +2,8 @@
 // OP_E_ADD, OP_E32_ADD and OP_E32_SHIFT of the unit EX. Everything else is skipped, for others to execute.
 //
 // Command words come one a cycle while `word_ready`. A SET writes its register. After an operation either `skipped`
-// is 1 for one cycle, or `busy` is for EX_FILL + ceil(elements / LANES) + EX_DRAIN cycles. A `fault` (int32 overflow, an
-// illegal setting) stays until reset.
+// is 1 for one cycle, or `busy` is for EX_FILL + ceil(elements / LANES) + EX_DRAIN cycles. A `fault` (int32 overflow,
+// an illegal setting) stays until reset.
 //
 // The scratchpad answers in the next cycle. Operands come from two byte addresses on, an element a lane, four bytes
 // apart if `read_wide` and one if not, each in 32 bits of its own; channel records from an address a lane, two words

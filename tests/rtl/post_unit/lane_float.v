@@ -1,4 +1,4 @@
-// The scaling instructions with ONNX Runtime's numbers: float32, each operation rounded where the documentation says so.
+// The scaling instructions with ONNX Runtime's numbers: float32, rounded where the documentation says so.
 //
 //   stage  OP_REQUANT         OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS   OP_E_ADD
 //   1      float32(acc)       float32(x - zero point)               a + offset, b + offset
