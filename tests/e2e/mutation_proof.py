@@ -39,6 +39,8 @@ PROGRAMS = (
     ("mobilenet-v1", "seed"),
 )
 RESETS = (0, 0xA5)
+PARTS = 16
+"""Pieces of the work on one program, so that progress can be shown."""
 Outcome = Literal["killed", "suspected", "equivalent", "functional", "missed", "false alarm", "unsettled"]
 FAILURES: tuple[Outcome, ...] = ("missed", "false alarm", "unsettled")
 ORDER = (
@@ -232,17 +234,21 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="a built-in network")
+    parser.add_argument("--schedule", help="default or seed; both unless given")
     arguments = parser.parse_args()
     everything: list[Verdict] = []
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for model, schedule in PROGRAMS:
-            if arguments.only not in (None, model):
+            if arguments.only not in (None, model) or arguments.schedule not in (None, schedule):
                 continue
             parts = [
-                pool.submit(verdicts, model, schedule, arguments.sample, arguments.seed, part, arguments.jobs)
-                for part in range(arguments.jobs)
+                pool.submit(verdicts, model, schedule, arguments.sample, arguments.seed, part, PARTS)
+                for part in range(PARTS)
             ]
-            found = [verdict for part in parts for verdict in part.result()]
+            found = []
+            for done, part in enumerate(parts, start=1):
+                found += part.result()
+                print(f"{model}, {schedule}: {done} of {PARTS} parts done", file=sys.stderr, flush=True)
             print("\n".join(table(f"{model}, schedule `{schedule}`", found)), flush=True)
             everything += found
     print("\n".join(reasons(everything)))
