@@ -108,4 +108,5 @@ def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
             speed = bar.tasks[task].speed
             bar.update(task, completed=tally.done, rate=f"{speed:,.0f} points/s" if speed else "")
 
-        yield (lambda stage: bar.update(task, description=stage)), report
+        # Without the refresh a stage that is over before the next repaint would never be seen.
+        yield (lambda stage: bar.update(task, description=stage, refresh=True)), report
