@@ -59,9 +59,9 @@ def measure_in_process() -> None:
     """Simulation beside ONNX Runtime, and the way from package to program."""
     import onnxruntime
 
-    from byoc.package import load_package, save_package
+    from byoc.host.runtime import Runtime, region_inputs
+    from byoc.package.package import load_package, save_package
     from byoc.pipeline import compile, import_model
-    from byoc.runtime import Runtime, region_inputs
     from dla_sim.device import Device
     from dla_sim.engine.simulation import simulate
     from experiments.config import load_hardware

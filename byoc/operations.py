@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from byoc.tile import Tile
+from byoc.tile import Tile
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,14 @@ class Operand:
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
+    def element_bytes(self) -> int:
+        """Bytes of one element: 1 for int8, 4 for int32."""
+        return 1 if self.dtype == "int8" else 4
+
+    @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.elements * (1 if self.dtype == "int8" else 4)
+        return self.elements * self.element_bytes
 
 
 def _none_a_tile(tile: Tile) -> Mapping[str, int]:
@@ -114,6 +118,13 @@ class MatMulOperation(Operation):
     weights: NDArray[np.int8]
     bias: NDArray[np.int32]
     requantise: Requantise | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RequantiseOperation(Operation):
+    """int32 planes (C, H, W) or matrix (M, N) to int8 of the same shape, one scale a channel or column."""
+
+    requantise: Requantise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

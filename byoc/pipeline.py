@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from byoc.emission.report import CompileReport
 from byoc.graph import Graph
-from byoc.package import Package, build_package
+from byoc.package.package import Package, build_package
 from byoc.partition import Partition, partition
-from byoc.region import CompileReport, Schedule, compile_region, shortage
+from byoc.region import Schedule, compile_region, shortage
 from byoc.target import Grouped, target_of
 from isa.arch import Arch
 from isa.errors import InputError
@@ -20,7 +21,7 @@ from isa.program import Program
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from byoc.calibrate import Feeds
+    from byoc.quantisation.calibrate import Feeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +56,9 @@ def import_model(
     ``shapes`` gives dynamic inputs their dimensions; ``calibration`` are the feeds of the quantiser, seeded
     standard-normal ones by default. Raises InputError for a model that cannot be imported.
     """
-    from byoc.onnx_file import load_model
+    from byoc.frontend.onnx_file import load_model
     from byoc.passes.onnx_prepare import prepare
-    from byoc.quantize import is_quantised, quantise
+    from byoc.quantisation.quantize import is_quantised, quantise
 
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)

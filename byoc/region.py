@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
-from byoc.emit import emit
-from byoc.emit_constants import ConstantPool
+from byoc.emission.constants import ConstantPool
+from byoc.emission.emit import emit
+from byoc.emission.memplan import peak_bytes
+from byoc.emission.report import CompileReport, tiles_by_layer
 from byoc.graph import Value
-from byoc.layer import make_layer
-from byoc.lower import Buffer, Lowered, lower
-from byoc.lower_requantise import split_operation, split_requantise
-from byoc.memplan import peak_bytes
+from byoc.layers.layer import make_layer
+from byoc.lowering.lower import Buffer, Lowered, lower
+from byoc.lowering.split import split_operation, split_requantise
 from byoc.operations import Operation, is_free
 from byoc.partition import Region
-from byoc.schedule_default import schedule_default
-from byoc.schedule_seed import schedule_seed, smallest_seed_tiling
-from byoc.schedule_stream import Memory
-from byoc.search_pool import SearchPool
-from byoc.shortage import shortage_message
-from byoc.steps import Step
-from byoc.tile_search import smallest_tiling
+from byoc.scheduling.default import schedule_default
+from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
+from byoc.scheduling.stream import Memory
+from byoc.tiling.search import smallest_tiling
+from byoc.tiling.shortage import shortage_message
 from isa.arch import Arch
 from isa.program import Program, Segment, Tensor, TensorType
 
 Schedule = Literal["seed", "default"]
 SCHEDULES: tuple[Schedule, ...] = ("seed", "default")
 _ALIGNMENT = 64
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer."""
-
-    words_before_elision: int
-    words: int
-    sram_peak_bytes: int
-    tiles: Mapping[str, int]
 
 
 def compile_region(
@@ -90,7 +80,7 @@ def compile_region(
         command_address=command_address,
     )
     peak = peak_bytes(scheduled.requests, scheduled.addresses)
-    report = CompileReport(emission.words_before_elision, len(emission.words), peak, _tiles(scheduled.steps))
+    report = CompileReport(emission.words_before_elision, len(emission.words), peak, tiles_by_layer(scheduled.steps))
     if pool is not None:
         pool.add_program(scheduled, program, report)
     return program, report
@@ -136,11 +126,3 @@ def _tensors(
         *(tensor(name, "input") for name in region.inputs),
         *(tensor(name, "output") for name in region.outputs),
     )
-
-
-def _tiles(steps: tuple[Step, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for step in steps:
-        source = step.source
-        found[source.layer] = max(found.get(source.layer, 0), source.tile + 1)
-    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isa.arch import Arch
-from isa.variants import variant
+from isa.lookup import variant
 
 Grouped = Literal["auto", "cpu", "per-group", "native"]
 """How grouped convolutions run: on the CPU, as one OP_CONV a group, on OP_GROUP_CONV, or natively where that exists."""

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from byoc.oracle import Oracle
+from byoc.host.oracle import Oracle
+from byoc.host.runtime import Runtime
 from byoc.pipeline import CompiledNetwork
-from byoc.runtime import Runtime
 from experiments.network import Network
 from experiments.report.schema import Accuracy
 

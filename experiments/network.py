@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from byoc.graph import Graph, Value
-    from byoc.package import Package
+    from byoc.package.package import Package
 
 Feeds = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -72,7 +72,7 @@ def load_network(model: str, shapes: Shapes | None = None, seed: int = 0, calibr
 
 
 def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -> Network:
-    from byoc.package import load_package
+    from byoc.package.package import load_package
 
     if shapes:
         raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
@@ -86,9 +86,9 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -
 
 
 def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None) -> Network:
-    from byoc.onnx_file import load_model
+    from byoc.frontend.onnx_file import load_model
     from byoc.pipeline import import_model
-    from byoc.quantize import is_quantised
+    from byoc.quantisation.quantize import is_quantised
 
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
@@ -107,7 +107,7 @@ def _samples(
     if calibration is None:
         return builtin.calibration(seed) if builtin else None
     from byoc.passes.onnx_prepare import prepare
-    from byoc.quantize import is_quantised
+    from byoc.quantisation.quantize import is_quantised
     from experiments.calibration import load_calibration
 
     if is_quantised(source):

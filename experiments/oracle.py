@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from byoc.oracle import Oracle, oracle_text
+from byoc.host.oracle import Oracle, oracle_text
 from byoc.pipeline import CompiledNetwork
 from experiments.check import Comparison, compare
 from experiments.report.schema import Check, FirstDifference

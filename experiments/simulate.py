@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.runtime import region_inputs
+from byoc.host.runtime import region_inputs
 from dla_sim.device import Device
 from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
@@ -22,8 +22,8 @@ from experiments.report.schema import Figures
 from experiments.workflow import Choices, infer
 from isa import program_file
 from isa.errors import InputError
+from isa.lookup import variant
 from isa.program import Program, Segment, Tensor
-from isa.variants import variant
 
 Tensors = dict[str, NDArray[Any]]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 from weakref import WeakKeyDictionary
 
+from byoc.host.runtime import NetworkRun, Runtime
 from byoc.pipeline import CompiledNetwork
 from byoc.pipeline import compile as compile_network
-from byoc.runtime import NetworkRun, Runtime
 from byoc.target import Grouped
 from dla_sim.device import Device, Engine
 from dla_sim.engine.schedule import Schedule

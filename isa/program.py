@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from isa.arch import Arch
 from isa.encoding import decode
 from isa.instruction import Command
-from isa.variants import Variant, variant
+from isa.lookup import variant
+from isa.variants import Variant
 
 TensorType = Literal["int8", "int32"]
 

@@ -91,15 +91,3 @@ _V2 = extend(_V1, "v2", "v1 and OP_DEPTH_CONV", ALL["OP_DEPTH_CONV"])
 _V3 = extend(_V2, "v3", "v2 and OP_GROUP_CONV", ALL["OP_GROUP_CONV"])
 VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3)}
 """The variants of this repository."""
-
-
-def variant(name: str) -> Variant:
-    """The variant called ``name``: of this repository, of an installed package, or composed as in ``v2+OP_NAME``.
-
-    Raises InputError listing those that exist, and for a package whose declarations do not fit in.
-    """
-    if name in VARIANTS:
-        return VARIANTS[name]
-    from isa.plugins import installed  # looks at all installed packages, which takes longer than all the rest of isa
-
-    return installed().variant(name)

@@ -15,7 +15,7 @@ def command(
     output: options.Output = None,
 ) -> None:
     """Quantise a model if needed and write its package (.dla): no tile, no address, no instruction in it yet."""
-    from byoc.package import save_package
+    from byoc.package.package import save_package
     from experiments.cli.progress import stages
     from experiments.network import load_network, parse_shapes
 

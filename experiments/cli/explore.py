@@ -82,7 +82,7 @@ def command(
 
 def _print(found: Exploration) -> None:
     from experiments.explore.text import front_table, lines
-    from experiments.report.tables import report_console
+    from experiments.report.terminal import report_console
 
     console = report_console()
     console.print(front_table(found))

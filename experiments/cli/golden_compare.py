@@ -47,7 +47,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     from experiments.golden.compare_table import difference_html, difference_tables
     from experiments.golden.sources import snapshot_of
     from experiments.report.store import write_atomically
-    from experiments.report.tables import report_console
+    from experiments.report.terminal import report_console
 
     with stages() as progress:
         found = compare_snapshots(snapshot_of(a, model, progress), snapshot_of(b, model, progress))

@@ -55,7 +55,7 @@ def _text(found: Table, format: Format) -> str:
 
 
 def _print(found: Table) -> None:
-    from experiments.report.tables import plain_table, report_console
+    from experiments.report.terminal import plain_table, report_console
 
     names = [variant.name for variant in found.variants]
     columns = [("instruction", "left"), ("opcode", "left"), ("unit", "left"), ("kind", "left")]

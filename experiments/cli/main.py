@@ -73,9 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 a check found differences, 2 bad input: one line on standard error that starts with ``error: ``.
     """
     try:
-        return int(
-            app(list(sys.argv[1:] if arguments is None else arguments), prog_name="dla", standalone_mode=False) or 0
-        )
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        # A command may run others (dla repro repeats a saved one): it finds how in its context.
+        return int(app(words, prog_name="dla", standalone_mode=False, obj=main) or 0)
     except InputError as error:
         return _fail(str(error))
     except (BrokenPipeError, SystemExit):  # our reader went away, as in `dla disasm FILE | head`: typer exits with 1

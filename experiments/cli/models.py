@@ -16,7 +16,7 @@ def command(json: options.Json = None) -> None:
 
         write_atomically(json, dumps({model.name: model.description for model in MODELS.values()}, indent=1) + "\n")
         return
-    from experiments.report.tables import plain_table, report_console
+    from experiments.report.terminal import plain_table, report_console
 
     table = plain_table(("name", "left"), ("network", "fold"))
     for model in MODELS.values():

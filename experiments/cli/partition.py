@@ -45,7 +45,7 @@ def command(
 
 
 def _print(partition: Partition) -> None:
-    from experiments.report.tables import plain_table, report_console
+    from experiments.report.terminal import plain_table, report_console
 
     console = report_console()
     table = plain_table(("node", "fold"), ("operator", "left"), ("where", "left"), ("reason", "fold"))

@@ -41,7 +41,7 @@ def command(
     from experiments.report.output import places
     from experiments.report.store import write_atomically
     from experiments.report.sweep_file import is_sweep
-    from experiments.report.tables import report_console
+    from experiments.report.terminal import report_console
     from isa.errors import InputError
 
     _check(files, compare, tables and (output is not None or png is not None))

@@ -12,6 +12,7 @@ from experiments.repro.catalogue import FIGURES
 from isa.errors import InputError
 
 if TYPE_CHECKING:
+    from experiments.repro.again import CommandLine
     from experiments.repro.figure4 import Reproduction
     from experiments.sweep.repeat import Repetition
 
@@ -33,7 +34,14 @@ Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Loc
 SHOWN = 10
 
 
-def command(what: What, output: Folder = None, points: Points = None, seed: Seed = 0, workers: Workers = None) -> int:
+def command(
+    context: typer.Context,
+    what: What,
+    output: Folder = None,
+    points: Points = None,
+    seed: Seed = 0,
+    workers: Workers = None,
+) -> int:
     """Reproduce a published figure and check what its text says; or run a results file again and compare every figure.
 
     Exit status 1 where a statement of the publication does not hold on our numbers, or a repeated figure differs.
@@ -44,7 +52,7 @@ def command(what: What, output: Folder = None, points: Points = None, seed: Seed
         return _figure(what, output or Path("runs") / what, workers)
     if output is not None:
         raise InputError(f"--output applies to the figures {', '.join(FIGURES)} alone, not to the file {what}")
-    return _file(Path(what), points, seed, workers)
+    return _file(Path(what), points, seed, workers, context.obj)
 
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
@@ -66,7 +74,7 @@ def _claims_status(found: Reproduction) -> int:
     return 0 if found.holds else 1
 
 
-def _file(path: Path, points: int | None, seed: int, workers: int | None) -> int:
+def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:
     from experiments.cli.progress import stages
     from experiments.sweep.repeat import repeat_sweep
 
@@ -75,21 +83,20 @@ def _file(path: Path, points: int | None, seed: int, workers: int | None) -> int
             f"{path}: no such file or figure; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}"
         )
     if path.suffix == ".json":
-        return _run(path)
+        return _run(path, command_line)
     with stages() as progress:
         found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
     return _status(path, found)
 
 
-def _run(path: Path) -> int:
+def _run(path: Path, command_line: CommandLine) -> int:
     """A report of dla run: 0 when every value comes out again."""
-    from experiments.cli.main import main
     from experiments.cli.progress import stages
     from experiments.repro.again import run_again
 
     with stages() as progress:
         progress(f"repeating {path}")
-        found = run_again(path, main)
+        found = run_again(path, command_line)
     for change in found.changes:
         print(f"note: {change}")
     for difference in found.differences[:SHOWN]:

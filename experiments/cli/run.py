@@ -33,7 +33,8 @@ def command(
     from experiments.cli.progress import stages
     from experiments.network import parse_shapes
     from experiments.report.store import default_path, save_report
-    from experiments.report.tables import print_report, report_console
+    from experiments.report.tables import print_report
+    from experiments.report.terminal import report_console
     from experiments.workflow import run
 
     with stages() as progress:

@@ -143,7 +143,8 @@ def _tell(findings: Findings) -> int:
 
 def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: Path | None, json: Path | None) -> None:
     from experiments.report.store import write_arrays, write_atomically
-    from experiments.report.tables import figures_table, kind_table, report_console, unit_table
+    from experiments.report.tables import figures_table, kind_table, unit_table
+    from experiments.report.terminal import report_console
 
     if json is not None:
         from json import dumps

@@ -47,7 +47,7 @@ def command(format: FormatOption = Format.table, built_in: BuiltIn = False, outp
 
 
 def _print(rows: Sequence[SupportRow]) -> None:
-    from experiments.report.tables import plain_table, report_console
+    from experiments.report.terminal import plain_table, report_console
 
     console = report_console()
     shown = plain_table(("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "fold"))

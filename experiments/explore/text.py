@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from experiments.explore.result import GOAL
-from experiments.report.tables import plain_table
+from experiments.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -13,8 +13,8 @@ from experiments.golden.case import Case
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import NEXT, PREVIOUS, Unit
+from isa.lookup import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
-from isa.variants import variant
 
 DMA_REGISTERS = ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")
 PLACE = 64

@@ -30,8 +30,8 @@ from experiments.golden.observe import (
 from experiments.golden.values import value_difference
 from isa.assembler import assemble, disassemble_words
 from isa.errors import InputError
+from isa.lookup import variant
 from isa.program import Program
-from isa.variants import variant
 
 
 def check_case(case: StoredCase) -> Outcome:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.golden.compare import LayerDifference, Pair, SnapshotDifference
-from experiments.report.tables import plain_table
+from experiments.report.terminal import plain_table
 
 _COLUMNS = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes")
 _HEADINGS = ("cycles", "instructions", "bytes read", "bytes written")

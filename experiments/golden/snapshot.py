@@ -15,7 +15,7 @@ from experiments.version import tool_version
 from experiments.workflow import Choices, Inference, Progress, infer
 
 if TYPE_CHECKING:
-    from byoc.package import Package
+    from byoc.package.package import Package
 
 FIGURES = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
 """What is known of a layer and of the whole beside values."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from byoc.host import estimate_cycles
+from byoc.host.parts import estimate_cycles
 from byoc.partition import Partition
 from byoc.pipeline import CompiledNetwork
 from dla_sim.presets import Preset

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from experiments.report.schema import PARTS
-from experiments.report.tables import plain_table
+from experiments.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from experiments.report.schema import Figures, Layer, RunReport

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiments.report.charts.text import change
 from experiments.report.comparison import cycles_of
-from experiments.report.tables import plain_table
+from experiments.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from experiments.report.comparison import Comparison, LayerPair

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiments.report.sweep_columns import title
 from experiments.report.sweep_table import reasons
-from experiments.report.tables import plain_table
+from experiments.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from experiments.report.sweep_table import Objectives, Sweep

@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from experiments.cost.text import cost_lines
+from experiments.report.breakdown import breakdown_table
+from experiments.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from experiments.report.schema import Figures, HostLayer, Layer, RunReport
 
-PIPED_WIDTH = 140
-
-
-def report_console() -> Console:
-    """A console on standard output; wide enough for whole rows where it is no terminal."""
-    console = Console(highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
-
 
 def print_report(report: RunReport, console: Console) -> None:
     """Print everything of the report that a person looks at."""
-    from experiments.report.breakdown import breakdown_table  # made of what is defined here
-
     console.print(Text(f"{report.model} on {machine_line(report)}", style="bold"))
     breakdown = breakdown_table(report)
     waits = () if breakdown is None else (breakdown,)
@@ -42,20 +33,6 @@ def machine_line(report: RunReport) -> str:
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {report.arch['isa']}, schedule {report.schedule}"
-
-
-def plain_table(*columns: tuple[str, str]) -> Table:
-    """An empty table of ``columns`` = (heading, how): left or right, or "fold" where long text takes several lines.
-
-    On a narrow terminal only the folding columns shrink: a figure is never cut.
-    """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading, how in columns:
-        if how == "fold":
-            table.add_column(heading, overflow="fold")
-        else:
-            table.add_column(heading, justify="right" if how == "right" else "left", no_wrap=True)
-    return table
 
 
 def layer_table(report: RunReport) -> Table:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from byoc.host import estimate_cycles
+from byoc.host.parts import estimate_cycles
 from byoc.operations import Operation
-from byoc.package import Package
+from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.region import Schedule, shortage
 from byoc.target import Grouped, Target, target_of

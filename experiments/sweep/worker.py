@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from byoc.region import Schedule
-from byoc.search_pool import sizeless
+from byoc.scheduling.pool import sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
 from experiments.sweep.canonical import canonical

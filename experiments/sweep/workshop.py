@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from byoc.region import Schedule, compile_region
-from byoc.search_pool import SearchPool
+from byoc.scheduling.pool import SearchPool
 from dla_sim.program_timing import ProgramTiming
 from experiments.sweep.blank import read_blank
 from isa.arch import Arch

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from byoc.oracle import Oracle
-from byoc.package import build_package
+from byoc.host.oracle import Oracle
+from byoc.package.package import build_package
 from byoc.partition import Partition, Target, partition
 from tests.byoc.reference_execution import run_partition
 

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 
 from byoc.graph import Graph
-from byoc.host import HostSession
+from byoc.host.parts import HostSession
 from byoc.operations import (
     AddOperation,
     AliasOperation,

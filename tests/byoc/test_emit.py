@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byoc.emit_constants import ALIGNMENT, ConstantPool
-from byoc.layer import make_layer, weights_offset
+from byoc.emission.constants import ALIGNMENT, ConstantPool
+from byoc.emission.report import CompileReport
+from byoc.layers.layer import make_layer, weights_offset
 from byoc.operations import Operation
 from byoc.partition import Region
 from byoc.passes.commands_elide import Issue, count_words, elide
-from byoc.region import SCHEDULES, CompileReport, Schedule, compile_region, shortage
+from byoc.region import SCHEDULES, Schedule, compile_region, shortage
 from byoc.tile import Span
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble

@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import helper
 
-from byoc.clamps import integer_clamps
-from byoc.host import Engine, HostCost, HostSession, estimate_cycles
-from byoc.importer import import_model
-from byoc.onnxruntime_session import OnnxRuntimeSession
-from byoc.oracle import Oracle, oracle_text
-from byoc.package import build_package
+from byoc.frontend.importer import import_model
+from byoc.host.oracle import Oracle, oracle_text
+from byoc.host.parts import Engine, HostCost, HostSession, estimate_cycles
+from byoc.host.session import OnnxRuntimeSession
+from byoc.host.submodel import cut_model
+from byoc.package.package import build_package
 from byoc.partition import HostPart, partition
-from byoc.submodel import cut_model
+from byoc.passes.graph_clamps import integer_clamps
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit

@@ -11,7 +11,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 from byoc.passes.onnx_prepare import prepare
-from byoc.quantize import quantise
+from byoc.quantisation.quantize import quantise
 from experiments.models.registry import MODELS
 from tests.byoc.oracle_check import check_against_onnxruntime
 

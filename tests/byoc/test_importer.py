@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from byoc.frontend.importer import import_model
 from byoc.frontend.window import window_attributes
 from byoc.graph import Graph, Node
-from byoc.importer import import_model
 from isa.errors import InputError
 from tests.byoc.oracle_check import check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from byoc.lower import Lowered, Place, lower
-from byoc.lower_requantise import RequantiseOperation, split_requantise
-from byoc.operations import CopyOperation, Operation
+from byoc.lowering.lower import Lowered, Place, lower
+from byoc.lowering.split import split_requantise
+from byoc.operations import CopyOperation, Operation, RequantiseOperation
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byoc.package import MEMBERS, Package, build_package, load_package, save_package
+from byoc.package.package import MEMBERS, Package, build_package, load_package, save_package
 from byoc.partition import partition
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from byoc.frontend.importer import import_model
 from byoc.graph import Graph, Node
-from byoc.importer import import_model
 from byoc.operations import ConvOperation, Operation
 from byoc.partition import HostPart, Partition, Region, partition
 from byoc.passes.graph_merge import merge

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.importer import import_model
+from byoc.frontend.importer import import_model
 from byoc.partition import Target, partition
 from byoc.patterns.registry import PATTERNS
 from byoc.patterns.support import support_table

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byoc.layer import Layer, make_layer
-from byoc.tile import Nest, Span, allowed_channels, band_rows, make_tile, split
-from byoc.tile_search import TileSearch
-from byoc.tile_transfer import Transfer, matrix_transfer, plane_transfer
-from byoc.tiling import Resident, Tiling, tiles, working_set
+from byoc.layers.layer import Layer, make_layer
+from byoc.layers.nest import Nest, allowed_channels, band_rows, make_tile, split
+from byoc.layers.transfer import Transfer, matrix_transfer, plane_transfer
+from byoc.tile import Span
+from byoc.tiling.search import TileSearch
+from byoc.tiling.tiling import Resident, Tiling, tiles, working_set
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases
 

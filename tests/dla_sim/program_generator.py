@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
+from isa.lookup import variant
 from isa.ops import ALL
 from isa.registers import RESET
-from isa.variants import variant
 from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
 
 ISA = "v2"

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.oracle import Oracle
-from byoc.package import Package
+from byoc.host.oracle import Oracle
+from byoc.host.runtime import Runtime
+from byoc.package.package import Package
 from byoc.partition import Partition
 from byoc.pipeline import CompiledNetwork, compile
-from byoc.runtime import Runtime
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pytest
 
-from byoc.package import Package
+from byoc.package.package import Package
 from byoc.pipeline import import_model
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import isa.ops.grouped as shipped
-from byoc.package import load_package, save_package
+from byoc.package.package import load_package, save_package
 from byoc.patterns.registry import built_in, installed
 from byoc.patterns.support import markdown, support_table
 from byoc.pipeline import import_model

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from byoc.runtime import region_inputs
+from byoc.host.runtime import region_inputs
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing

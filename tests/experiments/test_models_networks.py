@@ -14,7 +14,7 @@ from onnx import ModelProto
 from byoc.passes.onnx_edit import shapes_of
 from byoc.passes.onnx_opset import opset_of
 from byoc.passes.onnx_prepare import prepare
-from byoc.quantize import load_model, quantise
+from byoc.quantisation.quantize import load_model, quantise
 from experiments.models import MODELS
 from experiments.models.digits import MODEL_FILE
 from experiments.models.light import LIGHT_NETWORKS

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import experiments.oracle
-from byoc.oracle import Oracle
+from byoc.host.oracle import Oracle
 from experiments import run
 from experiments.report.schema import KINDS, RunReport
 from tests.experiments.command_line import dla, save_tiny

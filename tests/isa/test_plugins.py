@@ -22,9 +22,10 @@ from isa.documentation import markdown
 from isa.encoding import decode
 from isa.headers import c_header, verilog_header
 from isa.instruction import Machine
+from isa.lookup import variant
 from isa.program_file import from_bytes, to_bytes
 from isa.table import built_in
-from isa.variants import VARIANTS, variant
+from isa.variants import VARIANTS
 from tests.isa.bench import command_of
 from tests.plugins.installation import installed, source_of, write_distribution
 
@@ -154,7 +155,7 @@ def test_without_the_package_its_variant_is_unknown(e_sub: None, capsys: pytest.
 def test_nothing_is_looked_at_before_a_variant_of_a_package_is_wanted() -> None:
     code = """
 import sys, isa.assembler, isa.program_file
-from isa.variants import variant
+from isa.lookup import variant
 assert [variant(name).name for name in ("v1", "v2", "v3")] == ["v1", "v2", "v3"]
 assert "isa.plugins" not in sys.modules
 """

@@ -13,9 +13,10 @@ from isa import plugins
 from isa.documentation import markdown
 from isa.errors import InputError
 from isa.instruction import Instruction
+from isa.lookup import variant
 from isa.registers import Register
 from isa.table import built_in
-from isa.variants import VARIANTS, variant
+from isa.variants import VARIANTS
 from tests.plugins.installation import installed, write_distribution
 
 REMEDY = "choose another or uninstall one of the two"

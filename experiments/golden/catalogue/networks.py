@@ -75,7 +75,7 @@ def _network(name: str) -> Network:
 
 
 def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
-    from byoc.runtime import region_inputs
+    from byoc.host.runtime import region_inputs
     from experiments.network import network_feeds
     from experiments.workflow import Choices, infer
 

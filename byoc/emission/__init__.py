@@ -1,0 +1,1 @@
+"""Placed steps become command words: registers, constants, tokens, addresses."""

@@ -1,0 +1,88 @@
+"""Host parts on the CPU: cut out of the embedded ONNX model, run exactly, and priced by a simple model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from byoc.graph import Graph
+from byoc.host.session import OnnxRuntimeSession
+from byoc.host.submodel import cut_model
+from byoc.partition import HostPart
+from isa.errors import InputError
+
+Engine = Literal["onnxruntime", "reference"]
+Tensors = Mapping[str, NDArray[Any]]
+
+
+class HostSession:
+    """One host part, ready to run. Tensors in and out have the exact shapes and element types of the graph."""
+
+    def __init__(self, model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine = "onnxruntime") -> None:
+        """``model`` is the whole model that ``graph`` came from; ``engine`` runs the part."""
+        self._part = part
+        self._graph = graph
+        cut = cut_model(model, graph, part.inputs, part.outputs)
+        if engine == "onnxruntime":
+            self._session = OnnxRuntimeSession(cut)
+        elif engine == "reference":
+            self._reference = _reference(cut)
+        else:
+            raise InputError(f"host '{engine}' is unknown; use onnxruntime or reference")
+        self._engine = engine
+
+    def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+        """The part's outputs; ``tensors`` holds at least its inputs."""
+        feeds = {name: tensors[name] for name in self._part.inputs}
+        if self._engine == "onnxruntime":
+            return self._session.run(self._part.outputs, feeds)
+        results = self._reference.run(list(self._part.outputs), feeds)
+        return {
+            name: np.asarray(result, dtype=self._graph.values[name].dtype)
+            for name, result in zip(self._part.outputs, results, strict=True)
+        }
+
+
+def _reference(model: onnx.ModelProto) -> Any:
+    from onnx.reference import ReferenceEvaluator
+
+    foreign = sorted({node.domain for node in model.graph.node if node.domain not in ("", "ai.onnx")})
+    if foreign:
+        raise InputError(f"--host reference does not know the operators of {foreign[0]}; use --host onnxruntime")
+    return ReferenceEvaluator(model)
+
+
+@dataclass(frozen=True)
+class HostCost:
+    """A rough CPU: MACs a cycle, bytes moved a cycle, and cycles to start an operator. The numbers are chosen."""
+
+    macs_per_cycle: float = 8.0
+    bytes_per_cycle: float = 4.0
+    cycles_per_node: float = 1000.0
+
+
+DEFAULT_COST = HostCost()
+
+
+def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST) -> int:
+    """An estimate, never a measurement: for every node a start, its MACs, and each operand and result moved once."""
+    total = 0
+    for node in part.nodes:
+        moved = sum(_nbytes(graph, name) for name in (*node.inputs, *node.outputs))
+        total += math.ceil(cost.cycles_per_node + node.macs / cost.macs_per_cycle + moved / cost.bytes_per_cycle)
+    return total
+
+
+def _nbytes(graph: Graph, name: str) -> int:
+    """Bytes of a tensor; 0 for what has no fixed size (sequences, optional values)."""
+    value = graph.values[name]
+    try:
+        return value.elements * np.dtype(value.dtype).itemsize
+    except TypeError:
+        return 0

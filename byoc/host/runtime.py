@@ -1,0 +1,107 @@
+"""The host runtime: executes the parts of a compiled network in order, regions on an Executor, the rest on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Value
+from byoc.host.parts import Engine, HostSession
+from byoc.partition import HostPart, Region
+from byoc.pipeline import CompiledNetwork
+from isa.errors import InputError
+from isa.executor import Executor
+from isa.program import Program, Tensor
+
+TraceT = TypeVar("TraceT")
+Tensors = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkRun(Generic[TraceT]):
+    """Results of one inference: the model's ``outputs``, every tensor at a part's boundary, a trace a region."""
+
+    outputs: Tensors
+    values: Tensors
+    traces: Mapping[int, TraceT]
+
+
+class Runtime(Generic[TraceT]):
+    """A compiled network bound to an executor. Host sessions are made once and serve every inference."""
+
+    def __init__(self, network: CompiledNetwork, executor: Executor[TraceT], host: Engine = "onnxruntime") -> None:
+        self._network = network
+        self._executor = executor
+        self._host = {
+            index: HostSession(network.package.model, network.graph, part, host)
+            for index, part in enumerate(network.partition.parts)
+            if isinstance(part, HostPart)
+        }
+
+    def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
+        """One inference. Raises InputError for an input that is missing, unknown or of another shape or type."""
+        graph = self._network.graph
+        values: dict[str, NDArray[Any]] = dict(check_inputs(graph, inputs))
+        traces: dict[int, TraceT] = {}
+        for index, part in enumerate(self._network.partition.parts):
+            if isinstance(part, Region):
+                traces[part.index] = self._run_region(part, values)
+            else:
+                values |= self._host[index].run(values)
+        for name in graph.outputs:
+            if name not in values:
+                constant = graph.values[name].constant
+                if constant is not None:
+                    values[name] = constant
+        return NetworkRun({name: values[name] for name in graph.outputs}, values, traces)
+
+    def _run_region(self, region: Region, values: dict[str, NDArray[Any]]) -> TraceT:
+        program = self._network.programs[region.index]
+        execution = self._executor.run(program, region_inputs(program, values))
+        graph = self._network.graph
+        for tensor in program.outputs:
+            values[tensor.name] = from_device(execution.outputs[tensor.name], graph.values[tensor.name])
+        return execution.trace
+
+
+def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:
+    """The input tensors of a region's program, in the accelerator's domain, from model tensors by name."""
+    return {tensor.name: to_device(values[tensor.name], tensor) for tensor in program.inputs}
+
+
+def check_inputs(graph: Graph, inputs: Tensors) -> Tensors:
+    """``inputs`` in the graph's order; raises InputError naming the input, what it should be and what was given."""
+    for name in inputs:
+        if name not in graph.inputs:
+            raise InputError(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}")
+    checked: dict[str, NDArray[Any]] = {}
+    for name in graph.inputs:
+        value = graph.values[name]
+        if name not in inputs:
+            raise InputError(f"input '{name}' is missing; it has shape {list(value.shape)} and type {value.dtype}")
+        given = inputs[name]
+        if given.shape != value.shape or given.dtype.name != value.dtype:
+            raise InputError(
+                f"input '{name}' has shape {list(given.shape)} and type {given.dtype.name}; "
+                f"the model wants shape {list(value.shape)} and type {value.dtype}"
+            )
+        checked[name] = given
+    return checked
+
+
+def to_device(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
+    """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, dense, in the program's shape."""
+    if array.dtype == np.uint8:
+        array = (array ^ np.uint8(0x80)).view(np.int8)
+    return np.ascontiguousarray(array).reshape(tensor.shape)
+
+
+def from_device(array: NDArray[Any], value: Value) -> NDArray[Any]:
+    """An accelerator tensor as the model's: moved back to uint8 where the model says so, in the model's shape."""
+    if value.dtype == "uint8":
+        array = array.view(np.uint8) ^ np.uint8(0x80)
+    return array.reshape(value.shape)

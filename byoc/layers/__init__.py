@@ -1,0 +1,1 @@
+"""Operations with all that tiling, scheduling and emission ask about them."""

@@ -1,0 +1,166 @@
+"""The package (``.dla``): one portable file that serves every ISA variant, memory size and schedule.
+
+A zip without compression of ``model.onnx`` (the quantised model, for host parts and the oracle), ``graph.json`` (the
+canonical graph and the annotation of every node), ``weights.bin`` (its constants) and ``manifest.json`` (format version
+and the SHA-256 of the others). Packages are untrusted: nothing is unpickled, unpacked or written, and members are
+stored, so that no file expands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from byoc.graph import Graph
+from byoc.package.archive import MANIFEST, MEMBERS, read_archive, write_archive
+from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
+from byoc.passes.graph_annotate import Annotation, annotate
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    import onnx
+
+FORMAT_VERSION = 1
+_NEEDED_AT_LOAD = ("graph.json", "weights.bin")
+
+
+@dataclass(frozen=True, eq=False)
+class Package:
+    """A compiled network, before anything that depends on a machine.
+
+    ``rewritten_activations`` counts the groups that :func:`byoc.passes.graph_clamps.integer_clamps` has rewritten in
+    the embedded model. ``sha256`` has the sum of every member; ``read_member`` returns the bytes of one, checked
+    against it.
+    """
+
+    source: str
+    graph: Graph
+    annotations: tuple[Annotation, ...]
+    rewritten_activations: int
+    tool: str
+    sha256: Mapping[str, str]
+    read_member: Callable[[str], bytes] = field(repr=False)
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The embedded quantised ONNX model, read and parsed when first needed: for host parts and the oracle."""
+        import onnx
+
+        data = self.read_member("model.onnx")
+        try:
+            return onnx.load_model_from_string(data)
+        except Exception as error:  # protobuf's DecodeError, which has no type information to name it by
+            raise InputError(f"{self.source}: model.onnx is not an ONNX model; compile the model again") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, and with it of everything in the package."""
+        return hashlib.sha256(_manifest(self)).hexdigest()
+
+
+def build_package(model: onnx.ModelProto, source: str) -> Package:
+    """Package of a quantised, prepared model; ``source`` is the name it goes by in reports. Deterministic."""
+    from byoc.frontend.importer import import_model
+    from byoc.passes.graph_clamps import integer_clamps
+
+    graph = import_model(model)
+    annotations = annotate(graph)
+    embedded, rewritten = integer_clamps(model, graph)
+    arrays = ArrayWriter()
+    document = encode_graph(graph, annotations, arrays)
+    members = {
+        "graph.json": json.dumps(document, sort_keys=True, separators=(",", ":")).encode(),
+        "model.onnx": embedded.SerializeToString(deterministic=True),
+        "weights.bin": arrays.block(),
+    }
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    return Package(source, graph, annotations, rewritten, _tool(), sums, members.__getitem__)
+
+
+def _tool() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"dla-byoc-simulator {version('dla-byoc-simulator')}"
+    except PackageNotFoundError:
+        return "dla-byoc-simulator"
+
+
+def _manifest(package: Package) -> bytes:
+    document = {
+        "format": "dla-package",
+        "version": FORMAT_VERSION,
+        "source": package.source,
+        "tool": package.tool,
+        "rewritten_activations": package.rewritten_activations,
+        "sha256": dict(package.sha256),
+    }
+    return json.dumps(document, sort_keys=True, indent=1).encode()
+
+
+def save_package(package: Package, path: str | Path) -> None:
+    """Write ``package``; the file appears whole or not at all, with equal bytes for equal packages."""
+    write_archive(Path(path), {MANIFEST: _manifest(package), **{name: package.read_member(name) for name in MEMBERS}})
+
+
+def load_package(path: str | Path) -> Package:
+    """Read a package. :class:`InputError` in one line for whatever is wrong with the file.
+
+    The embedded model is read and checked when something asks for it: only host parts and the oracle do.
+    """
+    file = Path(path)
+    try:
+        members = read_archive(file, (MANIFEST, *_NEEDED_AT_LOAD))
+        manifest = _read_manifest(members[MANIFEST])
+        for name in _NEEDED_AT_LOAD:
+            _check_sum(name, members[name], manifest["sha256"])
+        document = _json(members["graph.json"], "graph.json")
+        graph, annotations = decode_graph(document, memoryview(members["weights.bin"]))
+    except InputError as error:
+        raise _about(file, error) from error
+    sums, rewritten = manifest["sha256"], manifest["rewritten_activations"]
+
+    def read_member(name: str) -> bytes:
+        try:
+            data = members.get(name) or read_archive(file, (name,))[name]
+            _check_sum(name, data, sums)
+        except InputError as error:
+            raise _about(file, error) from error
+        return data
+
+    return Package(manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member)
+
+
+def _about(file: Path, error: InputError) -> InputError:
+    return InputError(f"{file}: {error}; compile the model again")
+
+
+def _check_sum(name: str, data: bytes, sums: Mapping[str, str]) -> None:
+    if hashlib.sha256(data).hexdigest() != sums[name]:
+        raise InputError(f"{name} is damaged (its SHA-256 differs from the manifest's)")
+
+
+def _json(data: bytes, name: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name} is not JSON") from error
+
+
+def _read_manifest(data: bytes) -> dict[str, Any]:
+    manifest = _json(data, MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != "dla-package":
+        raise InputError("its manifest is not that of a package")
+    if manifest.get("version") != FORMAT_VERSION:
+        raise InputError(f"it has format version {manifest.get('version')}, this tool reads version {FORMAT_VERSION}")
+    sums = manifest.get("sha256")
+    texts = isinstance(manifest.get("source"), str) and isinstance(manifest.get("tool"), str)
+    complete = isinstance(sums, dict) and set(MEMBERS) == set(sums)
+    if not texts or not complete or type(manifest.get("rewritten_activations")) is not int:
+        raise InputError("its manifest is incomplete")
+    return manifest

@@ -1,0 +1,1 @@
+"""Float ONNX models become quantised ones."""

@@ -1,0 +1,138 @@
+"""Observes the range of every float value on calibration data, and shares ranges where operators want it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from byoc.host.errors import readable_errors
+from byoc.passes.onnx_edit import copy_model
+from isa.errors import InputError
+
+Feeds = Mapping[str, NDArray[np.generic]]
+Ranges = dict[str, tuple[np.float32, np.float32]]
+
+# Results carry the quantisation of the first operand.
+_SAME_AS_INPUT = frozenset({"MaxPool", "AveragePool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"})
+# Operands and result are of equal quantisation, so that the accelerator can run them.
+_SAME_FOR_ALL = frozenset({"Concat", "Min", "Max"})
+
+
+def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict[str, NDArray[np.generic]]]:
+    """``count`` feeds of standard-normal numbers, float32, for every input; integer inputs get zeros."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    generator = np.random.default_rng(seed)
+    for _ in range(count):
+        feeds: dict[str, NDArray[np.generic]] = {}
+        for value in model.graph.input:
+            shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+            dtype = tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            floating = np.issubdtype(dtype, np.floating)
+            feeds[value.name] = generator.standard_normal(shape).astype(dtype) if floating else np.zeros(shape, dtype)
+        yield feeds
+
+
+def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
+    """Smallest and largest value of every float32 input, output and intermediate value over all ``feeds``.
+
+    Runs the float model on ONNX Runtime, one thread, one feed at a time.
+
+    Raises:
+        ValueError: there is no feed.
+        InputError: ONNX Runtime cannot run the model, or a value is infinite or not a number.
+    """
+    import onnxruntime
+
+    names, observed = _observed_model(model)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    with readable_errors():
+        session = onnxruntime.InferenceSession(
+            observed.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    del observed
+    inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
+    ranges: Ranges = {}
+    for feed in feeds:
+        with readable_errors():
+            results = session.run(names, dict(feed))
+        for name, array in chain(zip(names, results, strict=True), ((name, feed[name]) for name in inputs)):
+            low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
+            old = ranges.get(name, (low, high))
+            ranges[name] = (min(low, old[0]), max(high, old[1]))
+    if not ranges:
+        raise ValueError("no calibration data: give at least one feed")
+    for name, limits in ranges.items():
+        if not np.isfinite(limits).all():
+            raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
+    return {name: _usable(*limits) for name, limits in ranges.items()}
+
+
+def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:
+    """A range that includes zero and is not empty, so that scale and zero point are well defined."""
+    low, high = min(low, np.float32(0)), max(high, np.float32(0))
+    return (low, high) if high - low > 1e-6 else (low, np.float32(low + 1))
+
+
+def _observed_model(model: ModelProto) -> tuple[list[str], ModelProto]:
+    """A copy whose outputs are all float32 results of its nodes, with their names."""
+    observed = copy_model(model)
+    graph = observed.graph
+    known: dict[str, ValueInfoProto] = {value.name: value for value in (*graph.value_info, *graph.output)}
+    names = [name for node in graph.node for name in node.output if _is_float(known.get(name))]
+    values = [known[name] for name in names]
+    del graph.output[:]
+    graph.output.extend(values)
+    return names, observed
+
+
+def has_float_results(model: ModelProto) -> bool:
+    """Whether any node of a model with inferred shapes computes a float32 value."""
+    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    return any(_is_float(known.get(name)) for node in model.graph.node for name in node.output)
+
+
+def _is_float(value: ValueInfoProto | None) -> bool:
+    return value is not None and value.type.tensor_type.elem_type == TensorProto.FLOAT
+
+
+def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
+    """``ranges`` widened so that Concat, Min and Max have operands and results of equal range.
+
+    Pooling and reshaping pass the wish on, for their results are quantised like their operands. A group that would
+    force a Relu's or a Clip's result into a range that begins below its own, or a Clip's into one that ends above,
+    stays apart: the activation could no longer be dropped as a mere clamp.
+    """
+    groups = {name: {name} for name in ranges}
+    lower = {node.output[0] for node in model.graph.node if node.op_type in ("Relu", "Clip")}
+    upper = {node.output[0] for node in model.graph.node if node.op_type == "Clip"}
+    for node in (*_by_kind(model, _SAME_AS_INPUT), *_by_kind(model, _SAME_FOR_ALL)):
+        operands = node.input[:1] if node.op_type in _SAME_AS_INPUT else node.input
+        members = [name for name in (*operands, *node.output[:1]) if name in ranges]
+        if not members:
+            continue
+        union = set().union(*(groups[name] for name in members))
+        low, high = _envelope(ranges, union)
+        widened = any(ranges[name][0] > low for name in union & lower)
+        widened |= any(ranges[name][1] < high for name in union & upper)
+        if node.op_type in _SAME_FOR_ALL and widened:
+            continue
+        for name in union:
+            groups[name] = union
+    return {name: _envelope(ranges, group) for name, group in groups.items()}
+
+
+def _envelope(ranges: Ranges, names: set[str]) -> tuple[np.float32, np.float32]:
+    """The smallest range that holds those of ``names``."""
+    lows, highs = zip(*(ranges[name] for name in names), strict=True)
+    return min(lows), max(highs)
+
+
+def _by_kind(model: ModelProto, kinds: frozenset[str]) -> Iterator[NodeProto]:
+    return (node for node in model.graph.node if node.op_type in kinds)

@@ -1,0 +1,71 @@
+"""The default schedule: fused, resident where it pays, double-buffered and pipelined across layers.
+
+What looks best on paper may not pack: the plan is then made again with less of the scratchpad given to residents and
+to loads that run ahead. With none of either, every layer's buffers fit by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from byoc.emission.memplan import plan
+from byoc.layers.layer import Layer
+from byoc.scheduling.pipelining import pipelined
+from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.residency import LayerPlan, plan_layers
+from byoc.scheduling.schedule import Scheduled, place
+from byoc.scheduling.stream import Memory, TileSteps, stream_layer
+from byoc.tiling.search import TileSearch
+from byoc.tiling.tiling import tiles
+from isa.errors import InputError
+
+_RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
+_AHEAD_SHARES = (100, 90, 75, 0)
+BOUNDLESS = 1 << 62
+"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
+
+
+def schedule_default(
+    layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool, subject: Hashable = None
+) -> Scheduled:
+    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt.
+
+    ``pool`` knows tilings, and what it has kept of ``subject`` (equal ones have equal layers) may serve again.
+    """
+    memory = fresh()
+    arch = memory.arch
+    searches = pool.searches(layers, arch)
+    for share in _RESIDENT_SHARES:
+        chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100)
+        first = share == _RESIDENT_SHARES[0]
+        kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
+        if kept is not None:
+            return kept
+        memory = fresh()
+        streamed, cycles = _stream(layers, chosen, searches, memory)
+        sizes = [nbytes for _, nbytes in memory.scratch]
+        for ahead in _AHEAD_SHARES:
+            steps = pipelined(streamed, cycles, sizes, arch.sram_bytes * ahead // 100)
+            found = place(steps, memory)
+            if found is not None:
+                free = first and subject is not None and steps == pipelined(streamed, cycles, sizes, BOUNDLESS)
+                if free and found.addresses == plan(found.requests, BOUNDLESS, arch.alignment):
+                    pool.keep(subject, chosen, arch, found)
+                return found
+    raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
+
+
+def _stream(
+    layers: Sequence[Layer], chosen: LayerPlan, searches: Sequence[TileSearch], memory: Memory
+) -> tuple[list[TileSteps], list[int]]:
+    """The tiles of all layers with the estimated cycles of their computation."""
+    sizes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
+    for name in chosen.residents:
+        memory.residents[name] = memory.reserve(name, sizes[name])
+    steps: list[TileSteps] = []
+    cycles: list[int] = []
+    for layer, tiling, search in zip(layers, chosen.tilings, searches, strict=True):
+        steps += stream_layer(layer, tiling, memory)
+        shapes = [(tile.output.channels.size, tile.output.rows.size) for tile in tiles(layer, tiling)]
+        cycles += [search.tile_cycles(channels, rows) for channels, rows in shapes]
+    return steps, cycles

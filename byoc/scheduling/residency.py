@@ -1,0 +1,127 @@
+"""Residency: which buffers stay in the scratchpad from their first producer to their last consumer, and the tilings.
+
+Greedy in order of production: a buffer stays if every layer in between still has a tiling and the estimate improves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from byoc.layers.layer import Layer
+from byoc.lowering.lower import Buffer, Lowered
+from byoc.tiling.search import Choice, TileSearch
+from byoc.tiling.tiling import Resident, Tiling, aligned
+from isa.arch import Arch
+from isa.errors import InputError
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """The tiling of every layer and the names of resident buffers."""
+
+    tilings: tuple[Tiling, ...]
+    residents: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Life:
+    """Layers, first and last, between which a buffer must be kept."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+def plan_layers(
+    layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch, capacity: int
+) -> LayerPlan:
+    """Residents and tilings for a scratchpad of ``capacity`` bytes; with 0 residents are not even considered.
+
+    Tilings may always use the whole scratchpad where nothing is resident. Raises InputError for a layer that has no
+    tiling at all.
+    """
+    planner = _Planner(layers, searches, lowered, arch)
+    if capacity:
+        planner.choose_residents(capacity)
+    return LayerPlan(planner.tilings(), tuple(planner.residents))
+
+
+class _Planner:
+    """The residents so far and the best tilings beside them."""
+
+    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch) -> None:
+        self._searches = searches
+        self._arch = arch
+        self._uses = [
+            (
+                tuple(lowered.place(item).buffer for item in layer.operation.inputs),
+                lowered.place(layer.operation.output).buffer,
+            )
+            for layer in layers
+        ]
+        self._lives = _candidates(layers, self._uses, lowered.buffers, arch)
+        self.residents: dict[str, _Life] = {}
+        self._capacity = arch.sram_bytes
+        self.choices = [self._required(layers[index], index) for index in range(len(layers))]
+
+    def _required(self, layer: Layer, index: int) -> Choice:
+        choice = self._choice(index, self.residents)
+        if choice is None:
+            raise InputError(
+                f"layer '{layer.operation.name}' does not fit in {self._arch.sram_bytes} bytes of SRAM in any tiling"
+            )
+        return choice
+
+    def choose_residents(self, capacity: int) -> None:
+        """Add residents while they pay."""
+        self._capacity = capacity
+        for name, life in self._lives.items():
+            wanted = {**self.residents, name: life}
+            span = range(life.first, life.last + 1)
+            found = [self._choice(index, wanted) for index in span]
+            chosen = [choice for choice in found if choice is not None]
+            if len(chosen) < len(found):
+                continue
+            before = sum(self.choices[index].cycles for index in span)
+            if sum(choice.cycles for choice in chosen) <= before:
+                self.residents = wanted
+                self.choices[life.first : life.last + 1] = chosen
+
+    def tilings(self) -> tuple[Tiling, ...]:
+        """The tilings chosen, with more slots where a layer waits for its loads."""
+        return tuple(
+            self._searches[index].deepened(choice.tiling, *self._room(index, self.residents))
+            for index, choice in enumerate(self.choices)
+        )
+
+    def _choice(self, index: int, residents: Mapping[str, _Life]) -> Choice | None:
+        return self._searches[index].best(*self._room(index, residents))
+
+    def _room(self, index: int, residents: Mapping[str, _Life]) -> tuple[Resident, int]:
+        """Which operands of a layer are resident, and the bytes that residents leave it."""
+        sources, target = self._uses[index]
+        taken = sum(life.nbytes for life in residents.values() if life.first <= index <= life.last)
+        capacity = self._capacity if taken else self._arch.sram_bytes
+        return Resident(tuple(name in residents for name in sources), target in residents), capacity - taken
+
+
+def _candidates(
+    layers: Sequence[Layer], uses: Sequence[tuple[tuple[str, ...], str]], buffers: Sequence[Buffer], arch: Arch
+) -> dict[str, _Life]:
+    """Buffers that are made and read here and that no copy touches, in order of production."""
+    made: dict[str, int] = {}
+    read: dict[str, int] = {}
+    excluded = {buffer.name for buffer in buffers if buffer.role == "input"}
+    for index, (sources, target) in enumerate(uses):
+        made.setdefault(target, index)
+        read |= dict.fromkeys(sources, index)
+        if layers[index].family == "copy":
+            excluded |= {*sources, target}
+    last_made = {target: index for index, (_, target) in enumerate(uses)}
+    sizes = {buffer.name: aligned(buffer.nbytes, arch.alignment) for buffer in buffers}
+    return {
+        name: _Life(sizes[name], first, max(read[name], last_made[name]))
+        for name, first in made.items()
+        if name in read and name not in excluded
+    }

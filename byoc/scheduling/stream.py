@@ -1,0 +1,162 @@
+"""Streaming: a layer's tiles become loads, computations and stores on tile buffers and resident tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from byoc.emission.compute import Operands, Settings, compute_steps, layer_settings
+from byoc.emission.constants import ConstantPool
+from byoc.emission.steps import Pointer, Source, Step, load, source_of, store
+from byoc.layers.layer import Layer
+from byoc.layers.transfer import Transfer
+from byoc.lowering.lower import Lowered
+from byoc.tile import Span, Tile
+from byoc.tiling.tiling import Slots, Tiling, slot_counts, tiles
+from isa.arch import Arch
+
+
+class TileSteps(NamedTuple):
+    """The steps of one tile: what it brings in, computes and takes out."""
+
+    loads: tuple[Step, ...]
+    computes: tuple[Step, ...]
+    stores: tuple[Step, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Where things are: buffers in system memory by address, constants, scratchpad buffers (name, bytes) as they arise.
+
+    ``residents``: buffers that live in the scratchpad as wholes. ``stored``: those of them whose contents must
+    also reach system memory.
+    """
+
+    arch: Arch
+    lowered: Lowered
+    dram: Mapping[str, int]
+    constants: ConstantPool
+    scratch: list[tuple[str, int]] = field(default_factory=list)
+    residents: dict[str, Pointer] = field(default_factory=dict)
+    stored: frozenset[str] = frozenset()
+
+    def reserve(self, name: str, nbytes: int) -> Pointer:
+        """A new scratchpad buffer."""
+        self.scratch.append((name, nbytes))
+        return Pointer(len(self.scratch) - 1)
+
+
+class _TileBuffers:
+    """A round of tile buffers for one operand: knows which tile each holds."""
+
+    def __init__(self, memory: Memory, name: str, count: int, nbytes: int) -> None:
+        self._pointers = [memory.reserve(f"{name} {number}", nbytes) for number in range(count)]
+        self._held: list[Hashable] = [None] * count
+        self._next = 0
+
+    def get(self, key: Hashable) -> tuple[Pointer, bool]:
+        """The buffer for tile ``key``, and whether it must be filled."""
+        if key in self._held:
+            return self._pointers[self._held.index(key)], False
+        number = self._next
+        self._next = (number + 1) % len(self._pointers)
+        self._held[number] = key
+        return self._pointers[number], True
+
+    def take(self) -> Pointer:
+        """The next buffer, for a new result."""
+        number = self._next
+        self._next = (number + 1) % len(self._pointers)
+        return self._pointers[number]
+
+
+def stream_layer(layer: Layer, tiling: Tiling, memory: Memory) -> list[TileSteps]:
+    """The steps of all tiles of a layer, in order."""
+    stream = _LayerStream(layer, tiling, memory)
+    return [stream.tile_steps(tile, number) for number, tile in enumerate(tiles(layer, tiling))]
+
+
+class _LayerStream:
+    """Buffers and settings of one layer while its tiles are made."""
+
+    def __init__(self, layer: Layer, tiling: Tiling, memory: Memory) -> None:
+        self._layer, self._memory = layer, memory
+        self._settings: Settings = layer_settings(layer, memory.arch)
+        self._mnemonic = layer.instruction.mnemonic if layer.instruction is not None else "COPY"
+        self._pack: Callable[[Span], int] = memory.constants.packer(layer)
+        operation, lowered = layer.operation, memory.lowered
+        self._inputs = [lowered.place(operand) for operand in operation.inputs]
+        self._output = lowered.place(operation.output)
+        self._make_buffers(tiling, slot_counts(layer, tiling))
+
+    def _make_buffers(self, tiling: Tiling, slots: Slots) -> None:
+        layer, memory, name = self._layer, self._memory, self._layer.operation.name
+        nbytes = layer.input_tile_bytes(tiling.channels, tiling.rows)
+        self._input_buffers = [
+            None if place.buffer in memory.residents else _TileBuffers(memory, f"{name} input", slots.input, nbytes)
+            for place in self._inputs
+        ]
+        self._constant_buffers = None
+        if layer.has_constants:
+            nbytes = layer.constant_bytes(tiling.channels)
+            self._constant_buffers = _TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
+        self._output_buffers = None
+        if self._output.buffer not in memory.residents and not layer.in_place:
+            nbytes = layer.output_tile_bytes(tiling.channels, tiling.rows)
+            self._output_buffers = _TileBuffers(memory, f"{name} output", slots.output, nbytes)
+
+    def tile_steps(self, tile: Tile, number: int) -> TileSteps:
+        """The steps of one tile; tiles must be asked for in order."""
+        source = source_of(self._layer.operation, self._mnemonic, number)
+        loads: list[Step] = []
+        constants = self._load_constants(tile, source, loads)
+        inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._inputs)))
+        output, stores = self._place_output(tile, inputs[0], source)
+        operands = Operands(inputs, constants, output, self._input_plane(tile), self._output_plane(tile))
+        computes = compute_steps(self._layer, self._settings, tile, operands, number)
+        return TileSteps(tuple(loads), computes, stores)
+
+    def _load_constants(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
+        if self._constant_buffers is None:
+            return None
+        channels = tile.output.channels
+        pointer, empty = self._constant_buffers.get(channels)
+        if empty:
+            transfer = Transfer(0, self._layer.constant_bytes(channels.size))
+            loads.append(load(self._pack(channels), pointer, transfer, source))
+        return pointer
+
+    def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
+        place, buffers = self._inputs[index], self._input_buffers[index]
+        transfer = self._layer.input_transfer(tile)
+        if buffers is None:
+            return self._memory.residents[place.buffer].moved(place.offset + transfer.offset)
+        pointer, empty = buffers.get(tile.input)
+        if empty:
+            loads.append(load(self._memory.dram[place.buffer] + place.offset, pointer, transfer, source))
+        return pointer
+
+    def _place_output(self, tile: Tile, first_input: Pointer, source: Source) -> tuple[Pointer, tuple[Step, ...]]:
+        place, memory = self._output, self._memory
+        address = memory.dram.get(place.buffer, 0) + place.offset
+        if place.buffer in memory.residents:
+            transfer = self._layer.output_transfer(tile, self._output_plane(tile))
+            pointer = memory.residents[place.buffer].moved(place.offset + transfer.offset)
+            needed = place.buffer in memory.stored
+            return pointer, (store(address, pointer, transfer, source),) if needed else ()
+        pointer = first_input if self._output_buffers is None else self._output_buffers.take()
+        return pointer, (store(address, pointer, self._layer.output_transfer(tile), source),)
+
+    def _input_plane(self, tile: Tile) -> int:
+        """Bytes between input channels in the scratchpad, 0 where the tile lies dense there."""
+        nest = self._layer.nest
+        if self._input_buffers[0] is not None or tile.input.rows.size == nest.input_rows:
+            return 0
+        return nest.input_rows * nest.input_columns * self._layer.input_bytes
+
+    def _output_plane(self, tile: Tile) -> int:
+        nest = self._layer.nest
+        if self._output.buffer not in self._memory.residents or tile.output.rows.size == nest.rows:
+            return 0
+        return nest.rows * nest.columns * self._layer.output_bytes

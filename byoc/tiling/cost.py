@@ -1,0 +1,171 @@
+"""Estimated cycles of a layer under a tiling: the instructions' own cycle formulas against the bytes moved.
+
+An estimate that ranks tilings, not a promise: the compiler knows nothing of latencies and bandwidths. It assumes a bus
+of 8 bytes a cycle on which a row of a strided transfer wastes one cycle.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from byoc.emission.compute import layer_settings, tile_registers
+from byoc.layers.layer import Layer
+from byoc.layers.nest import band_rows, make_tile
+from byoc.tile import Span
+from byoc.tiling.tiling import Resident, Tiling, aligned
+from isa.arch import Arch
+from isa.instruction import Command, Unit, ceil_div
+from isa.registers import RESET
+
+BUS_BYTES = 8
+TILE_OVERHEAD = 600
+"""What one tile more must gain: fill, drain, latency, command words - and the time that it takes to simulate."""
+COMMAND_OVERHEAD = 24
+"""Fill, drain and issue of one compute command."""
+EXPOSED = 0.5
+"""Share of the first load and the last store of a layer that nothing hides."""
+TRAFFIC = 0.1
+"""Price of a bus cycle even where computation hides it: layers before and after want the bus too."""
+
+
+class Shape(NamedTuple):
+    """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles of one tile."""
+
+    parts: int
+    bands: int
+    input_bytes: int
+    constant_bytes: int
+    output_bytes: int
+    input_cycles: int
+    constant_cycles: int
+    output_cycles: int
+    compute: int
+
+
+class LayerCost:
+    """Estimates for one layer; remembers tile shapes."""
+
+    def __init__(self, layer: Layer, arch: Arch) -> None:
+        self._layer = layer
+        self._arch = arch
+        self._settings = layer_settings(layer, arch)
+        self._cycles: dict[tuple[int, int], int] = {}
+        self._shapes: dict[tuple[int, int], Shape] = {}
+        self._base: dict[str, int] = {**RESET, **self._settings.registers}
+
+    def shape(self, channels: int, rows: int) -> Shape:
+        """The account of one tile shape."""
+        key = channels, rows
+        found = self._shapes.get(key)
+        if found is None:
+            found = self._shapes[key] = self._make_shape(channels, rows)
+        return found
+
+    def working_set(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
+        """:func:`byoc.tiling.tiling.working_set` of a tiling of this shape."""
+        parts, bands, slots = shape.parts, shape.bands, tiling.slots
+        grouped = self._layer.nest.grouped
+        inputs = min(slots.input, parts * bands if grouped else bands) * resident.inputs.count(False)
+        total = inputs * shape.input_bytes + min(slots.constants, parts) * shape.constant_bytes
+        if not resident.output:
+            total += min(slots.output, parts * bands) * shape.output_bytes
+        return total
+
+    def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
+        """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
+        traffic, edge = self._traffic(shape, tiling, resident)
+        tiles = shape.parts * shape.bands
+        return max(shape.compute, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * tiles
+
+    def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> tuple[int, int]:
+        """Bus cycles of all transfers, and of the first loads and the last store alone."""
+        parts, bands = shape.parts, shape.bands
+        grouped = self._layer.nest.grouped
+        again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
+        edge, traffic = shape.constant_cycles, shape.constant_cycles * parts * again
+        streams = resident.inputs.count(False)
+        if streams:
+            reread = grouped or (tiling.channels_outer and tiling.slots.input < bands)
+            traffic += shape.input_cycles * bands * (parts if reread else 1) * streams
+            edge += shape.input_cycles * streams
+        if not resident.output:
+            traffic += shape.output_cycles * parts * bands
+            edge += shape.output_cycles
+        return traffic, edge
+
+    def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
+        """Whether the bytes moved take longer than the computation."""
+        return self._traffic(shape, tiling, resident)[0] > shape.compute
+
+    def tile_cycles(self, channels: int, rows: int) -> int:
+        """Compute cycles of one tile, all of its commands."""
+        if self._layer.family == "emulated":
+            return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
+        return COMMAND_OVERHEAD + self._command_cycles(channels, rows)
+
+    def _make_shape(self, channels: int, rows: int) -> Shape:
+        layer, alignment = self._layer, self._arch.alignment
+        nest = layer.nest
+        constants = layer.constant_bytes(channels) if layer.has_constants else 0
+        return Shape(
+            ceil_div(nest.channels, channels),
+            ceil_div(nest.rows, rows),
+            aligned(layer.input_tile_bytes(channels, rows), alignment),
+            aligned(constants, alignment),
+            0 if layer.in_place else aligned(layer.output_tile_bytes(channels, rows), alignment),
+            _input_cycles(layer, channels, rows),
+            constants // BUS_BYTES + bool(constants),
+            _output_cycles(layer, channels, rows),
+            self._compute(channels, rows),
+        )
+
+    def _compute(self, channels: int, rows: int) -> int:
+        """Cycles of all tiles together."""
+        nest = self._layer.nest
+        return sum(
+            many * often * self.tile_cycles(size, height)
+            for size, many in pieces(nest.channels, channels)
+            for height, often in pieces(nest.rows, rows)
+        )
+
+    def _command_cycles(self, channels: int, rows: int) -> int:
+        """Cycles of one compute command, by the instruction's formula."""
+        layer = self._layer
+        if layer.instruction is None:
+            return 0
+        key = channels, rows
+        if key not in self._cycles:
+            tile = make_tile(layer.nest, Span(0, channels), Span(0, rows))
+            registers = {**self._base, **tile_registers(layer, tile)}
+            fields = self._settings.fields
+            command = Command(0, layer.instruction, Unit.EX, False, False, False, False, fields, registers)
+            self._cycles[key] = layer.instruction.cycles(command, self._arch)
+        return self._cycles[key]
+
+
+def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
+    """The different pieces of ``size`` cut in steps, each (size, how many)."""
+    whole, rest = divmod(size, step)
+    return ((step, whole), (rest, 1)) if rest else ((step, whole),)
+
+
+def _input_cycles(layer: Layer, channels: int, rows: int) -> int:
+    """Bus cycles of the input of one tile."""
+    nest = layer.nest
+    nbytes = layer.input_tile_bytes(channels, rows)
+    if nest.matrix:
+        strided_rows = nest.rows if nest.grouped and channels < nest.channels else 1
+    elif rows == nest.rows:
+        strided_rows = 1
+    else:
+        strided_rows = nbytes // (band_rows(nest, rows) * nest.input_columns * layer.input_bytes)
+    return nbytes // BUS_BYTES + strided_rows
+
+
+def _output_cycles(layer: Layer, channels: int, rows: int) -> int:
+    """Bus cycles of the output of one tile."""
+    nest = layer.nest
+    nbytes = layer.output_tile_bytes(channels, rows)
+    if nest.matrix:
+        return ceil_div(nbytes, BUS_BYTES) + (rows if channels < nest.channels else 1)
+    return ceil_div(nbytes, BUS_BYTES) + (channels if rows < nest.rows else 1)

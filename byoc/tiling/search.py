@@ -1,0 +1,177 @@
+"""Search for the tiling of one layer: few candidates, chosen by what the scratchpad holds and the estimated cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from byoc.layers.layer import Layer
+from byoc.layers.nest import allowed_channels
+from byoc.tiling.cost import LayerCost, Shape
+from byoc.tiling.tiling import Resident, Slots, Tiling
+from isa.arch import Arch
+from isa.instruction import ceil_div
+from isa.ops.grouped import parallel_groups
+
+_CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+COMFORTABLE = 90
+"""Per cent of the budget that tile buffers use if they can: the rest lets loads of the next layer run ahead."""
+_FINER = 2
+"""How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
+
+
+class Choice(NamedTuple):
+    """A tiling with its estimated cycles."""
+
+    tiling: Tiling
+    cycles: float
+
+
+class TileSearch:
+    """Finds tilings of one layer by their ``cost``; remembers its answers, for the planner asks again and again."""
+
+    def __init__(self, layer: Layer, arch: Arch) -> None:
+        self._layer = layer
+        self._arch = arch
+        self.cost = LayerCost(layer, arch)
+        self._channels = tuple(_channel_tiles(layer, arch))
+        self._rows = tuple(_row_bands(layer))
+        self._answers: dict[tuple[Resident, int], Choice | None] = {}
+        self._known: dict[tuple[int, int, Resident], tuple[tuple[int, Choice], ...]] = {}
+
+    def best(self, resident: Resident, budget: int) -> Choice | None:
+        """The cheapest tiling whose tile buffers take at most ``budget`` bytes, or None."""
+        key = resident, budget
+        if key not in self._answers:
+            self._answers[key] = self._search(resident, budget)
+        return self._answers[key]
+
+    def deepened(self, tiling: Tiling, resident: Resident, budget: int) -> Tiling:
+        """``tiling`` with more slots for what is loaded, where loading is the bottleneck and memory is left.
+
+        A layer that waits for its loads gains from whatever can be there before it begins.
+        """
+        shape = self.cost.shape(tiling.channels, tiling.rows)
+        best = tiling
+        while self.cost.hungry(shape, best, resident):
+            slots = best.slots
+            more = best._replace(slots=Slots(slots.input + 1, slots.constants + 1, slots.output))
+            if more.slots.input > shape.parts * shape.bands or self.cost.working_set(shape, more, resident) > budget:
+                break
+            best = more
+        return best
+
+    def tile_cycles(self, channels: int, rows: int) -> int:
+        """Estimated compute cycles of one tile."""
+        return self.cost.tile_cycles(channels, rows)
+
+    def _search(self, resident: Resident, budget: int) -> Choice | None:
+        for share in (budget * COMFORTABLE // 100, budget):
+            best: Choice | None = None
+            for channels in self._channels:
+                if self._lies_dense(channels, resident):
+                    best = self._best_rows(channels, resident, share, best)
+            if best is not None:
+                return best
+        return self._smallest(resident, budget)
+
+    def _lies_dense(self, channels: int, resident: Resident) -> bool:
+        """Whether the result can be written: columns of a resident matrix would not lie dense."""
+        nest = self._layer.nest
+        return not (resident.output and nest.matrix and nest.rows > 1 and channels < nest.channels)
+
+    def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
+        """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
+        tried = 0
+        for rows in self._rows:
+            fitting = [choice for nbytes, choice in self._choices(channels, rows, resident) if nbytes <= budget]
+            for choice in fitting:
+                if best is None or choice.cycles < best.cycles:
+                    best = choice
+            tried += bool(fitting)
+            if tried > _FINER:
+                break
+        return best
+
+    def _choices(self, channels: int, rows: int, resident: Resident) -> tuple[tuple[int, Choice], ...]:
+        """The double-buffered tilings with this tile, each with its bytes; no budget changes them."""
+        key = channels, rows, resident
+        found = self._known.get(key)
+        if found is None:
+            shape = self.cost.shape(channels, rows)
+            found = self._known[key] = tuple(
+                (
+                    self.cost.working_set(shape, tiling, resident),
+                    Choice(tiling, self.cost.estimate(shape, tiling, resident)),
+                )
+                for tiling in self._variants(channels, rows, shape)
+            )
+        return found
+
+    def _variants(self, channels: int, rows: int, shape: Shape) -> tuple[Tiling, ...]:
+        """Loop orders and slots for one tile shape."""
+        parts, bands = shape.parts, shape.bands
+        first = Tiling(channels, rows, False, Slots(2, 2, 2))
+        if parts == 1 or bands == 1:
+            return (first,)
+        loops = first, Tiling(channels, rows, False, Slots(2, parts, 2)), Tiling(channels, rows, True, Slots(2, 2, 2))
+        if self._layer.nest.grouped:
+            return loops
+        return (*loops, Tiling(channels, rows, True, Slots(bands, 2, 2)))
+
+    def _smallest(self, resident: Resident, budget: int) -> Choice | None:
+        """Single-buffered tilings, for want of memory: the cheapest that fits."""
+        best: Choice | None = None
+        for channels in (*self._channels, 1):
+            if not self._lies_dense(channels, resident):
+                continue
+            for rows in (*self._rows, 1 if self._layer.nest.splits_rows else self._layer.nest.rows):
+                tiling, shape = Tiling(channels, rows), self.cost.shape(channels, rows)
+                if self.cost.working_set(shape, tiling, resident) <= budget:
+                    cycles = self.cost.estimate(shape, tiling, resident)
+                    if best is None or cycles < best.cycles:
+                        best = Choice(tiling, cycles)
+        return best
+
+
+def smallest_tiling(layer: Layer) -> Tiling:
+    """One output channel and one output row where rows can be cut: the smallest working set there is."""
+    return Tiling(1, 1 if layer.nest.splits_rows else layer.nest.rows)
+
+
+def _channel_tiles(layer: Layer, arch: Arch) -> Iterator[int]:
+    """Channel tiles from large to small, multiples of what the processing elements take in parallel."""
+    nest, parallel = layer.nest, _parallel_channels(layer, arch)
+    seen = set()
+    for cuts in _CUTS:
+        size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
+        size = allowed_channels(nest, size)
+        if size not in seen:
+            seen.add(size)
+            yield size
+
+
+def _parallel_channels(layer: Layer, arch: Arch) -> int:
+    """Output channels that the array computes at once."""
+    nest, array = layer.nest, arch.pe
+    if layer.family in ("emulated", "requantise"):
+        return 1
+    if nest.grouped and nest.group_inputs > 1:
+        return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
+    return array.ic * array.oc if nest.grouped else array.oc
+
+
+def _row_bands(layer: Layer) -> Iterator[int]:
+    """Row bands from high to low; those of element-wise operations are multiples of 64 elements."""
+    nest = layer.nest
+    if not nest.splits_rows:
+        yield nest.rows
+        return
+    flat = not nest.matrix and nest.columns == nest.channels == 1
+    seen = set()
+    for cuts in _CUTS:
+        rows = ceil_div(nest.rows, cuts)
+        rows = min(nest.rows, ceil_div(rows, 64) * 64) if flat else rows
+        if rows not in seen:
+            seen.add(rows)
+            yield rows
