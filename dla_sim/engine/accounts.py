@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.causes import CAUSES, DRAINED, Causes
-from dla_sim.engine.labels import DMA, ISSUE, KINDS, Labels
+from dla_sim.engine.labels import DMA, ISSUE, Labels
 from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.timeline import executing, oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, UNIT_NAMES
+from isa.instruction import KINDS
 
 Int64 = NDArray[np.int64]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dla_sim.engine.demands import EX, Demands
-from dla_sim.engine.labels import DMA, ISSUE, KINDS, Labels
+from dla_sim.engine.labels import DMA, ISSUE, Labels
 from dla_sim.engine.schedule import Schedule
+from isa.instruction import KINDS
 
 
 def kind_cycles(labels: Labels, demands: Demands, schedule: Schedule) -> tuple[dict[str, int], dict[str, int]]:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.errors import InputError
-from isa.instruction import Command, Operands
+from isa.instruction import KINDS, Command, Operands
 from isa.program import Provenance
 
-KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
 DMA, ISSUE = KINDS.index("DMA"), KINDS.index("ISSUE")
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from dla_sim.bus_usage import REQUESTERS, bus_usage
 from dla_sim.engine.causes import CAUSES
-from dla_sim.engine.labels import KINDS
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import completion_order, token_pairs
 from dla_sim.occupancy import live_bytes
 from dla_sim.trace import Trace
 from experiments.report.figures import RegionRun
 from isa.assembler import command_text
+from isa.instruction import KINDS
 
 Event = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from experiments.report.schema import PARTS
+from dla_sim.engine.roles import PARTS
 from experiments.report.terminal import plain_table
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dla_sim.engine.causes import CAUSES
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
-from experiments.report.schema import CAUSES, KINDS, UNITS, Figures, Layer, Totals
-from isa.instruction import ceil_div
+from experiments.report.schema import UNITS, Figures, Layer, Totals
+from isa.instruction import KINDS, ceil_div
 from isa.program import Program
 
 

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.roles import PARTS
 from experiments.cost.estimate import Estimate
+from isa.instruction import KINDS
 
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
-KINDS = ("CONV", "DEPTH", "REQUANT", "MATMUL", "POOL", "ELTWISE", "ACT", "DMA", "ISSUE")
 UNITS = ("LD", "EX", "ST")
-PARTS = ("compute", "scratchpad", "weights", "input", "bus", "store", "issue")
-CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
 
 OCCUPANCY_POINTS = 512
 """The most points that the series of the scratchpad's occupancy has."""

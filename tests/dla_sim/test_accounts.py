@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.labels import KINDS
 from dla_sim.timing import Timing
 from isa.assembler import assemble
 from isa.errors import InputError
+from isa.instruction import KINDS
 
 TWO_LAYERS = """
 .arch {}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dla_sim.engine.causes import CAUSES as CAUSE_NAMES
+from dla_sim.engine.roles import PARTS as PART_NAMES
 from experiments.report.charts.comparison import comparison_charts
 from experiments.report.charts.model import Bars
 from experiments.report.charts.run import layer_cycles, run_charts
@@ -14,10 +16,8 @@ from experiments.report.charts.style import CAUSES, KINDS, PARTS
 from experiments.report.comparison import compare
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
 from experiments.report.plots_sweep import Scale, save_sweep
-from experiments.report.schema import CAUSES as CAUSE_NAMES
-from experiments.report.schema import KINDS as KIND_NAMES
-from experiments.report.schema import PARTS as PART_NAMES
 from isa.errors import InputError
+from isa.instruction import KINDS as KIND_NAMES
 from tests.experiments.reporting import grid, tiny_run, with_layers
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from experiments.report.schema import CAUSES, KINDS, UNITS, RunReport, report_json
+from dla_sim.engine.causes import CAUSES
+from experiments.report.schema import UNITS, RunReport, report_json
 from experiments.report.store import default_path, load_report, save_report
 from experiments.report.tables import print_report
 from isa.arch import Arch
 from isa.errors import InputError
+from isa.instruction import KINDS
 
 
 def sample() -> dict[str, Any]:

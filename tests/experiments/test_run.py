@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 import experiments.oracle
 from byoc.host.oracle import Oracle
 from experiments import run
-from experiments.report.schema import KINDS, RunReport
+from experiments.report.schema import RunReport
+from isa.instruction import KINDS
 from tests.experiments.command_line import dla, save_tiny
 
 Capture = pytest.CaptureFixture[str]
