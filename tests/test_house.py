@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib.util
 from pathlib import Path
 
@@ -24,20 +25,49 @@ def _package_root(name: str) -> Path:
 
 
 def _imported(path: Path) -> set[str]:
+    """Dotted names of everything that a file imports, wherever in the file: a name's own, or its module's and its."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.update(alias.name.partition(".")[0] for alias in node.names)
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.add(node.module.partition(".")[0])
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
     return found
+
+
+def _modules() -> dict[str, Path]:
+    """Every file of the four packages by its dotted name."""
+    found: dict[str, Path] = {}
+    for package in FLOORS:
+        root = _package_root(package)
+        for path in sorted(root.rglob("*.py")):
+            found[".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")] = path
+    return found
+
+
+def _module_of(name: str, modules: dict[str, Path]) -> str:
+    """The module that an imported name is, or belongs to; empty for modules that are not ours."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
 
 
 @pytest.mark.parametrize("package", sorted(FLOORS))
 def test_imports_only_go_down(package: str) -> None:
     for path in sorted(_package_root(package).rglob("*.py")):
-        climbing = (_imported(path) & FLOORS.keys()) - FLOORS[package]
+        climbing = ({name.partition(".")[0] for name in _imported(path)} & FLOORS.keys()) - FLOORS[package]
         assert not climbing, f"{path.name} of {package} imports {sorted(climbing)}"
+
+
+def test_no_import_runs_in_a_circle() -> None:
+    """Not even one inside a function, or for types alone."""
+    modules = _modules()
+    graph = {
+        module: {_module_of(name, modules) for name in _imported(path)} - {module, ""}
+        for module, path in modules.items()
+    }
+    assert sum(map(len, graph.values())) > len(modules)
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_all_four_packages_come_from_one_place() -> None:
