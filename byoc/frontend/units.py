@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byoc.frontend.float_reasons import float_reason
 from byoc.frontend.view import OnnxNode, OnnxView
 from byoc.graph import Quantization
 from byoc.patterns.registry import installed
@@ -125,7 +126,7 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
         if source is not None and source.op_type == DEQUANTIZE:
             quantization = linear_quantization(view, source)
         if source is None or quantization is None:
-            return Unrecognised(f"its input '{name}' is not quantised with constant parameters")
+            return Unrecognised(float_reason(view, node, name))
         integer = source.inputs[0]
         if integer in quantizations and not quantizations[integer].same_as(quantization):
             return Unrecognised(f"it reads '{integer}' with two quantisations")

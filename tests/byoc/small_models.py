@@ -10,7 +10,12 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-ELEMENTS = {"float32": TensorProto.FLOAT, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8}
+ELEMENTS = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+}
 ELEMENTS |= {"int16": TensorProto.INT16, "uint16": TensorProto.UINT16}
 ELEMENTS |= {"int32": TensorProto.INT32, "int64": TensorProto.INT64}
 

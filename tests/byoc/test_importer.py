@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -135,6 +136,45 @@ def test_remark_input_in_float() -> None:
     builder.quantize(builder.node("Relu", builder.input("x", (2, 3)), name="op"), 0.1, result="y")
     builder.output("y", "int8")
     assert _remark(builder.model()) == "Relu stays in float: its input 'x' is not quantised with constant parameters"
+
+
+def _float_product(op: str, right: tuple[int, ...] | None, bias: tuple[int, ...] = (), kind: str = "float32") -> str:
+    """The remark on a float product of ``x`` (3, 8) and a constant of shape ``right``, or a computed (8, 5)."""
+    builder = ModelBuilder()
+    inputs = [builder.input("x", (3, 8), kind)]
+    if right is None:
+        inputs.append(builder.node("Relu", builder.input("w", (8, 5), kind), result="r"))
+    else:
+        inputs.append(builder.constant(np.ones(right), kind, "r"))
+    if bias:
+        inputs.append(builder.constant(np.ones(bias), kind, "b"))
+    builder.output(builder.node(op, *inputs, name="op", result="y"), kind)
+    return _remark(builder.model())
+
+
+@pytest.mark.parametrize(
+    ("remark", "expected"),
+    [
+        (
+            lambda: _float_product("MatMul", None),
+            "MatMul stays in float: its operand 'r' is computed; only constant weights run on the accelerator",
+        ),
+        (
+            lambda: _float_product("Gemm", (8, 5), (3, 5)),
+            "Gemm stays in float: its bias 'b' has shape (3, 5); only one number a channel runs on the accelerator",
+        ),
+        (
+            lambda: _float_product("MatMul", (8, 5), kind="float16"),
+            "MatMul stays in float: its input 'x' is float16; only float32 is quantised: export the model in float32",
+        ),
+        (
+            lambda: _float_product("Gemm", (8, 5), (1, 5)),
+            "Gemm stays in float: its input 'x' is not quantised with constant parameters",
+        ),
+    ],
+)
+def test_remark_names_what_no_quantiser_could_mend(remark: Callable[[], str], expected: str) -> None:
+    assert remark() == expected
 
 
 def test_remark_output_in_float() -> None:
