@@ -27,7 +27,7 @@ from experiments.oracle import check_values
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import RunReport
-from experiments.report.store import write_atomically
+from isa.files import write_atomically
 
 Progress = Callable[[str], None]
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from isa.arch import Arch
 from isa.errors import InputError
+from isa.files import write_atomically
 from isa.program import Program, Provenance, Segment, Tensor
 
 MAGIC = b"DLAPROG\x01"
@@ -126,10 +127,8 @@ def check_memory(program: Program) -> None:
 
 
 def save(program: Program, path: Path) -> None:
-    """Writes the program; a half-written file never appears under ``path``."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(to_bytes(program))
-    temporary.replace(path)
+    """Writes the program by the rules of :func:`isa.files.write_atomically`."""
+    write_atomically(path, to_bytes(program))
 
 
 def load(path: Path) -> Program:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import io
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from isa.errors import InputError
+from isa.files import write_atomically
 
 MANIFEST = "manifest.json"
 MEMBERS = ("graph.json", "model.onnx", "weights.bin")
@@ -18,23 +18,17 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(file: Path, contents: Mapping[str, bytes]) -> None:
-    """Write members, stored, in their order; equal contents make equal bytes. The file appears whole or not at all."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=file.resolve().parent, prefix=f".{file.name}.")
-    except OSError as error:
-        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
-    try:
-        with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-            for name, data in contents.items():
-                information = zipfile.ZipInfo(name, _EPOCH)
-                information.external_attr = 0o644 << 16
-                archive.writestr(information, data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be written ({error.strerror})") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    """Write members, stored, in their order, by the rules of :func:`isa.files.write_atomically`.
+
+    Equal contents make equal bytes.
+    """
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in contents.items():
+            information = zipfile.ZipInfo(name, _EPOCH)
+            information.external_attr = 0o644 << 16
+            archive.writestr(information, data)
+    write_atomically(file, whole.getvalue())
 
 
 def read_archive(file: Path, names: Iterable[str]) -> dict[str, bytes]:

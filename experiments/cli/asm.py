@@ -27,6 +27,5 @@ def command(text: Text, output: options.Output = None) -> None:
     program = assemble(content, str(text))
     program.commands  # noqa: B018 - decoding proves that the words are legal
     place = output or text.with_suffix(".prog")
-    place.parent.mkdir(parents=True, exist_ok=True)
     program_file.save(program, place)
     print(f"{place}: {len(program.words)} words")

@@ -23,7 +23,6 @@ def command(
         progress(f"reading {model}")
         network = load_network(model, parse_shapes(shape or ()), seed, calibration)
     place = output or Path(f"{network.name}.dla")
-    place.parent.mkdir(parents=True, exist_ok=True)
     save_package(network.package, place)
     graph = network.package.graph
     print(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")

@@ -14,9 +14,9 @@ ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program,
 
 def command(program: ProgramFile, output: options.Output = None) -> None:
     """Show a program as assembly text that dla asm reads back to the bit."""
-    from experiments.report.store import write_atomically
     from isa import program_file
     from isa.assembler import disassemble
+    from isa.files import write_atomically
 
     text = disassemble(program_file.load(program))
     if output is None:

@@ -52,7 +52,6 @@ def command(
             strict=strict,
         )
     for place, program in _places(network.name, compiled.programs, region, output).items():
-        place.parent.mkdir(parents=True, exist_ok=True)
         program_file.save(program, place)
         print(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")
 

@@ -91,7 +91,7 @@ def _print(found: Exploration) -> None:
 
 
 def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
-    from experiments.report.store import write_atomically
+    from isa.files import write_atomically
 
     if json is not None:
         from json import dumps

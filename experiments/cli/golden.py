@@ -149,7 +149,7 @@ def _write_json(place: Path, digest: str, outcomes: list[Outcome]) -> None:
     from json import dumps
 
     from experiments.golden.difference import outcome_json
-    from experiments.report.store import write_atomically
+    from isa.files import write_atomically
 
     document = {"schema": "dla-golden-check/1", "digest": digest, "cases": [outcome_json(item) for item in outcomes]}
     write_atomically(place, dumps(document, indent=1, ensure_ascii=False) + "\n")

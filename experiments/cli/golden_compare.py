@@ -46,8 +46,8 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     from experiments.golden.compare import compare_snapshots, difference_json
     from experiments.golden.compare_table import difference_html, difference_tables
     from experiments.golden.sources import snapshot_of
-    from experiments.report.store import write_atomically
     from experiments.report.terminal import report_console
+    from isa.files import write_atomically
 
     with stages() as progress:
         found = compare_snapshots(snapshot_of(a, model, progress), snapshot_of(b, model, progress))

@@ -22,7 +22,7 @@ def command(folder: Folder, fault: Names = None, jobs: Jobs = 2, output: options
     from experiments.golden.faults.seeded import choose_faults
     from experiments.golden.faults.table import faults_markdown
     from experiments.golden.store import open_corpus
-    from experiments.report.store import write_atomically
+    from isa.files import write_atomically
 
     open_corpus(folder)
     findings = []

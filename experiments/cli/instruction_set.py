@@ -37,7 +37,7 @@ def command(format: FormatOption = Format.table, built_in: BuiltIn = False, outp
             raise InputError(f"--format table is for the terminal; choose markdown, c or verilog for {output}")
         _print(found)
         return
-    from experiments.report.store import write_atomically
+    from isa.files import write_atomically
 
     text = _text(found, format)
     if output is None:

@@ -12,7 +12,7 @@ def command(json: options.Json = None) -> None:
     if json is not None:
         from json import dumps
 
-        from experiments.report.store import write_atomically
+        from isa.files import write_atomically
 
         write_atomically(json, dumps({model.name: model.description for model in MODELS.values()}, indent=1) + "\n")
         return

@@ -36,7 +36,7 @@ def command(
 
         found = partition_package(network.package, hardware.arch, schedule.value, emulate_depthwise, grouped.value)
     if json is not None:
-        from experiments.report.store import write_atomically
+        from isa.files import write_atomically
 
         write_atomically(json, _as_json(found))
     _print(found)

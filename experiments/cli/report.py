@@ -39,10 +39,10 @@ def command(
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
     from experiments.report.documents import comparison_document, run_document, sweep_document
     from experiments.report.output import places
-    from experiments.report.store import write_atomically
     from experiments.report.sweep_file import is_sweep
     from experiments.report.terminal import report_console
     from isa.errors import InputError
+    from isa.files import write_atomically
 
     _check(files, compare, tables and (output is not None or png is not None))
     sweep = not compare and is_sweep(files[0])

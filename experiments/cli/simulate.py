@@ -142,9 +142,10 @@ def _tell(findings: Findings) -> int:
 
 
 def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: Path | None, json: Path | None) -> None:
-    from experiments.report.store import write_arrays, write_atomically
+    from experiments.report.store import write_arrays
     from experiments.report.tables import figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
+    from isa.files import write_atomically
 
     if json is not None:
         from json import dumps

@@ -39,7 +39,7 @@ def command(format: FormatOption = Format.table, built_in: BuiltIn = False, outp
     elif output is None:
         print(markdown(rows), end="")
     else:
-        from experiments.report.store import write_atomically
+        from isa.files import write_atomically
 
         text = markdown(rows)
         write_atomically(output, text)

@@ -14,9 +14,9 @@ from experiments.debug.sram import SramRange, hex_lines, parse_range
 from experiments.debug.state_text import state_lines
 from experiments.debug.stops import Stop, find_stop
 from experiments.debug.timeline import timeline_json
-from experiments.report.store import write_atomically
 from experiments.simulate import SimulatedRegion
 from isa.errors import InputError
+from isa.files import write_atomically
 
 
 @dataclass(frozen=True)

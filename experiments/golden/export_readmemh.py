@@ -45,6 +45,8 @@ def write_export(export: Export, folder: Path) -> None:
 
     Raises InputError when the folder holds anything else, or cannot be written.
     """
+    if not folder.name:
+        raise InputError(f"{folder}: cannot become an export; name a folder in it")
     if folder.exists() and not _replaceable(folder):
         raise InputError(f"{folder}: holds something that is no export; choose another folder")
     temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("part", "old"))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.golden.snapshot import FIGURES, LayerSnapshot, Snapshot
-from experiments.report.store import write_atomically
 from isa.errors import InputError
+from isa.files import write_atomically
 
 FORMAT = "dla-snapshot/1"
 MAXIMUM_BYTES = 1 << 30

@@ -19,8 +19,8 @@ from typing import Any
 from experiments.golden.case import LEVELS, StoredCase
 from experiments.golden.objects import Reader, Writer
 from experiments.golden.text import case_text, parse_case
-from experiments.report.store import write_atomically
 from isa.errors import InputError
+from isa.files import write_atomically
 
 FORMAT = "dla-golden/1"
 INDEX = "corpus.json"

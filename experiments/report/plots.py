@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
 from experiments.report.charts.style import BLACK
 from experiments.report.charts.text import shortened
-from experiments.report.store import write_atomically
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 
 from experiments.report.schema import SCHEMA, RunReport, report_json
 from isa.errors import InputError
+from isa.files import write_atomically
 
 DEFAULT_FOLDER = "runs"
 MAXIMUM_BYTES = 1 << 28
@@ -28,34 +28,6 @@ def default_path(report: RunReport) -> Path:
     model = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(report.model).stem or report.model)
     digest = hashlib.sha256(report_json(report).encode()).hexdigest()[:8]
     return Path(DEFAULT_FOLDER) / f"{model}-{digest}.json"
-
-
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write ``content`` so that a half-written file never appears under ``path``; missing folders are made.
-
-    Raises InputError when the place cannot be written to.
-    """
-    data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
-
-
-def check_writable(path: Path) -> None:
-    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of a file."""
-    temporary = path.with_name(path.name + ".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
-        temporary.unlink()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

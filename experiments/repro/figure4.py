@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.report.store import write_atomically
 from experiments.repro.bars import KINDS, SCENARIOS, Bar, Bars, bars_of
 from experiments.repro.claims import Claim, evaluate
 from experiments.repro.drawing import PUBLISHED, draw
 from experiments.sweep.session import Session
 from experiments.sweep.spec import load_spec
 from experiments.sweep.stages import Stage, quiet
+from isa.files import write_atomically
 
 NAME = "sponner2021-fig4"
 SPECIFICATION = Path(__file__).with_name(f"{NAME}.toml")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.report.store import check_writable, write_atomically
 from experiments.sweep.store import COLUMNS, Store
 from isa.errors import InputError
+from isa.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     import pandas

@@ -253,9 +253,7 @@ def test_deeply_nested_graph(path: Path) -> None:
     _expect(path, "[[1]] is not an attribute")
 
 
-def test_directory_that_does_not_exist(package: Package, tmp_path: Path) -> None:
-    file = tmp_path / "no" / "net.dla"
-    with pytest.raises(
-        InputError, match=f"^{re.escape(str(file))}: cannot be written \\(No such file or directory\\)$"
-    ):
+def test_directory_that_cannot_exist(package: Package, path: Path) -> None:
+    file = path / "net.dla"
+    with pytest.raises(InputError, match=f"^{re.escape(str(file))}: cannot be written \\(.*\\); choose another place$"):
         save_package(package, file)

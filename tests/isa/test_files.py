@@ -1,0 +1,71 @@
+"""Files that appear whole or not at all, wherever they are asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from isa.errors import InputError
+from isa.files import check_writable, is_stream, write_atomically
+
+
+@pytest.mark.parametrize("place", ["/", "", ".", "folder"])
+def test_a_folder_is_no_place_for_a_file(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for attempt in (lambda path: write_atomically(path, "x"), check_writable):
+        with pytest.raises(InputError) as refusal:
+            attempt(Path(place))
+        assert str(refusal.value) == f"{Path(place)}: cannot be written (Is a directory); choose another place"
+    assert list(tmp_path.iterdir()) == [tmp_path / "folder"]
+
+
+def test_folders_are_made_and_nothing_else_is_left(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a" / "b" / "text", "é")
+    assert (tmp_path / "a" / "b" / "text").read_bytes() == "é".encode()
+    assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["text"]
+
+
+def test_below_a_file_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for attempt in (lambda path: write_atomically(path, "x"), check_writable):
+        with pytest.raises(InputError, match=r"inside: cannot be written \(.+\); choose another place$"):
+            attempt(tmp_path / "file" / "inside")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_atomically(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
+    reader.start()
+    write_atomically(pipe, "through")
+    reader.join()
+    assert found == [b"through"]
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("place", "stream"), [("/dev/null", True), ("/dev/stdout", True), ("/proc/self/fd/1", True), ("/", False)]
+)
+def test_devices_are_streams(place: str, stream: bool) -> None:
+    """Asked, not tried: a mistake would replace a device of the machine that runs the tests."""
+    assert is_stream(Path(place)) is stream
+
+
+def test_files_are_no_streams(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert not is_stream(tmp_path / "file")
+    assert not is_stream(tmp_path / "missing")
