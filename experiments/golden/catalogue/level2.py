@@ -39,6 +39,9 @@ def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
     fives = np.arange(-255, 260, 10, dtype=np.int32)
     almost = Requantisation((1, 2, fives.size), 0, input=np.tile(fives, (1, 2, 1)), scale=np.array([0.1, 0.3]))
     yield almost.case(f"L2/requant-ties-of-float32{suffix}", "ties in float32 that are none in real numbers", arch)
+    twice = np.array([[[3 * 2**23 - 1, 3 * 2**23, 3 * 2**23 + 1, -3 * 2**23 + 1]]], np.int32)
+    carried = Requantisation((1, 1, 4), 0, input=twice, scale=np.array([2.0**-24]))
+    yield carried.case(f"L2/requant-accumulator-rounds{suffix}", "float32 of the accumulator makes the tie", arch)
     big = ODD.reshape(1, 2, 24) * 50000
     for name, limits in (("both-ends", (-128, 127)), ("narrow", (-1, 1)), ("one-value", (5, 5))):
         saturated = Requantisation((1, 2, 24), 0, limits, big, np.array([0.01, 0.0001]))
