@@ -68,6 +68,8 @@ def command(
         )
     print(_summary(total, tally))
     print(f"results in {place}")
+    if tally.new["failed"]:
+        print(f"why points failed: dla report {shlex.quote(str(place))} --tables")
     if export is not None:
         print(f"{export}: {export_table(place, export, cost)} rows")
 

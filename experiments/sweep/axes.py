@@ -43,11 +43,14 @@ TIMING_KEYS: tuple[str, ...] = tuple(Timing.model_fields)
 _CHECKERS = _ARCH | _checkers(Timing)
 
 
-def quantity(text: str) -> int | str:
-    """``"512 KiB"`` as 524288; a text that is no quantity stays one."""
+def quantity(key: str, text: str) -> int | str:
+    """``"512 KiB"`` as 524288; a text that is no quantity stays one. Raises InputError for an unknown unit."""
     match = _QUANTITY.fullmatch(text)
-    if match is None or match[2] not in _UNITS:
+    if match is None:
         return text
+    if match[2] not in _UNITS:
+        units = ", ".join(unit for unit in _UNITS if unit)
+        raise InputError(f"{key} is {text!r}: '{match[2]}' is no unit; choose one of {units}")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -60,7 +63,7 @@ def axis_values(key: str, written: Any) -> tuple[Any, ...]:
         values: Iterable[Any] = _range(key, written)
     else:
         values = written if isinstance(written, list) else [written]
-    found = tuple(dict.fromkeys(_checked(key, quantity(v) if isinstance(v, str) else v) for v in values))
+    found = tuple(dict.fromkeys(_checked(key, quantity(key, v) if isinstance(v, str) else v) for v in values))
     if not found:
         raise InputError(f"{key}: the list is empty, so the grid is; give at least one value or leave {key} out")
     return found
@@ -91,7 +94,7 @@ def _range(key: str, written: Mapping[str, Any]) -> Iterable[int]:
 
 
 def _whole(key: str, name: str, written: Any) -> int:
-    value = quantity(written) if isinstance(written, str) else written
+    value = quantity(f"{key}.{name}", written) if isinstance(written, str) else written
     if type(value) is not int:
         raise InputError(f"{key}: {name} is {value!r}; it must be an integer")
     return value

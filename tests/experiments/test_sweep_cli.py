@@ -31,6 +31,20 @@ def test_results_go_to_runs_by_default(
     assert again.out.startswith("200 points: 0 ok, 0 infeasible, 0 failed; 200 had a row before; 0 machines compiled\n")
 
 
+def test_points_that_failed_are_said_and_where_their_reasons_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 'networks = "tiny.onnx"\ntiming.bus_bytes = [3, 4]\n')
+    monkeypatch.chdir(tmp_path)
+    swept = dla(capsys, "sweep", "grid.toml", "--workers", "1")
+    assert (swept.status, swept.err) == (0, "")
+    first, last = swept.out.splitlines()[0], swept.out.splitlines()[-1]
+    assert first.startswith("2 points: 1 ok, 0 infeasible, 1 failed; ")
+    assert last == "why points failed: dla report runs/grid.sqlite --tables"
+    reported = dla(capsys, *last.partition(": dla ")[2].split())
+    assert "no such machine: bus_bytes is 3; it must be a power of two" in reported.out
+
+
 def test_a_terminal_sees_rate_and_time_left(tmp_path: Path) -> None:
     written(tmp_path, TEXT.replace("200", "2000"))
     start = "import sys; from experiments.cli.main import main; sys.exit(main(sys.argv[1:]))"
