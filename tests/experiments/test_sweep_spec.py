@@ -137,7 +137,7 @@ NETWORK = 'networks = "digits-cnn"\n'
         (NETWORK + "[arch]\nsram_bytes = []", "sram_bytes: the list is empty, so the grid is; give at least "),
         (NETWORK + "[arch]\nsram_bytes = -1", "sram_bytes is -1: should be greater than or equal to 64"),
         (NETWORK + "[arch]\nsram_bytes = 1.5e6", "sram_bytes is 1500000.0: should be a valid integer"),
-        (NETWORK + "[arch]\nsram_bytes = '1 MB'", "sram_bytes is '1 MB': 'MB' is no unit; choose one of k, M, G, KiB, "),
+        (NETWORK + "[arch]\nsram_bytes = '1 MB'", "sram_bytes is '1 MB': 'MB' is no unit; choose one of k, M, G, "),
         (NETWORK + "[timing]\nbus_bytes = {from = 8, to = 4, step = 1}", "bus_bytes: the range from 8 to 4 is empty; "),
         (NETWORK + "[timing]\nbus_bytes = {from = 8}", "bus_bytes: write a range as { from = 8, to = 64, step = 8 } "),
         (NETWORK + "[timing]\nbus_bytes = {from = 1, to = 2, step = 0}", "bus_bytes: step is 0; it must be "),
