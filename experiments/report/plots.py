@@ -153,7 +153,10 @@ def draw_roofline(axes: Axes, chart: Roofline) -> None:
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.grid(which="both", color="#eeeeee")
-    _finish(axes, chart.title, "MACs per byte of DRAM traffic", "MACs per cycle", 1 + len(chart.marks))
+    across_title = "MACs per byte of DRAM traffic"
+    if any(mark.rate > mark.intensity * chart.bytes_per_cycle for _, _, marks in chart.marks for mark in marks):
+        across_title += "\n(above the slanted roof: fetched while earlier layers computed)"
+    _finish(axes, chart.title, across_title, "MACs per cycle", 1 + len(chart.marks))
 
 
 def draw_steps(axes: Axes, chart: Steps) -> None:
