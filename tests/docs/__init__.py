@@ -10,6 +10,5 @@ Fenced blocks of README.md and docs/*.md run in order, one empty folder a file:
   output, by the same rules.
 - ``file=NAME`` behind any language writes the block to NAME. A ``pyproject.toml`` makes its folder an installed
   package, as ``pip install -e`` would.
-- ``near=5%`` behind ``console`` or ``python`` lets the numbers of the output be so far from those shown.
 - ``no-test`` behind any language leaves the block out: for what needs a network, changes the machine, or takes long.
 """

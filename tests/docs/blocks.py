@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"^( *)(`{3,})([^`\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
-_DIGITS = r"(?<![\d.,])\d+(?:,\d{3})*(?:\.\d+)?"
-_NUMBER = re.compile(_DIGITS + r"(?![\d,]*\.\.\.)")  # 26... is text: what begins so
 ANY = "..."
 
 
@@ -30,11 +28,6 @@ class Block:
     def needs(self) -> str | None:
         """The program, of a Debian package, without which the block cannot run."""
         return self._word("needs=")
-
-    @property
-    def near(self) -> float:
-        """How far, relatively, numbers may be from those shown."""
-        return float((self._word("near=") or "0%").removesuffix("%")) / 100
 
     def _word(self, prefix: str) -> str | None:
         return next((word.removeprefix(prefix) for word in self.words if word.startswith(prefix)), None)
@@ -76,29 +69,14 @@ def commands(block: Block) -> list[Command]:
     return found
 
 
-def differs(expected: Sequence[str], actual: str, near: float = 0.0) -> bool:
-    """Whether ``actual`` is not what a guide shows; spaces, ``...`` and ``near`` as the package says."""
+def differs(expected: Sequence[str], actual: str) -> bool:
+    """Whether ``actual`` is not what a guide shows; spaces and ``...`` as the package says."""
     shown = [found for line in expected if (found := " ".join(line.split()))]
     printed = "".join(f"{found}\n" for line in actual.splitlines() if (found := " ".join(line.split())))
-    pattern = "".join(r"(?:.*\n)*?" if line == ANY else _line_pattern(line) + r"\n" for line in shown)
-    found = re.fullmatch(pattern, printed)
-    if found is None:
-        return True
-    numbers = [number for line in shown for number in _NUMBER.findall(line)]
-    return any(_far(*pair, near) for pair in zip(numbers, found.groups(), strict=True))
-
-
-def _line_pattern(line: str) -> str:
-    """A regular expression for one shown line, a group for each number; spaces beside ``...`` may be missing."""
-    return f"({_DIGITS})".join(_text_pattern(text) for text in _NUMBER.split(line))
+    pattern = "".join(r"(?:.*\n)*?" if line == ANY else _text_pattern(line) + r"\n" for line in shown)
+    return re.fullmatch(pattern, printed) is None
 
 
 def _text_pattern(text: str) -> str:
+    """A regular expression for one shown line; spaces beside ``...`` may be missing."""
     return r" *.* *".join(re.escape(part) for part in re.split(rf" ?{re.escape(ANY)} ?", text))
-
-
-def _far(shown: str, printed: str, near: float) -> bool:
-    if shown == printed:
-        return False
-    wanted, found = (float(text.replace(",", "")) for text in (shown, printed))
-    return not abs(found - wanted) <= near * abs(wanted)

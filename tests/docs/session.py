@@ -52,7 +52,7 @@ class Session:
         if block.file is not None:
             self._write(block.file, block.text)
         elif block.language == "console":
-            self._console(commands(block), block.near)
+            self._console(commands(block))
         elif block.language == "python" and block.text.lstrip().startswith(">>>"):
             self._examples(block)
         elif block.language == "python":
@@ -82,7 +82,7 @@ class Session:
         invalidate_caches()
         forget()
 
-    def _console(self, listed: list[Command], near: float) -> None:
+    def _console(self, listed: list[Command]) -> None:
         status = 0
         for number, command in enumerate(listed):
             if command.text == _STATUS:
@@ -92,7 +92,7 @@ class Session:
                 shown = number + 1 < len(listed) and listed[number + 1].text == _STATUS
                 assert status == 0 or shown, self._failure(command, f"exit status {status}", output)
             if command.output:
-                assert not differs(command.output, output, near), self._failure(command, "other output", output)
+                assert not differs(command.output, output), self._failure(command, "other output", output)
 
     def _execute(self, text: str) -> tuple[int, str]:
         words = [] if _SHELL & set(text) else shlex.split(text)
@@ -113,7 +113,7 @@ class Session:
         test = parser.get_doctest(block.text, self._names, name, name, block.line - 1)
         test.globs = self._names  # by default examples get a copy
         output = io.StringIO()
-        runner = doctest.DocTestRunner(checker=_Checker(block.near), optionflags=_EXAMPLES, verbose=False)
+        runner = doctest.DocTestRunner(checker=_Checker(), optionflags=_EXAMPLES, verbose=False)
         runner.run(test, out=output.write, clear_globs=False)
         assert runner.failures == 0, f"{self._guide.name}, block at line {block.line}:\n{output.getvalue()}"
 
@@ -125,8 +125,5 @@ class Session:
 class _Checker(doctest.OutputChecker):
     """Output of Python examples by the same rules as that of commands."""
 
-    def __init__(self, near: float) -> None:
-        self._near = near
-
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
-        return not differs(want.splitlines(), got, self._near)
+        return not differs(want.splitlines(), got)

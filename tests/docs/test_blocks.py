@@ -72,19 +72,6 @@ def test_comparison(expected: list[str], actual: str, same: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "actual", "same"),
-    [
-        (["took 1,000 cycles, 50%"], "took 1,050 cycles,  48%", True),
-        (["took 1,000 cycles, 50%"], "took 1,051 cycles, 50%", False),
-        (["took 1,000 cycles"], "took a cycles", False),
-        (["... 9.9 M"], "DLA 10.2 M", True),
-    ],
-)
-def test_numbers_may_be_near(expected: list[str], actual: str, same: bool) -> None:
-    assert differs(expected, actual, Block("console", ("near=5%",), "", 1).near) is not same
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("```console\n$ true\n$ false\n```", "guide.md:3: $ false\nexit status 1"),
