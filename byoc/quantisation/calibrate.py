@@ -108,6 +108,10 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     Pooling and reshaping pass the wish on, for their results are quantised like their operands. A group that would
     force a Relu's or a Clip's result into a range that begins below its own, or a Clip's into one that ends above,
     stays apart: the activation could no longer be dropped as a mere clamp.
+
+    A GlobalAveragePool's result has at least 1/255 of its operand's range: finer steps than 1/255 of the operand's mean
+    nothing, and ONNX Runtime refuses scales that differ by a factor of 256 or more (onnxruntime/contrib_ops/cpu/
+    quantization/qlinear_global_average_pool.cc).
     """
     groups = {name: {name} for name in ranges}
     lower = {node.output[0] for node in model.graph.node if node.op_type in ("Relu", "Clip")}
@@ -125,7 +129,24 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
             continue
         for name in union:
             groups[name] = union
-    return {name: _envelope(ranges, group) for name, group in groups.items()}
+    shared = {name: _envelope(ranges, group) for name, group in groups.items()}
+    for node in _by_kind(model, frozenset({"GlobalAveragePool"})):
+        if node.input[0] in shared and node.output[0] in shared:
+            wide = _at_least(shared[node.output[0]], _width(shared[node.input[0]]) / np.float32(255))
+            shared |= dict.fromkeys(groups[node.output[0]], wide)
+    return shared
+
+
+def _width(limits: tuple[np.float32, np.float32]) -> np.float32:
+    return np.float32(limits[1] - limits[0])
+
+
+def _at_least(limits: tuple[np.float32, np.float32], wanted: np.float32) -> tuple[np.float32, np.float32]:
+    """The range, both ends moved away from zero by one factor where it is narrower than ``wanted``."""
+    width = _width(limits)
+    if width >= wanted:
+        return limits
+    return np.float32(limits[0] * (wanted / width)), np.float32(limits[1] * (wanted / width))
 
 
 def _envelope(ranges: Ranges, names: set[str]) -> tuple[np.float32, np.float32]:

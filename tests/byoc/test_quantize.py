@@ -176,6 +176,19 @@ def test_empty_ranges_are_widened() -> None:
     assert share_ranges(model, ranges) == ranges
 
 
+def test_means_that_cancel_get_steps_that_onnxruntime_accepts() -> None:
+    """A mean of a millionth of the range would make a scale that QLinearGlobalAveragePool refuses."""
+    nodes = [node("Abs", ["x"], ["a"]), node("Add", ["a", "x"], ["s"]), node("Add", ["s", "c"], ["z"])]
+    nodes += [node("GlobalAveragePool", ["z"], ["m"]), node("Flatten", ["m"], ["y"])]
+    plane = np.array([[[[-3, 1], [3, -1]]]], np.float32)  # z is (0, 2, 6, 0) - 2: its mean is nothing but c's rounding
+    model = prepare(make_model(nodes, [1, 1, 2, 2], {"c": np.full((1, 1, 2, 2), np.float32(-2 + 4e-6))}))
+    ranges = share_ranges(model, observe_ranges(model, [{"x": plane}]))
+    assert ranges["m"] == ranges["y"]
+    assert ranges["m"][0] == 0
+    assert ranges["m"][1] == np.float32((ranges["z"][1] - ranges["z"][0]) / np.float32(255))
+    assert np.isfinite(run(quantise(model, [{"x": plane}]), {"x": plane})[0]).all()
+
+
 def test_default_feeds_are_seeded() -> None:
     model = network()
     first, second = (list(default_feeds(model, 7)) for _ in range(2))
