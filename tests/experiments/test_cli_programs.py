@@ -72,6 +72,19 @@ def test_program_wants_its_inputs(capsys: Capture) -> None:
     )
 
 
+def test_a_program_of_op_end_alone_has_cycles_but_no_layer(capsys: Capture) -> None:
+    assert dla(capsys, "emit", save_tiny(Path()), "-o", "tiny.prog").status == 0
+    arch = program_file.load(Path("tiny.prog")).arch.to_json()
+    Path("end.s").write_text(f'.program "end"\n.arch {arch}\n.memory 4096 commands 0\nOP_END\n')
+    assert dla(capsys, "asm", "end.s", "-o", "end.prog").status == 0
+    ran = dla(capsys, "simulate", "end.prog", "--json", "end.json")
+    assert (ran.status, ran.err) == (0, "")
+    # one chunk of one word: requested at 0, first data at 100, one burst of burst_gap = 7 slots, OP_END in cycle 107
+    assert "end.prog: 108 cycles, 0 MACs, utilisation 0.0%" in ran.out
+    figures = json.loads(Path("end.json").read_text())
+    assert (figures["layers"], figures["kinds"]["ISSUE"]) == ([], 108)
+
+
 def test_package_serves_every_machine(capsys: Capture) -> None:
     assert dla(capsys, "compile", "digits-cnn", "-o", "digits.dla").status == 0
     first = Path("digits.dla").read_bytes()
