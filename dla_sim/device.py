@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.effects import carry_out, completion_order
 from dla_sim.engine.causes import explain
 from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.schedule import Schedule
@@ -72,7 +72,7 @@ class Device:
         ``inputs`` maps every input tensor's name to an array of its exact dtype and shape. With ``timing_only`` inputs
         are not looked at, no data is touched and there are no outputs; the trace is the same. Raises InputError as
         :meth:`load` does and for inputs that do not fit, DeadlockError and HazardError (both InputErrors) for a program
-        whose tokens are wrong, OverflowError from instructions that promise to stop on overflow.
+        whose tokens are wrong; those of :func:`dla_sim.effects.carry_out` for a command that cannot be executed.
         """
         loaded = self.load(program)
         if not timing_only:
@@ -107,10 +107,9 @@ class Device:
         for tensor in program.inputs:
             memory.put(tensor, inputs[tensor.name])
         machine = Machine(self.arch, scratchpad(self.arch, loaded.sram_peak_bytes, self._sram_reset), memory.data)
-        order = np.lexsort((loaded.workload.demands.unit, schedule.end)).tolist()
         commands, effects = loaded.commands, loaded.effects
-        for number in order:
-            effects[number](commands[number], machine)
+        for number in completion_order(loaded.workload, schedule):
+            carry_out(effects[number], commands[number], machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 
 

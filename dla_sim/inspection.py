@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device
+from dla_sim.effects import carry_out, completion_order
 from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.workload import UNIT_NAMES, Workload
 from dla_sim.memory import check_inputs, scratchpad
@@ -18,11 +19,6 @@ from dla_sim.trace import Trace
 from isa.errors import InputError
 from isa.instruction import Machine
 from isa.program import Program
-
-
-def completion_order(workload: Workload, schedule: Schedule) -> tuple[int, ...]:
-    """The commands by completion, ties by unit: the order in which a device carries out their effects."""
-    return tuple(np.lexsort((workload.demands.unit, schedule.end)).tolist())
 
 
 class Playback:
@@ -53,9 +49,9 @@ class Playback:
         return number if self._end[number] <= until else None
 
     def step(self) -> None:
-        """Carry out the next effect. OverflowError comes from instructions that promise to stop on overflow."""
+        """Carry out the next effect; errors are those of :func:`dla_sim.effects.carry_out`."""
         number = self._order[self._position]
-        self._effects[number](self._commands[number], self.machine)
+        carry_out(self._effects[number], self._commands[number], self.machine)
         self._position += 1
 
     def run(self, until: int) -> None:

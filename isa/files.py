@@ -43,6 +43,16 @@ def check_writable(path: Path) -> None:
             temporary.unlink()
 
 
+def check_distinct(**places: Path | None) -> None:
+    """Raises InputError where two options, named by the keywords, ask for one file: one would replace the other."""
+    taken: dict[Path, str] = {}
+    for option, path in places.items():
+        if path is not None and not is_stream(path):
+            other = taken.setdefault(path.resolve(), option)
+            if other != option:
+                raise InputError(f"--{other} and --{option} both write {path}; give each a file of its own")
+
+
 def is_stream(path: Path) -> bool:
     """Whether bytes go somewhere else: devices, pipes, and the standard output of a process, wherever that leads."""
     return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file() and not path.is_dir())

@@ -47,8 +47,9 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     from experiments.golden.compare_table import difference_html, difference_tables
     from experiments.golden.sources import snapshot_of
     from experiments.report.terminal import report_console
-    from isa.files import write_atomically
+    from isa.files import check_distinct, write_atomically
 
+    check_distinct(json=json, html=html)
     with stages() as progress:
         found = compare_snapshots(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
     if json is not None:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from experiments.cli import options
+from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from experiments.report.schema import RunReport
@@ -37,6 +38,7 @@ def command(
     from experiments.report.terminal import report_console
     from experiments.workflow import run
 
+    check_distinct(json=json, trace=trace)
     with stages() as progress:
         report = run(
             model,

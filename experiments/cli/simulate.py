@@ -11,6 +11,7 @@ import typer
 
 from experiments.cli import options
 from isa.errors import InputError
+from isa.files import check_distinct, write_atomically
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -96,6 +97,7 @@ def command(
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
+    check_distinct(output=output, json=json, trace=trace, log=log)
     if (output or json) and not (break_at is None and until is None):
         raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
     if sanitize:
@@ -145,7 +147,6 @@ def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: P
     from experiments.report.store import write_arrays
     from experiments.report.tables import figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
-    from isa.files import write_atomically
 
     if json is not None:
         from json import dumps

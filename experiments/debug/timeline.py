@@ -12,9 +12,10 @@ from math import inf, nextafter
 from typing import Any
 
 from dla_sim.bus_usage import REQUESTERS, bus_usage
+from dla_sim.effects import completion_order
 from dla_sim.engine.causes import CAUSES
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
-from dla_sim.inspection import completion_order, token_pairs
+from dla_sim.inspection import token_pairs
 from dla_sim.occupancy import live_bytes
 from dla_sim.trace import Trace
 from experiments.report.figures import RegionRun

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim import inspection
+from dla_sim import effects
 from dla_sim.device import Device, Engine
 from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.simulation import simulate
@@ -125,7 +125,7 @@ def _kernels(program: Program) -> Callable[[Command, Machine], None]:
 
 def completion_order(trace: Trace) -> list[int]:
     """Numbers of the commands by completion; ties by unit, as the device has it."""
-    return list(inspection.completion_order(trace.workload, trace.schedule))
+    return list(effects.completion_order(trace.workload, trace.schedule))
 
 
 def cycles_of(trace: Trace) -> Cycles:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.inspection import completion_order
+from dla_sim.effects import completion_order
 from dla_sim.occupancy import live_bytes
 from experiments.report.figures import RegionRun
 from experiments.report.schema import OCCUPANCY_POINTS, Occupancy

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dla_sim.device import Device
+from dla_sim.effects import completion_order
 from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.schedule import Schedule
-from dla_sim.inspection import completion_order
 from dla_sim.occupancy import live_bytes
 from dla_sim.timing import Timing
 from isa.access import Access, strided

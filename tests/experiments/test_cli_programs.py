@@ -122,3 +122,24 @@ def test_partition_names_every_node_and_why_it_is_on_the_cpu(capsys: Capture) ->
     assert "v1" in depthwise["reason"]
     assert dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--strict").status == 2
     assert dla(capsys, "partition", "digits-cnn", "--isa", "v1", "--emulate-depthwise", "--strict").status == 0
+
+
+def test_a_command_that_cannot_be_executed_is_named(capsys: Capture) -> None:
+    text = """
+.program "scale"
+.arch {}
+.memory 4096 commands 1024
+.image 0x0
+.data AAAAAA==
+    SET LD_BYTES, 4
+    OP_DMA_READ push.EX
+    SET EX_LENGTH, 4
+    SET EX_SCALE_A, 0
+    OP_ACT_RELU pop.LD
+    OP_END
+"""
+    Path("scale.s").write_text(text)
+    assert dla(capsys, "asm", "scale.s", "-o", "scale.prog").status == 0
+    found = dla(capsys, "simulate", "scale.prog")
+    assert found.status == 2
+    assert found.err.startswith("error: word 4, OP_ACT_RELU pop.LD: input scale 0.0 is not a positive finite float32; ")

@@ -182,7 +182,11 @@ def test_a_program_that_stops_on_overflow_leaves_its_log(capsys: Capture) -> Non
     program_file.save(overflowing_program(), Path("overflow.prog"))
     found = dla(capsys, "simulate", "overflow.prog", "--log", "a.log")
     assert found.status == 2
-    assert found.err.startswith("error: overflow.prog: the program stopped: ")
+    assert found.err == (
+        "error: overflow.prog: the program stopped: word 4, OP_E32_ADD pop.LD: int32 addition overflows int32 at (0,): "
+        "4294967294\n"
+    )
+    assert dla(capsys, "simulate", "overflow.prog").err == found.err
     (line,) = (line for line in Path("a.log").read_text().splitlines() if not line.startswith("#"))
     checksum = f"{zlib.crc32(np.int32(2**31 - 1).tobytes()):08x}"
     assert line.split()[4:] == [checksum, checksum, "OP_DMA_READ", "push.EX"]
@@ -195,3 +199,10 @@ def test_playback_wants_the_inputs() -> None:
     hardware, (region,) = digits_regions()
     with pytest.raises(InputError, match="is missing"):
         Playback(Device(hardware.arch, hardware.timing), region.program, {}, region.trace)
+
+
+def test_log_and_timeline_need_a_file_each(capsys: Capture) -> None:
+    program_file.save(overflowing_program(), Path("overflow.prog"))
+    found = dla(capsys, "simulate", "overflow.prog", "--trace", "same", "--log", "same")
+    assert (found.status, found.err) == (2, "error: --trace and --log both write same; give each a file of its own\n")
+    assert not Path("same").exists()

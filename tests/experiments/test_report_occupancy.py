@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from dla_sim.device import Device
-from dla_sim.inspection import completion_order
+from dla_sim.effects import completion_order
 from dla_sim.occupancy import live_bytes
 from dla_sim.timing import Timing
 from experiments.report import occupancy as module

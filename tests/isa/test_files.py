@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from isa.errors import InputError
-from isa.files import check_writable, is_stream, write_atomically
+from isa.files import check_distinct, check_writable, is_stream, write_atomically
 
 
 @pytest.mark.parametrize("place", ["/", "", ".", "folder"])
@@ -69,3 +69,12 @@ def test_files_are_no_streams(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert not is_stream(tmp_path / "file")
     assert not is_stream(tmp_path / "missing")
+
+
+def test_two_options_get_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_distinct(json=Path("a"), trace=Path("b"), log=None, output=None)
+    check_distinct(json=Path("/dev/stdout"), log=Path("/dev/stdout"))
+    with pytest.raises(InputError) as refusal:
+        check_distinct(json=Path("a"), trace=Path("x/../a"))
+    assert str(refusal.value) == "--json and --trace both write x/../a; give each a file of its own"
