@@ -50,5 +50,6 @@ def print_findings(
         for finding in findings:
             print(f"{name}: {finding.text}")
     count = sum(len(findings) for findings in found.values())
-    print(f"{file}: {count or 'no'} findings on {len(found)} command streams")
+    said = f"{count or 'no'} finding{'s' * (count != 1)}"
+    print(f"{file}: {said} on {len(found)} command stream{'s' * (len(found) != 1)}")
     return any(finding.level == "error" for findings in found.values() for finding in findings)

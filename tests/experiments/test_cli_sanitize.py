@@ -43,7 +43,7 @@ def test_errors_stop_the_run(capsys: Capture) -> None:
     assert lines == [
         ": error: read-after-write race: OP_ACT_RELU at word 5 on EX (layer 'relu', tile 1) reads scratchpad bytes 0x0 "
         "to 0x40 that OP_DMA_READ at word 2 on LD (layer 'in', tile 0) writes; neither waits for the other",
-        "chain.prog: 1 findings on 1 command streams",
+        "chain.prog: 1 finding on 1 command stream",
     ]
 
 
