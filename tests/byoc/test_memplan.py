@@ -32,7 +32,11 @@ def test_a_plan_passes_the_checker(requests: list[Request], alignment: int) -> N
 @given(REQUESTS, st.integers(50, 900))
 def test_whatever_fits_a_small_memory_is_sound(requests: list[Request], capacity: int) -> None:
     addresses = plan(requests, capacity, 8)
-    if addresses is not None:
+    if addresses is None:
+        roomy = plan(requests, 25 * 304, 8)
+        assert roomy is not None
+        assert peak_bytes(requests, roomy) > capacity, "given up although the lowest gaps fit"
+    else:
         check_plan(requests, addresses, capacity, 8)
 
 

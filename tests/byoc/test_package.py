@@ -47,11 +47,13 @@ def test_round_trip(package: Package, path: Path) -> None:
     for name, value in package.graph.values.items():
         other = loaded.graph.values[name]
         assert (other.shape, other.dtype) == (value.shape, value.dtype)
-        if value.quantization is not None:
+        if value.quantization is None:
+            assert other.quantization is None
+        else:
             assert other.quantization is not None
             assert other.quantization.same_as(value.quantization)
-        if value.constant is not None:
-            np.testing.assert_array_equal(other.constant, value.constant)
+        assert (other.constant is None) == (value.constant is None)
+        np.testing.assert_array_equal(other.constant, value.constant)
     fields = ("name", "op_type", "inputs", "outputs", "attributes", "onnx_nodes", "remark", "macs", "integer")
     for node, other_node in zip(package.graph.nodes, loaded.graph.nodes, strict=True):
         assert all(getattr(node, key) == getattr(other_node, key) for key in fields)

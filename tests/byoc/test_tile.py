@@ -126,8 +126,10 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
     for resident in residents:
         for budget in (100_000, 20_000, 6_000, 2_500, 1_200):
             choice = search.best(resident, budget)
-            if choice is None:
+            if name == "matmul" and resident.output and budget == 1_200:
+                assert choice is None, "columns of a resident matrix are not cut: 1,440 bytes of weights and records"
                 continue
+            assert choice is not None
             assert working_set(layer, choice.tiling, resident, arch.alignment) <= budget
             deeper = search.deepened(choice.tiling, resident, budget)
             assert working_set(layer, deeper, resident, arch.alignment) <= budget

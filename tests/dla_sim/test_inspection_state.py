@@ -76,7 +76,9 @@ def test_states_are_those_of_the_tick_model(first: int) -> None:
         for cycle in range(0, schedule.total, 1 + schedule.total // 400):
             state = state_at(workload, schedule, cycle)
             assert _as_snapshot(state) == expected[cycle], (seed, cycle)
-            if state.next is not None:
+            if state.next is None:
+                assert state.blocked is None
+            else:
                 unit = state.units[workload.costs[state.next].unit]
                 full = len(unit.waiting) + (unit.executing is not None) == timing.queue_depth
                 assert state.blocked == (unit.name if full else None)

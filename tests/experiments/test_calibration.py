@@ -33,8 +33,10 @@ def test_samples_decide_the_ranges(model: Path, tmp_path: Path) -> None:
     builtin = load_network("digits-cnn").package
     assert own.graph.values["logits_QuantizeLinear_Output"].quantization is not None
     for name, value in builtin.graph.values.items():
-        if value.quantization is not None:
-            found = own.graph.values[name].quantization
+        found = own.graph.values[name].quantization
+        if value.quantization is None:
+            assert found is None
+        else:
             assert found is not None
             np.testing.assert_array_equal(found.scale, value.quantization.scale)
     report = experiments.run(model, calibration=samples)
