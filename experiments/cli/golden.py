@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import golden_compare, golden_export, golden_faults, options
+from experiments.cli import golden_compare, golden_export, options
 
 if TYPE_CHECKING:
     from experiments.golden.difference import Outcome
@@ -16,7 +16,6 @@ app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args
 for _name, _command in (
     ("snapshot", golden_compare.snapshot),
     ("diff", golden_compare.diff),
-    ("faults", golden_faults.command),
     ("export", golden_export.command),
 ):
     app.command(_name)(_command)

@@ -126,7 +126,6 @@ def test_a_damaged_corpus_is_refused_and_left_alone(
         (("check", "DIR/nowhere"), "no golden corpus here"),
         (("bless", "DIR", "--reason", "  "), "--reason is empty"),
         (("add", "DIR", "nowhere.prog", "--name", "own/x"), "nowhere.prog: no such file"),
-        (("faults", "DIR", "--fault", "nobody"), "no fault is called 'nobody'"),
         (("diff", "default", "isa=v1"), "'default' is a machine; say with --model"),
         (("diff", "nothing", "default", "--model", "digits-cnn"), "'nothing' is no file, no corpus and no machine"),
         (("diff", "schedule=best", "default", "--model", "digits-cnn"), "schedule is 'best'; it is seed or default"),

@@ -1,7 +1,8 @@
-"""A seeded fault: one piece of source text replaced by another."""
+"""Seeded faults: each a piece of source text replaced by another, from the TOML files beside this one."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ AREAS = (
     "encoding", "decoding", "assembly", "semantics", "operands", "padding", "stride", "rounding", "saturation",
     "kernels", "tokens", "memory", "cycle formula", "engine", "transfers", "accounts",
 )  # fmt: skip
+
+FILES = ("encoding", "semantics", "numerics", "cycles", "kernels", "engine")
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,21 @@ class Fault:
         file.write_text(text.replace(self.old, self.new), encoding="utf-8")
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
             compiled.unlink()  # Python tells versions apart by size and second, which need not differ
+
+
+def seeded_faults() -> tuple[Fault, ...]:
+    """The faults, file by file."""
+    faults = []
+    for name in FILES:
+        file = Path(__file__).with_name(f"{name}.toml")
+        faults += [Fault(**item) for item in tomllib.loads(file.read_text(encoding="utf-8"))["fault"]]
+    return tuple(faults)
+
+
+def choose_faults(names: tuple[str, ...]) -> tuple[Fault, ...]:
+    """The faults called ``names``, all without any; raises InputError for a name that does not exist."""
+    faults = {fault.name: fault for fault in seeded_faults()}
+    for name in names:
+        if name not in faults:
+            raise InputError(f"no fault is called '{name}'; choose from {', '.join(faults)}")
+    return tuple(faults[name] for name in names) if names else tuple(faults.values())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.golden.faults.fault import AREAS
-from experiments.golden.faults.run import copied_packages, seed_all
-from experiments.golden.faults.seeded import choose_faults, seeded_faults
 from isa.errors import InputError
+from tests.faults.__main__ import main
+from tests.faults.fault import AREAS, choose_faults, seeded_faults
+from tests.faults.run import copied_packages, seed_all
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = (
@@ -20,7 +20,7 @@ SAMPLE = (
 
 
 def test_every_fault_fits_the_sources() -> None:
-    """``dla golden faults`` would stop at the first that does not: whoever changes a source adapts its faults."""
+    """``python -m tests.faults`` would stop at the first that does not: whoever changes a source adapts its faults."""
     with copied_packages() as folder:
         for fault in seeded_faults():
             file = folder / fault.file
@@ -52,7 +52,7 @@ def test_the_table_in_the_documentation_is_of_these_faults() -> None:
 
 @pytest.mark.slow
 def test_a_sample_of_the_faults_is_caught() -> None:
-    findings = list(seed_all(ROOT / "tests" / "golden", choose_faults(SAMPLE), 2, lambda stage: None))
+    findings = list(seed_all(ROOT / "tests" / "golden", choose_faults(SAMPLE), 2))
     assert [finding.fault.name for finding in findings if not finding.right] == []
     assert {finding.level for finding in findings} == {"L0", "L1", "L2"}
 
@@ -61,3 +61,8 @@ def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
     fault = seeded_faults()[0]
     with pytest.raises(InputError, match=f"fault {fault.name}: its text stands 0 times in {fault.file}"):
         fault.apply(tmp_path)
+
+
+def test_a_fault_that_nobody_knows_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(ROOT / "tests" / "golden"), "--fault", "nobody"]) == 2
+    assert capsys.readouterr().err.startswith("error: no fault is called 'nobody'; choose from opcode-of-pool, ")

@@ -8,14 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.golden.faults.fault import Fault
+from tests.faults.fault import Fault
 
 PACKAGES = ("isa", "dla_sim", "byoc", "experiments")
 SECONDS = 300
@@ -46,15 +46,10 @@ class Finding:
         return self.caught != bool(self.fault.equivalent)
 
 
-def seed_all(corpus: Path, faults: Iterable[Fault], jobs: int, progress: Callable[[str], None]) -> Iterator[Finding]:
+def seed_all(corpus: Path, faults: Iterable[Fault], jobs: int) -> Iterator[Finding]:
     """The finding of each fault, in order, ``jobs`` at a time. Raises InputError for a fault that fits no source."""
-
-    def one(fault: Fault) -> Finding:
-        progress(f"checking with {fault.name}")
-        return seed(corpus, fault)
-
     with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(one, faults)
+        yield from pool.map(partial(seed, corpus), faults)
 
 
 def seed(corpus: Path, fault: Fault) -> Finding:
