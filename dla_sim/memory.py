@@ -29,13 +29,15 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
                 raise InputError(
                     f"{command.instruction.mnemonic} at word {command.index} touches {access.total} bytes from "
                     f"{access.address:#x} to {access.end:#x}; the {names[access.space]} has "
-                    f"{limits[access.space]} bytes"
+                    f"{limits[access.space]} bytes",
+                    words=(command.index,),
                 )
         for access in item.writes:
             if access.space == "dram" and access.total and overlap(access, words):
                 raise InputError(
                     f"{command.instruction.mnemonic} at word {command.index} writes bytes {access.address:#x} to "
-                    f"{access.end:#x} of system memory, over the command words at {words.address:#x}"
+                    f"{access.end:#x} of system memory, over the command words at {words.address:#x}",
+                    words=(command.index,),
                 )
 
 

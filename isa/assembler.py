@@ -105,9 +105,9 @@ class _Assembler:
             try:
                 self.statement(statement)
             except InputError as error:
-                raise InputError(f"{self.source} line {number}: {error}") from error
+                raise InputError(f"{self.source} line {number}: {error}", line=number) from error
             except (ValueError, TypeError, KeyError, IndexError) as error:
-                raise InputError(f"{self.source} line {number}: cannot read '{statement[:60]}'") from error
+                raise InputError(f"{self.source} line {number}: cannot read '{statement[:60]}'", line=number) from error
         segments = tuple(Segment(address, np.frombuffer(b"".join(data), np.uint8)) for address, data in self.images)
         if not self.header["dram_bytes"]:
             self.header["dram_bytes"] = self.header["command_address"] + 8 * len(self.words)

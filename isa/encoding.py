@@ -64,7 +64,7 @@ def decode_set(word: int, index: int, registers: RegisterFile = COMMON) -> tuple
     try:
         return _decode_set(word, registers)
     except InputError as error:
-        raise InputError(f"word {index}: {error}") from error
+        raise InputError(f"word {index}: {error}", words=(index,)) from error
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -103,7 +103,7 @@ def decode_operation(word: int, index: int, variant: Variant, registers: Mapping
     try:
         instruction, unit, tokens, fields = _decode_word(word, variant)
     except InputError as error:
-        raise InputError(f"word {index}: {error}") from error
+        raise InputError(f"word {index}: {error}", words=(index,)) from error
     snapshot = {name: registers[name] for name in instruction.registers}
     return Command(index, instruction, unit, *tokens, fields, snapshot)
 
@@ -132,4 +132,4 @@ def _check_end(commands: list[Command], words: int) -> None:
     ends = [command.index for command in commands if command.instruction.mnemonic == "OP_END"]
     if ends != [words - 1]:
         where = f"word {ends[0]} is OP_END but {words} words were given" if ends else "there is no OP_END"
-        raise InputError(f"the command stream must end with exactly one OP_END: {where}")
+        raise InputError(f"the command stream must end with exactly one OP_END: {where}", words=ends[:1])

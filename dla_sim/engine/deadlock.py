@@ -8,15 +8,16 @@ from dla_sim.engine.grants import NEVER
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Workload
 
 
-def standstill(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> str:
-    """The message; arrivals and ends that never came are ``NEVER``."""
+def standstill(workload: Workload, arrivals: Sequence[int], ends: Sequence[int]) -> tuple[str, tuple[int, ...]]:
+    """The message and the words that it names; arrivals and ends that never came are ``NEVER``."""
     demands = workload.demands
     words = demands.word.tolist()
-    commands = range(len(workload))
+    commands, named = range(len(workload)), []
     waiting = next((number for number in commands if arrivals[number] == NEVER), None)
     if waiting is None:
         waits = ["OP_END waits until all units are drained"]
     else:
+        named.append(words[waiting])
         unit = UNIT_NAMES[int(demands.unit[waiting])]
         waits = [f"word {words[waiting]} waits for room in the queue of {unit}"]
     for name, members in zip(UNIT_NAMES, demands.by_unit, strict=True):
@@ -24,9 +25,10 @@ def standstill(workload: Workload, arrivals: Sequence[int], ends: Sequence[int])
         if head is None or arrivals[head] == NEVER:
             waits.append(f"{name} is idle")
         else:
+            named.append(words[head])
             pushers = " and ".join(UNIT_NAMES[TOKEN_QUEUES[counter][0]] for counter in _missing(workload, head, ends))
             waits.append(f"{name} waits at word {words[head]} for a token from {pushers}")
-    return f"deadlock: {'; '.join(waits)}; every pop needs a push earlier in the stream"
+    return f"deadlock: {'; '.join(waits)}; every pop needs a push earlier in the stream", tuple(dict.fromkeys(named))
 
 
 def _missing(workload: Workload, number: int, ends: Sequence[int]) -> list[int]:

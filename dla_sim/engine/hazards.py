@@ -61,7 +61,8 @@ class Footprints:
             space, low, high = found
             raise HazardError(
                 f"{self._name(one, schedule)} and {self._name(other, schedule)} both access {space} bytes "
-                f"{low:#x} to {high:#x} and one of them writes; a token between them is missing"
+                f"{low:#x} to {high:#x} and one of them writes; a token between them is missing",
+                words=(self._commands[one].index, self._commands[other].index),
             )
 
     def _name(self, number: int, schedule: Schedule) -> str:

@@ -78,6 +78,7 @@ def _kind(command: Command, source: Provenance | None) -> int:
     kind = source.kind if source is not None and source.kind and _computes(command) else own
     if kind not in KINDS:
         raise InputError(
-            f"word {command.index}: provenance kind '{kind}' does not exist; choose one of {', '.join(KINDS)}"
+            f"word {command.index}: provenance kind '{kind}' does not exist; choose one of {', '.join(KINDS)}",
+            words=(command.index,),
         )
     return KINDS.index(kind)

@@ -48,7 +48,7 @@ def _schedule(workload: Workload, times: Times, bus: Bus) -> Schedule:
     count = times.commands
     ends, arrivals = times.known[:count], times.known[count : 2 * count]
     if issue.position < count or NEVER in ends:
-        raise DeadlockError(standstill(workload, arrivals, ends))
+        raise DeadlockError(*standstill(workload, arrivals, ends))
     total = max(issue.time, max(ends, default=0)) + 1
     starts = times.starts
     return Schedule(_column(arrivals), _column(starts), _column(ends), total)

@@ -34,6 +34,6 @@ def simulate(workload: Workload) -> Schedule:
     clock.run()
     if not processor.total:
         # Nothing arrives or ends in cycle 0, so that 0 stands for what never came.
-        raise DeadlockError(standstill(workload, [time or NEVER for time in arrival], [time or NEVER for time in end]))
+        raise DeadlockError(*standstill(workload, [time or NEVER for time in arrival], [time or NEVER for time in end]))
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
     return Schedule(arrivals, starts, ends, processor.total)

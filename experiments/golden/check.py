@@ -121,11 +121,10 @@ def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Difference]:
 
 
 def _line_word(error: Exception, case: StoredCase) -> int | None:
-    """The word that a message of the assembler about a line of the text is about."""
-    words = str(error).partition(" line ")[2].partition(":")[0]
-    if not words.isdigit():
+    """The word in the line of the text that an error of the assembler names."""
+    if not isinstance(error, InputError) or error.line is None:
         return None
-    before = case.assembly.splitlines()[: int(words) - 1]
+    before = case.assembly.splitlines()[: error.line - 1]
     return sum(bool(line.strip()) and not line.startswith(".") for line in before)
 
 

@@ -6,7 +6,6 @@ engine and by the one without events. All four are observed, so that a change of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -176,7 +175,7 @@ def refusal(error: Exception) -> str:
 
     The message is for people and may be put better any time.
     """
-    words = ", ".join(dict.fromkeys(re.findall(r"\bword (\d+)", str(error))))
+    words = ", ".join(map(str, error.words)) if isinstance(error, InputError) else ""
     return f"{type(error).__name__} at {words}" if words else type(error).__name__
 
 

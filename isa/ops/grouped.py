@@ -30,7 +30,8 @@ def group_shape(command: Command) -> tuple[int, int, int]:
     if not groups or ic % groups or oc % groups:
         raise InputError(
             f"word {command.index}: {command.instruction.mnemonic}: EX_GROUPS = {groups} does not divide "
-            f"EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS = {oc}; all groups must be of one size"
+            f"EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS = {oc}; all groups must be of one size",
+            words=(command.index,),
         )
     return groups, ic // groups, oc // groups
 

@@ -42,7 +42,8 @@ def check_legality(commands: Iterable[Command]) -> None:
             if not tokens.get(queue, 0):
                 raise InputError(
                     f"word {command.index}: {command.instruction.mnemonic} on {command.unit.name} waits for a token "
-                    f"from {giver.name}, but no earlier command gives one; the program would never end"
+                    f"from {giver.name}, but no earlier command gives one; the program would never end",
+                    words=(command.index,),
                 )
             tokens[queue] -= 1
         for taker in gives_to(command):

@@ -147,8 +147,9 @@ def test_deadlock_names_what_everybody_waits_for() -> None:
         "EX waits at word 0 for a token from LD and ST; ST waits at word 1 for a token from EX; "
         "every pop needs a push earlier in the stream"
     )
-    with pytest.raises(DeadlockError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(DeadlockError, match=f"^{re.escape(message)}$") as caught:
         Device(program.arch).run(program, {}, timing_only=True)
+    assert caught.value.words == (0, 1)
 
 
 def test_deadlock_of_a_full_queue() -> None:

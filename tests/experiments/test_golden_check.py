@@ -13,8 +13,10 @@ import pytest
 from dla_sim.engine import demands
 from experiments.golden.check import check_case
 from experiments.golden.difference import Outcome, outcome_lines
+from experiments.golden.observe import refusal
 from experiments.golden.store import open_corpus
 from isa import numerics
+from isa.errors import InputError
 from isa.instruction import Command, Machine
 from isa.ops.convolution import OP_CONV
 from tests.experiments.command_line import dla
@@ -132,3 +134,9 @@ def test_nothing_is_blessed_while_kernels_and_semantics_disagree(
     assert outcome.status == 1
     assert outcome.err.startswith("difference: nothing blessed: case L1/conv: kernels at word 25")
     assert contents(tmp_path) == whole
+
+
+def test_a_refusal_is_named_by_the_words_that_the_error_carries_and_not_by_its_message() -> None:
+    assert refusal(InputError("word 7: better put", words=(3, 1))) == "InputError at 3, 1"
+    assert refusal(InputError("word 7: about nothing in the stream")) == "InputError"
+    assert refusal(KeyError("word 7")) == "KeyError"
