@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--schedule", choices=("seed", "default"), default="default")
     options = parser.parse_args()
     arch = Arch(sram_bytes=512 * 1024)
-    programs = compile_network(load_network(options.network).package, arch, options.schedule).programs
+    programs = compile_network(load_network(options.network).package, arch, schedule=options.schedule).programs
     for region, program in programs.items():
         print(f"{options.network}, region {region}, schedule {options.schedule}: {len(program.words)} command words")
         speed(program)

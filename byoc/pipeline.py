@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from byoc.emission.report import CompileReport
 from byoc.graph import Graph
+from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package, build_package
 from byoc.partition import Partition, partition
-from byoc.region import Schedule, compile_region, shortage
-from byoc.target import Grouped, target_of
+from byoc.region import compile_region, shortage
+from byoc.target import target_of
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
@@ -30,8 +31,7 @@ class CompiledNetwork:
 
     package: Package
     arch: Arch
-    schedule: Schedule
-    emulate_depthwise: bool
+    options: CompileOptions
     partition: Partition
     programs: Mapping[int, Program]
     reports: Mapping[int, CompileReport]
@@ -68,42 +68,29 @@ def import_model(
     return build_package(prepared, source or model.graph.name)
 
 
-def partition_package(
-    package: Package,
-    arch: Arch,
-    schedule: Schedule = "default",
-    emulate_depthwise: bool = False,
-    grouped: Grouped = "auto",
-) -> Partition:
+def partition_package(package: Package, arch: Arch, options: CompileOptions = DEFAULTS) -> Partition:
     """What of ``package`` runs where on a machine with ``arch``, without compiling it."""
-    target = target_of(arch, emulate_depthwise, grouped)
-    missing = partial(shortage, arch=arch, schedule=schedule, emulate_depthwise=emulate_depthwise)
-    return partition(package.graph, target, missing, package.annotations)
+    missing = partial(shortage, arch=arch, schedule=options.schedule, emulate_depthwise=options.emulate_depthwise)
+    return partition(package.graph, target_of(arch, options), missing, package.annotations)
 
 
-def compile(
-    package: Package,
-    arch: Arch,
-    schedule: Schedule = "default",
-    *,
-    emulate_depthwise: bool = False,
-    grouped: Grouped = "auto",
-    strict: bool = False,
-) -> CompiledNetwork:
+def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **choices: Any) -> CompiledNetwork:
     """Programs for every region of ``package`` on a machine with ``arch``.
 
-    Raises InputError with ``strict`` when any node falls back to the CPU, naming the first and its reason.
+    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Raises InputError with
+    ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
     """
-    found = partition_package(package, arch, schedule, emulate_depthwise, grouped)
-    if strict:
+    options = replace(options, **choices)
+    found = partition_package(package, arch, options)
+    if options.strict:
         refuse_fallback(found)
     programs: dict[int, Program] = {}
     reports: dict[int, CompileReport] = {}
     for region in found.regions:
         programs[region.index], reports[region.index] = compile_region(
-            region, package.graph.values, arch, schedule, emulate_depthwise
+            region, package.graph.values, arch, options.schedule, options.emulate_depthwise
         )
-    return CompiledNetwork(package, arch, schedule, emulate_depthwise, found, programs, reports)
+    return CompiledNetwork(package, arch, options, found, programs, reports)
 
 
 def refuse_fallback(found: Partition) -> None:

@@ -15,6 +15,7 @@ from byoc.layers.layer import make_layer
 from byoc.lowering.lower import Buffer, Lowered, lower
 from byoc.lowering.split import split_operation, split_requantise
 from byoc.operations import Operation, is_free
+from byoc.options import Schedule
 from byoc.partition import Region
 from byoc.scheduling.default import schedule_default
 from byoc.scheduling.pool import SearchPool
@@ -25,8 +26,6 @@ from byoc.tiling.shortage import shortage_message
 from isa.arch import Arch
 from isa.program import Program, Segment, Tensor, TensorType
 
-Schedule = Literal["seed", "default"]
-SCHEDULES: tuple[Schedule, ...] = ("seed", "default")
 _ALIGNMENT = 64
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from byoc.options import DEFAULTS, CompileOptions, Grouped
 from isa.arch import Arch
 from isa.lookup import variant
-
-Grouped = Literal["auto", "cpu", "per-group", "native"]
-"""How grouped convolutions run: on the CPU, as one OP_CONV a group, on OP_GROUP_CONV, or natively where that exists."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,6 @@ class Target:
     group_limit: int = 1 << 16
 
 
-def target_of(arch: Arch, emulate_depthwise: bool = False, grouped: Grouped = "auto") -> Target:
+def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
     """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
-    return Target(variant(arch.isa).mnemonics, arch.isa, emulate_depthwise, grouped, arch.numerics)
+    return Target(variant(arch.isa).mnemonics, arch.isa, options.emulate_depthwise, options.grouped, arch.numerics)

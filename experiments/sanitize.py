@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from byoc.options import CompileOptions
 from byoc.pipeline import compile as compile_network
 from experiments.config import load_hardware
 from experiments.network import is_package, load_network
 from experiments.simulate import image_segments
-from experiments.workflow import Choices
 from isa import program_file
 from isa.verify.sanitizer import sanitize
 from isa.verify.sanitizer_findings import Finding
@@ -18,18 +18,11 @@ Findings = dict[str, tuple[Finding, ...]]
 
 
 def sanitize_package(
-    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices
+    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, options: CompileOptions
 ) -> Findings:
     """Findings on the program of every region, by the program's name."""
     hardware = load_hardware(preset, settings, isa)
-    compiled = compile_network(
-        load_network(str(file)).package,
-        hardware.arch,
-        choices.schedule,
-        emulate_depthwise=choices.emulate_depthwise,
-        strict=choices.strict,
-        grouped=choices.grouped,
-    )
+    compiled = compile_network(load_network(str(file)).package, hardware.arch, options)
     return {program.name: sanitize(program) for program in compiled.programs.values()}
 
 
@@ -40,11 +33,16 @@ def sanitize_program(file: Path, images: Iterable[str]) -> Findings:
 
 
 def print_findings(
-    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices, images: Iterable[str]
+    file: Path,
+    preset: str | None,
+    settings: Iterable[str],
+    isa: str | None,
+    options: CompileOptions,
+    images: Iterable[str],
 ) -> bool:
     """Print the findings on a package or a program, one a line, and their number; whether any is an error."""
     found = (
-        sanitize_package(file, preset, settings, isa, choices) if is_package(file) else sanitize_program(file, images)
+        sanitize_package(file, preset, settings, isa, options) if is_package(file) else sanitize_program(file, images)
     )
     for name, findings in found.items():
         for finding in findings:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.host.runtime import region_inputs
+from byoc.options import CompileOptions
 from dla_sim.device import Device
 from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
@@ -19,7 +20,7 @@ from experiments.models.inputs import load_input
 from experiments.network import load_network, network_feeds
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
-from experiments.workflow import Choices, infer
+from experiments.workflow import Host, infer
 from isa import program_file
 from isa.errors import InputError
 from isa.lookup import variant
@@ -46,12 +47,19 @@ class Simulation:
 
 
 def simulate_package(
-    file: Path, preset: str | None, settings: Iterable[str], isa: str | None, choices: Choices, input: Path | None
+    file: Path,
+    preset: str | None,
+    settings: Iterable[str],
+    isa: str | None,
+    options: CompileOptions,
+    host: Host,
+    input: Path | None,
+    seed: int,
 ) -> Simulation:
     """Compile a package for the hardware and run one inference: the model's outputs and the machine's figures."""
     hardware = load_hardware(preset, settings, isa)
     network = load_network(str(file))
-    done = infer(network, hardware, choices, network_feeds(network, input, choices.seed))
+    done = infer(network, hardware, network_feeds(network, input, seed), options, host)
     runs = []
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]

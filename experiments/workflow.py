@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from byoc.host.runtime import NetworkRun, Runtime
+from byoc.options import DEFAULTS, CompileOptions
 from byoc.pipeline import CompiledNetwork
 from byoc.pipeline import compile as compile_network
-from byoc.target import Grouped
 from dla_sim.device import Device, Engine
 from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.simulation import simulate
@@ -30,22 +30,11 @@ from experiments.report.schema import RunReport
 from isa.files import write_atomically
 
 Progress = Callable[[str], None]
+Host = Literal["onnxruntime", "reference"]
 
 
 def _silent(stage: str) -> None:
     return None
-
-
-@dataclass(frozen=True)
-class Choices:
-    """How to compile and run, hardware apart."""
-
-    schedule: Literal["seed", "default"] = "default"
-    emulate_depthwise: bool = False
-    strict: bool = False
-    host: Literal["onnxruntime", "reference"] = "onnxruntime"
-    seed: int = 0
-    grouped: Grouped = "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +54,8 @@ def run(
     preset: str | None = None,
     settings: Iterable[str] = (),
     isa: str | None = None,
-    schedule: Literal["seed", "default"] = "default",
-    emulate_depthwise: bool = False,
-    grouped: Grouped = "auto",
-    strict: bool = False,
-    host: Literal["onnxruntime", "reference"] = "onnxruntime",
+    options: CompileOptions = DEFAULTS,
+    host: Host = "onnxruntime",
     input: str | Path | None = None,
     shapes: Shapes | None = None,
     calibration: str | Path | None = None,
@@ -77,15 +63,16 @@ def run(
     timeline: str | Path | None = None,
     cost: str | None = None,
     progress: Progress = _silent,
+    **choices: Any,
 ) -> RunReport:
     """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
 
     ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces the
-    preset's variant. ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers
-    drawn from ``seed``. ``grouped`` says how grouped convolutions run: on the CPU, as one OP_CONV a group, natively on
-    OP_GROUP_CONV, or natively where the variant has that. ``shapes`` fixes dynamic inputs. ``calibration`` is a .npz
-    file with the samples that a float model is quantised on. ``cost`` is a cost table's name or file, for
-    an estimate of energy and area. ``progress`` is called with the name of each stage.
+    preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``. ``input`` is a
+    .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from ``seed``. ``shapes``
+    fixes dynamic inputs. ``calibration`` is a .npz file with the samples that a float model is quantised on. ``cost``
+    is a cost table's name or file, for an estimate of energy and area. ``progress`` is called with the name of each
+    stage.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -93,12 +80,12 @@ def run(
     settings = tuple(settings)
     hardware = config.load_hardware(preset, settings, isa)
     table = load_table(cost) if cost is not None else None
-    choices = Choices(schedule, emulate_depthwise, strict, host, seed, grouped)
+    options = replace(options, **choices)
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
     network = load_network(str(model), shapes, seed, samples)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed)
-    done = infer(network, hardware, choices, feeds, progress)
+    done = infer(network, hardware, feeds, options, host, progress)
     if timeline is not None:
         runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
         write_atomically(Path(timeline), timeline_json(runs))
@@ -106,27 +93,25 @@ def run(
     check = check_values(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")
     measured = accuracy.measure(network, done.compiled, done.runtime)
-    command = command_line(str(model), preset, settings, isa, choices, input, shapes, samples, cost)
+    command = command_line(str(model), preset, settings, isa, options, host, seed, input, shapes, samples, cost)
     conditions = Conditions(command, network.name, seed, hardware)
     return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured, table)
 
 
 def infer(
-    network: Network, hardware: Preset, choices: Choices, feeds: Feeds, progress: Progress = _silent
+    network: Network,
+    hardware: Preset,
+    feeds: Feeds,
+    options: CompileOptions = DEFAULTS,
+    host: Host = "onnxruntime",
+    progress: Progress = _silent,
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and simulate one inference on ``feeds``."""
     progress(f"compiling {network.name}")
-    compiled = compile_network(
-        network.package,
-        hardware.arch,
-        choices.schedule,
-        emulate_depthwise=choices.emulate_depthwise,
-        grouped=choices.grouped,
-        strict=choices.strict,
-    )
+    compiled = compile_network(network.package, hardware.arch, options)
     progress(f"simulating {network.name}")
     device = Device(hardware.arch, hardware.timing, engine=once(simulate))
-    runtime = Runtime(compiled, device, choices.host)
+    runtime = Runtime(compiled, device, host)
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
 
@@ -147,7 +132,9 @@ def command_line(
     preset: str | None,
     settings: Iterable[str],
     isa: str | None,
-    choices: Choices,
+    options: CompileOptions,
+    host: Host,
+    seed: int,
     input: str | Path | None,
     shapes: Shapes | None,
     calibration: Path | None = None,
@@ -158,15 +145,12 @@ def command_line(
     words += ["--preset", preset] if preset not in (None, DEFAULT_PRESET) else []
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--isa", isa] if isa is not None else []
-    words += ["--schedule", choices.schedule] if choices.schedule != "default" else []
-    words += ["--emulate-depthwise"] if choices.emulate_depthwise else []
-    words += ["--grouped", choices.grouped] if choices.grouped != "auto" else []
-    words += ["--strict"] if choices.strict else []
-    words += ["--host", choices.host] if choices.host != "onnxruntime" else []
+    words += options.words
+    words += ["--host", host] if host != "onnxruntime" else []
     words += ["--calibration", str(calibration)] if calibration is not None else []
     words += ["--input", str(input)] if input is not None else []
     for name, shape in (shapes or {}).items():
         words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    words += ["--seed", str(choices.seed)] if choices.seed else []
+    words += ["--seed", str(seed)] if seed else []
     words += ["--cost", cost] if cost is not None else []
     return shlex.join(words)

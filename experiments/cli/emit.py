@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from byoc.options import CompileOptions
 from experiments.cli import options
 from isa.errors import InputError
 
@@ -17,15 +18,11 @@ if TYPE_CHECKING:
 Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]
 
 
+@options.flat
 def command(
     model: options.Model,
-    preset: options.Preset = options.DEFAULT_PRESET,
-    settings: options.Settings = None,
-    isa: options.Isa = None,
-    schedule: options.ScheduleOption = options.Schedule.default,
-    emulate_depthwise: options.Emulate = False,
-    grouped: options.Grouped = options.GroupedChoice.auto,
-    strict: options.Strict = False,
+    hardware: options.Hardware,
+    choices: CompileOptions,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
     region: Region = None,
@@ -33,24 +30,16 @@ def command(
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
     from experiments.cli.progress import stages
-    from experiments.config import load_hardware
     from experiments.network import load_network, parse_shapes
     from isa import program_file
 
-    hardware = load_hardware(preset, settings or (), isa)
+    machine = hardware.load()
     with stages() as progress:
         progress(f"compiling {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
         from byoc.pipeline import compile as compile_network
 
-        compiled = compile_network(
-            network.package,
-            hardware.arch,
-            schedule.value,
-            emulate_depthwise=emulate_depthwise,
-            grouped=grouped.value,
-            strict=strict,
-        )
+        compiled = compile_network(network.package, machine.arch, choices)
     for place, program in _places(network.name, compiled.programs, region, output).items():
         program_file.save(program, place)
         print(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")

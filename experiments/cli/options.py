@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum, StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from byoc.options import OPTIONS, CompileOptions, Option
 
-class Schedule(StrEnum):
-    """How the compiler orders the work: the published system's way, or everything this compiler can do."""
+if TYPE_CHECKING:
+    from dla_sim.presets import Preset as Machine
 
-    seed = "seed"
-    default = "default"
-
-
-class GroupedChoice(StrEnum):
-    """How grouped convolutions run."""
-
-    auto = "auto"
-    cpu = "cpu"
-    per_group = "per-group"
-    native = "native"
+DEFAULT_PRESET = "balanced-64"
 
 
 class HostChoice(StrEnum):
@@ -33,25 +27,12 @@ class HostChoice(StrEnum):
 
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx or .dla file, or a built-in name (dla models).")]
-Preset = Annotated[str, typer.Option("--preset", metavar="NAME|FILE.toml", help="Hardware to start from.")]
+Preset = Annotated[str | None, typer.Option("--preset", metavar="NAME|FILE.toml", help="Hardware to start from.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the hardware, e.g. pe.oc=64. Repeatable."),
 ]
 Isa = Annotated[str | None, typer.Option("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
-ScheduleOption = Annotated[
-    Schedule, typer.Option("--schedule", help="seed: the published system; default: all we can.")
-]
-Emulate = Annotated[
-    bool, typer.Option("--emulate-depthwise", help="Run depthwise convolutions on OP_CONV, one filter at a time.")
-]
-Grouped = Annotated[
-    GroupedChoice,
-    typer.Option(
-        "--grouped", help="Grouped convolutions: on the CPU, one OP_CONV a group, OP_GROUP_CONV, or auto: the fastest."
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Any node that falls back to the CPU is an error.")]
 Host = Annotated[HostChoice, typer.Option("--host", help="What runs the nodes on the CPU.")]
 Input = Annotated[
     Path | None,
@@ -82,4 +63,64 @@ Cost = Annotated[
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
-DEFAULT_PRESET = "balanced-64"
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine: a preset, settings on top, and the ISA variant."""
+
+    preset: Preset = DEFAULT_PRESET
+    settings: Settings = None
+    isa: Isa = None
+
+    def load(self) -> Machine:
+        """What the options describe; raises InputError as ``load_hardware`` does."""
+        from experiments.config import load_hardware
+
+        return load_hardware(self.preset, self.settings or (), self.isa)
+
+
+def _compile_option(option: Option) -> inspect.Parameter:
+    kind: Any = bool if option.switch else StrEnum(option.name, {value: value for value in option.values})
+    about = Annotated[kind, typer.Option(f"--{option.word}", help=option.help)]
+    return inspect.Parameter(
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=kind(option.default), annotation=about
+    )
+
+
+_COMPILE_OPTIONS = tuple(map(_compile_option, OPTIONS))
+
+
+def flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """``command`` as Typer wants it: for each parameter that is a record, one option a field in its place."""
+    signature = inspect.signature(command, eval_str=True)
+    records: dict[str, Any] = {
+        p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
+    }
+    parameters = [
+        part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in signature.parameters.values()
+        for part in (_fields(parameter.annotation) if parameter.name in records else [parameter])
+    ]
+
+    def flattened(**given: Any) -> int | None:
+        for name, record in records.items():
+            taken = {item.name: given.pop(item.name) for item in fields(record)}
+            given[name] = record(**{key: v.value if isinstance(v, Enum) else v for key, v in taken.items()})
+        return command(**given)
+
+    flattened.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    flattened.__annotations__ = {part.name: part.annotation for part in parameters}
+    flattened.__doc__ = command.__doc__
+    return flattened
+
+
+def _fields(record: Any) -> Iterator[inspect.Parameter]:
+    """A parameter for every field of a record; the compiler's options say by themselves what they are."""
+    if record is CompileOptions:
+        yield from _COMPILE_OPTIONS
+        return
+    kinds = get_type_hints(record, include_extras=True)
+    for item in fields(record):
+        yield inspect.Parameter(
+            item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=kinds[item.name]
+        )

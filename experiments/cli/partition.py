@@ -4,43 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from byoc.options import CompileOptions
 from experiments.cli import options
 
 if TYPE_CHECKING:
     from byoc.partition import Partition
 
 
+@options.flat
 def command(
     model: options.Model,
-    preset: options.Preset = options.DEFAULT_PRESET,
-    settings: options.Settings = None,
-    isa: options.Isa = None,
-    schedule: options.ScheduleOption = options.Schedule.default,
-    emulate_depthwise: options.Emulate = False,
-    grouped: options.Grouped = options.GroupedChoice.auto,
-    strict: options.Strict = False,
+    hardware: options.Hardware,
+    choices: CompileOptions,
     shape: options.Shapes = None,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
     """List every node: where it runs, and if on the CPU the reason with the actual values."""
     from experiments.cli.progress import stages
-    from experiments.config import load_hardware
     from experiments.network import load_network, parse_shapes
 
-    hardware = load_hardware(preset, settings or (), isa)
+    machine = hardware.load()
     with stages() as progress:
         progress(f"reading {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
         from byoc.pipeline import partition_package, refuse_fallback
 
-        found = partition_package(network.package, hardware.arch, schedule.value, emulate_depthwise, grouped.value)
+        found = partition_package(network.package, machine.arch, choices)
     if json is not None:
         from isa.files import write_atomically
 
         write_atomically(json, _as_json(found))
     _print(found)
-    if strict:
+    if choices.strict:
         refuse_fallback(found)
 
 

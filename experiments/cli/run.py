@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from byoc.options import CompileOptions
 from experiments.cli import options
 from isa.files import check_distinct
 
@@ -12,15 +13,11 @@ if TYPE_CHECKING:
     from experiments.report.schema import RunReport
 
 
+@options.flat
 def command(
     model: options.Model,
-    preset: options.Preset = options.DEFAULT_PRESET,
-    settings: options.Settings = None,
-    isa: options.Isa = None,
-    schedule: options.ScheduleOption = options.Schedule.default,
-    emulate_depthwise: options.Emulate = False,
-    grouped: options.Grouped = options.GroupedChoice.auto,
-    strict: options.Strict = False,
+    hardware: options.Hardware,
+    choices: CompileOptions,
     host: options.Host = options.HostChoice.onnxruntime,
     input: options.Input = None,
     shape: options.Shapes = None,
@@ -42,13 +39,10 @@ def command(
     with stages() as progress:
         report = run(
             model,
-            preset=preset,
-            settings=settings or (),
-            isa=isa,
-            schedule=schedule.value,
-            emulate_depthwise=emulate_depthwise,
-            grouped=grouped.value,
-            strict=strict,
+            preset=hardware.preset,
+            settings=hardware.settings or (),
+            isa=hardware.isa,
+            options=choices,
             host=host.value,
             input=input,
             shapes=parse_shapes(shape or ()),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from byoc.options import CompileOptions
 from experiments.cli import options
 from isa.errors import InputError
 from isa.files import check_distinct, write_atomically
@@ -63,15 +65,18 @@ DumpSram = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ProgramHardware(options.Hardware):
+    """The machine; a program knows its own."""
+
+    preset: ProgramPreset = None
+
+
+@options.flat
 def command(
     file: What,
-    preset: ProgramPreset = None,
-    settings: options.Settings = None,
-    isa: options.Isa = None,
-    schedule: options.ScheduleOption = options.Schedule.default,
-    emulate_depthwise: options.Emulate = False,
-    grouped: options.Grouped = options.GroupedChoice.auto,
-    strict: options.Strict = False,
+    hardware: ProgramHardware,
+    choices: CompileOptions,
     host: options.Host = options.HostChoice.onnxruntime,
     input: options.Input = None,
     tensor: TensorFiles = None,
@@ -100,12 +105,11 @@ def command(
     check_distinct(output=output, json=json, trace=trace, log=log)
     if (output or json) and not (break_at is None and until is None):
         raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
+    machine = hardware.preset, hardware.settings or (), hardware.isa
     if sanitize:
         from experiments.sanitize import print_findings
-        from experiments.workflow import Choices
 
-        choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed, grouped.value)
-        if print_findings(file, preset, settings or (), isa, choices, image or ()):
+        if print_findings(file, *machine, choices, image or ()):
             return 1
     with stages() as progress:
         progress(f"simulating {file}")
@@ -113,16 +117,14 @@ def command(
             if tensor or image:
                 raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
             from experiments.simulate import simulate_package
-            from experiments.workflow import Choices
 
-            choices = Choices(schedule.value, emulate_depthwise, strict, host.value, seed, grouped.value)
-            simulation = simulate_package(file, preset, settings or (), isa, choices, input)
+            simulation = simulate_package(file, *machine, choices, host.value, input, seed)
         else:
             if input is not None:
                 raise InputError(f"{file}: --input is for packages; give a program --tensor NAME=FILE.npy")
             from experiments.simulate import simulate_program
 
-            simulation = simulate_program(file, preset, settings or (), isa, tensor or (), image or ())
+            simulation = simulate_program(file, *machine, tensor or (), image or ())
         wishes = session.Wishes(trace, log, against, break_at, until, tuple(dump_sram or ()))
         findings = session.Findings()
         if wishes:

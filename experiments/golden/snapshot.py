@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from byoc.options import PROGRAM_OPTIONS, CompileOptions
 from dla_sim.presets import Preset
 from experiments.network import Network, network_feeds
 from experiments.version import tool_version
-from experiments.workflow import Choices, Inference, Progress, infer
+from experiments.workflow import Inference, Progress, infer
 
 if TYPE_CHECKING:
     from byoc.package.package import Package
@@ -44,7 +45,7 @@ class Snapshot:
 
 
 def take_snapshot(
-    network: Network, hardware: Preset, choices: Choices, title: str, progress: Progress, *, seed: int = 0
+    network: Network, hardware: Preset, options: CompileOptions, title: str, progress: Progress, *, seed: int = 0
 ) -> Snapshot:
     """Run ``network`` on its input and keep everything.
 
@@ -52,9 +53,9 @@ def take_snapshot(
     leave the scratchpad are those of a second compilation in which every layer's result is an output of the network.
     """
     feeds = network_feeds(network, None, seed)
-    done = infer(network, hardware, choices, feeds, progress)
+    done = infer(network, hardware, feeds, options, progress=progress)
     progress("running it again with every layer's result as an output")
-    exposed = infer(replace(network, package=_exposed(network.package)), hardware, choices, feeds)
+    exposed = infer(replace(network, package=_exposed(network.package)), hardware, feeds, options)
     values = {**exposed.result.values, **done.result.values}
     figures = _figures(done)
     layers = []
@@ -64,7 +65,7 @@ def take_snapshot(
     layers += [LayerSnapshot(name, rest) for name, rest in figures.items()]
     totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in FIGURES}
     totals["instructions"] += len(done.result.traces)  # the OP_END of each region belongs to no layer
-    return Snapshot(title, _conditions(network, hardware, choices), tuple(layers), totals)
+    return Snapshot(title, _conditions(network, hardware, options), tuple(layers), totals)
 
 
 def _exposed(package: Package) -> Package:
@@ -90,11 +91,11 @@ def _figures(done: Inference) -> dict[str, Counter[str]]:
     return figures
 
 
-def _conditions(network: Network, hardware: Preset, choices: Choices) -> dict[str, str]:
+def _conditions(network: Network, hardware: Preset, options: CompileOptions) -> dict[str, str]:
     conditions = {"model": network.name, "package": network.package.digest[:16], "version": tool_version()}
     conditions |= {f"arch.{name}": str(value) for name, value in _flat(hardware.arch.model_dump()).items()}
     conditions |= {f"timing.{name}": str(value) for name, value in hardware.timing.model_dump().items()}
-    return conditions | {"schedule": choices.schedule, "emulate-depthwise": str(choices.emulate_depthwise)}
+    return conditions | {option.word: str(getattr(options, option.name)) for option in PROGRAM_OPTIONS}
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from byoc.options import OPTIONS, CompileOptions
 from dla_sim.presets import DEFAULT_PRESET
 from experiments.config import load_hardware
 from experiments.golden.case import StoredCase
@@ -15,10 +16,11 @@ from experiments.golden.snapshot_file import load_snapshot
 from experiments.golden.store import INDEX, open_corpus
 from experiments.network import load_network
 from experiments.report.store import load_report
-from experiments.workflow import Choices, Progress
+from experiments.workflow import Progress
 from isa.errors import InputError
 
-_FORM = "write it as preset=NAME,isa=v1,schedule=seed,emulate-depthwise=yes,KEY=VALUE"
+_OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
+_FORM = f"write it as preset=NAME,isa=v1,{_OPTIONS},KEY=VALUE"
 
 
 def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
@@ -42,18 +44,19 @@ def machine_snapshot(words: str, model: str, progress: Progress) -> Snapshot:
     """Run ``model`` on the machine that ``words`` describe; ``default`` is the default machine and compiler."""
     given = dict(part.partition("=")[::2] for part in words.split(",")) if words != "default" else {}
     preset, isa = given.pop("preset", DEFAULT_PRESET), given.pop("isa", None)
-    schedule, emulate = given.pop("schedule", "default"), given.pop("emulate-depthwise", "no")
-    if emulate not in ("yes", "no"):
-        raise InputError(f"'{words}': emulate-depthwise is '{emulate}'; it is yes or no")
+    options = _options(words, given)
     hardware = load_hardware(preset, [f"{key}={value}" for key, value in given.items()], isa)
-    if schedule == "seed":
-        choices = Choices("seed", emulate == "yes")
-    elif schedule == "default":
-        choices = Choices("default", emulate == "yes")
-    else:
-        raise InputError(f"'{words}': schedule is '{schedule}'; it is seed or default")
     progress(f"reading {model}")
-    return take_snapshot(load_network(model), hardware, choices, words, progress)
+    return take_snapshot(load_network(model), hardware, options, words, progress)
+
+
+def _options(words: str, given: dict[str, str]) -> CompileOptions:
+    """The compiler's options among the settings of a machine, which lose them."""
+    chosen = [option for option in OPTIONS if option.word in given]
+    try:
+        return CompileOptions(**{option.name: option.parse(given.pop(option.word)) for option in chosen})
+    except InputError as error:
+        raise InputError(f"'{words}': {error}") from error
 
 
 def report_snapshot(path: Path) -> Snapshot:

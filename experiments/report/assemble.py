@@ -67,7 +67,7 @@ def assemble(
         hashes=_hashes(hardware, compiled, inputs),
         arch=hardware.arch.model_dump(),
         timing=hardware.timing.model_dump(),
-        schedule=compiled.schedule,
+        schedule=compiled.options.schedule,
         seed=conditions.seed,
         totals=machine.totals,
         kinds=machine.kinds,

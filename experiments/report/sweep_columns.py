@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from byoc.options import PROGRAM_OPTIONS
 from isa.errors import InputError
 
 AXES = (
-    "network", "preset", "isa", "schedule", "emulate_depthwise", "grouped", "pe.ic", "pe.oc", "pe.ow", "pe.count",
+    "network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), "pe.ic", "pe.oc", "pe.ow", "pe.count",
     "sram_bytes", "sram_banks", "alignment", "row_alignment", "numerics", "post_lanes", "bus_bytes", "burst_bytes",
     "dram_latency", "outstanding_bursts", "queue_depth", "fetch_bytes", "fetch_buffers", "dma_setup", "dma_drain",
     "ex_fill", "ex_drain", "sync_cycles", "sram_read_bytes", "sram_write_bytes", "bank_ports", "clock_hz",

@@ -2,8 +2,8 @@
 
     pe.count in [64, 128]       N = 64 or 128       sram_bytes >= 512 * KiB       schedule == "seed" or bus_bytes > 8
 
-Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, ``schedule``,
-``emulate_depthwise`` and ``grouped``. A single ``=`` compares; a bare value after ``or`` is one more value of the
+Names are the keys of ``Arch`` and ``Timing``, ``pe.count`` (also ``N``), ``network``, ``preset``, and the options that
+programs depend on, such as ``schedule``. A single ``=`` compares; a bare value after ``or`` is one more value of the
 comparison before it.
 """
 
@@ -16,13 +16,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from byoc.options import PROGRAM_OPTIONS
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS
 from isa.errors import InputError
 
 Values = Mapping[str, Any]
 _Evaluate = Callable[[Values], Any]
 
-OTHER_NAMES = ("network", "preset", "isa", "schedule", "emulate_depthwise", "grouped", "pe.count", "N")
+OTHER_NAMES = ("network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), "pe.count", "N")
+SWITCHES = frozenset(option.name for option in PROGRAM_OPTIONS if option.switch)
 NAMES: tuple[str, ...] = (*OTHER_NAMES, *ARCH_KEYS, *TIMING_KEYS)
 MAXIMUM_LENGTH = 1000
 _CONSTANTS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "true": True, "false": False, "none": None}
@@ -87,7 +89,7 @@ class _Builder:
             return lambda values: not inner(values)
         if isinstance(node, ast.Compare):
             return self._comparison(node)
-        if isinstance(node, ast.Name) and node.id == "emulate_depthwise":
+        if isinstance(node, ast.Name) and node.id in SWITCHES:
             return self.value(node)
         raise self._refused(node, "compares nothing")
 

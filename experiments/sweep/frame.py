@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byoc.options import PROGRAM_OPTIONS
 from experiments.sweep.store import COLUMNS, Store
 from isa.errors import InputError
 from isa.files import check_writable, write_atomically
@@ -40,7 +41,7 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
 def flat_row(row: dict[str, Any]) -> dict[str, Any]:
     """One row, given by column, as :func:`flat_rows` has them."""
     flat = {name: value for name, value in row.items() if name not in _NESTED}
-    flat["emulate_depthwise"] = bool(flat["emulate_depthwise"])
+    flat |= {option.name: bool(flat[option.name]) for option in PROGRAM_OPTIONS if option.switch}
     for name, prefix in _NESTED.items():
         if row[name] is not None:
             flat |= _flattened(json.loads(row[name]), prefix)
@@ -60,8 +61,8 @@ def _flattened(values: dict[str, Any], prefix: str) -> dict[str, Any]:
 def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
     """The results of a sweep as a DataFrame, one row a point, ordered by key; columns of integers with gaps are Int64.
 
-    Columns: key, network, package, preset, schedule, emulate_depthwise, grouped, version, status, message,
-    missing_bytes, figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``,
+    Columns: key, network, package, preset, the options that programs depend on (schedule, ...), version, status,
+    message, missing_bytes, figures (cycles, macs, ...), every key of Arch and Timing, ``pe.count``, ``kinds.*``,
     ``ex_cycles.*`` and ``LD.*``, ``EX.*``, ``ST.*`` (cycles by cause); with ``cost``, a cost table's name or file,
     ``estimated_energy_pj`` and ``estimated_area_um2`` as well. Raises InputError where there are no results.
     """

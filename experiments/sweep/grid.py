@@ -9,16 +9,15 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
-from byoc.target import Grouped
+from byoc.options import PROGRAM_OPTIONS, CompileOptions
 from experiments.sweep.canonical import canonical
 from experiments.sweep.constraints import Constraint
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
 
 Axes = Mapping[str, tuple[Any, ...]]
-ScheduleName = Literal["seed", "default"]
 SHOWN_VALUES = 8
 
 
@@ -61,9 +60,7 @@ class Batch:
     """
 
     network: str
-    schedule: ScheduleName
-    emulate_depthwise: bool
-    grouped: Grouped
+    options: CompileOptions
     arch: Mapping[str, Any]
     parts: tuple[Timings, ...]
 
@@ -91,9 +88,7 @@ class Grid:
         self.axes: Axes = {
             "network": spec.networks,
             "preset": tuple(spec.presets),
-            "schedule": tuple(spec.schedules),
-            "emulate_depthwise": spec.emulate_depthwise,
-            "grouped": spec.grouped,
+            **spec.options,
             **spec.arch,
             **spec.timing,
         }
@@ -130,9 +125,9 @@ class Grid:
                 if all(constraint.holds(names) for constraint in outer):
                     parts = machines.setdefault(canonical(arch), (arch, []))[1]
                     parts.append(Timings(preset, base, fast, names, inner))
-            options = {key: chosen[key] for key in ("network", "schedule", "emulate_depthwise", "grouped")}
+            options = CompileOptions(**{option.name: chosen[option.name] for option in PROGRAM_OPTIONS})
             for arch, parts in machines.values():
-                yield Batch(**options, arch=arch, parts=tuple(parts))
+                yield Batch(chosen["network"], options, arch, tuple(parts))
 
     def _machine(self, preset: str, chosen: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fields of an Arch with the chosen values of its axes in place, and those of the preset's Timing."""

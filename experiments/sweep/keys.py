@@ -14,7 +14,7 @@ class Keys:
     """Keys of the points of one batch: ``of(timing)`` for each of its timings, as canonical JSON."""
 
     def __init__(self, batch: Batch, package: str, version: str) -> None:
-        options = canonical({name: getattr(batch, name) for name in ("schedule", "emulate_depthwise", "grouped")})
+        options = canonical(batch.options.choices)
         self.arch = canonical(batch.arch)
         self._begun = hashlib.sha256("\n".join((package, self.arch, options, version, "")).encode())
 

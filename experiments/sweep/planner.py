@@ -48,7 +48,7 @@ class _Load:
             return True
         first = others[0]
         points = sum(len(other.points) for other in (*others, self))
-        same = self.prepared is first.prepared and self.batch.schedule == first.batch.schedule
+        same = self.prepared is first.prepared and self.batch.options == first.batch.options
         return same and len(others) < MACHINES and points <= POINTS
 
 
@@ -84,10 +84,7 @@ class Planner:
     def _batch_items(self, batch: Batch) -> Iterator[Item | _Load]:
         preparation = self._networks[batch.network]
         keys = Keys(batch, preparation.package.digest, self._version)
-        subject = Subject(
-            batch.network, preparation.package.digest, batch.schedule, batch.emulate_depthwise,
-            batch.grouped, keys.arch, self._version,
-        )  # fmt: skip
+        subject = Subject(batch.network, preparation.package.digest, batch.options, keys.arch, self._version)
         chunks = self._chunks(batch, keys)
         try:
             arch = Arch.model_validate(batch.arch)
@@ -107,8 +104,8 @@ class Planner:
         first: Points,
         chunks: Iterator[Points],
     ) -> Iterator[Item | _Load]:
-        prepared = preparation.prepared(arch, batch.emulate_depthwise, batch.grouped)
-        misfit = preparation.misfit(prepared, arch, batch.schedule, batch.emulate_depthwise)
+        prepared = preparation.prepared(arch, batch.options)
+        misfit = preparation.misfit(prepared, arch, batch.options)
         subject = bare.with_host(prepared.host_nodes, prepared.host_cycles)
         if misfit is not None:
             yield from (subject.infeasible_rows(points, misfit) for points in itertools.chain([first], chunks))
@@ -120,14 +117,13 @@ class Planner:
             yield _Load(prepared, batch, machine, subject, first)
             return
         self._under_way.update(point.key for point in (*first, *second))
-        job = Job(self._version, prepared.regions, batch.schedule, batch.emulate_depthwise, (machine,), keep=True)
+        job = Job(self._version, prepared.regions, batch.options, (machine,), keep=True)
         yield Task(job, ((subject, first),), rest=itertools.chain([second], self._claimed(chunks)))
 
     def _joint(self, loads: list[_Load]) -> Task:
         first = loads[0]
         machines = tuple(load.machine for load in loads)
-        options = first.batch.schedule, first.batch.emulate_depthwise
-        job = Job(self._version, first.prepared.regions, *options, machines)
+        job = Job(self._version, first.prepared.regions, first.batch.options, machines)
         return Task(job, tuple((load.subject, load.points) for load in loads))
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from byoc.host.parts import estimate_cycles
 from byoc.operations import Operation
+from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
-from byoc.region import Schedule, shortage
-from byoc.target import Grouped, Target, target_of
+from byoc.region import shortage
+from byoc.target import Target, target_of
 from experiments.network import load_network
 from experiments.sweep.blank import blank_regions
 from experiments.sweep.spec import Spec
@@ -47,9 +48,9 @@ class Preparation:
         self._prepared: dict[Target, Prepared] = {}
         self._misfits: dict[object, Misfit | None] = {}
 
-    def prepared(self, arch: Arch, emulate_depthwise: bool, grouped: Grouped) -> Prepared:
+    def prepared(self, arch: Arch, options: CompileOptions) -> Prepared:
         """The partition for machines on which everything fits."""
-        target = target_of(arch, emulate_depthwise, grouped)
+        target = target_of(arch, options)
         if target not in self._prepared:
             self.partitions += 1
             self._prepared[target] = self._prepare(target)
@@ -65,18 +66,18 @@ class Preparation:
             host_cycles=sum(estimate_cycles(package.graph, part) for part in found.host_parts),
         )
 
-    def misfit(self, prepared: Prepared, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> Misfit | None:
+    def misfit(self, prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:
         """What of a partition does not fit into the scratchpad of ``arch``, or None."""
-        key = prepared, schedule, emulate_depthwise, arch.sram_bytes, arch.alignment
+        key = prepared, options, arch.sram_bytes, arch.alignment
         if key not in self._misfits:
-            self._misfits[key] = _find_misfit(prepared, arch, schedule, emulate_depthwise)
+            self._misfits[key] = _find_misfit(prepared, arch, options)
         return self._misfits[key]
 
 
-def _find_misfit(prepared: Prepared, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> Misfit | None:
+def _find_misfit(prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:
     found: dict[str, tuple[int, str]] = {}
     for operation in prepared.operations:
-        missing = shortage(operation, arch, schedule, emulate_depthwise)
+        missing = shortage(operation, arch, options.schedule, options.emulate_depthwise)
         if missing is not None:
             found[operation.name] = missing_bytes(missing), missing
     if not found:

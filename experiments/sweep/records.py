@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from byoc.options import CompileOptions
 from experiments.sweep.preparation import Misfit
 from experiments.sweep.store import COLUMNS, Row
 from experiments.sweep.worker import FIGURES, Outcome
@@ -30,9 +31,7 @@ class Subject:
 
     network: str
     package: str
-    schedule: str
-    emulate_depthwise: bool
-    grouped: str
+    options: CompileOptions
     arch: str
     version: str
     host_nodes: int | None = None
@@ -65,7 +64,7 @@ class Subject:
         missing_bytes: int | None = None,
         figures: Sequence[object] | None = None,
     ) -> Row:
-        options = self.schedule, int(self.emulate_depthwise), self.grouped
-        subject = self.network, self.package, point.preset, *options, self.arch, point.timing, self.version
+        choices = self.options.choices.values()
+        subject = self.network, self.package, point.preset, *choices, self.arch, point.timing, self.version
         host = self.host_nodes, self.host_cycles
         return (point.key, *subject, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))

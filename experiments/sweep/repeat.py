@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from byoc.options import PROGRAM_OPTIONS
 from experiments.sweep.canonical import canonical
 from experiments.sweep.driver import Driver, Report, silent
 from experiments.sweep.grid import Batch, Grid
@@ -22,7 +23,7 @@ from experiments.sweep.stages import Stage, quiet
 from experiments.sweep.store import COLUMNS, Store
 from isa.errors import InputError
 
-_IDENTITY = ("network", "schedule", "emulate_depthwise", "grouped", "arch", "timing")
+_IDENTITY = ("network", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing")
 """What a point is, whatever the version of the project and of the network's package."""
 _CONDITIONS = ("key", "package", "preset", "version")
 """Columns that are no result: other versions may have others."""
@@ -116,7 +117,7 @@ def _chosen(identities: list[Identity], points: int | None, seed: int) -> set[Id
 def _selected(spec: Spec, chosen: set[Identity]) -> Iterator[Batch]:
     """The batches of a grid with the chosen points alone."""
     for batch in Grid(spec).batches():
-        machine = batch.network, batch.schedule, int(batch.emulate_depthwise), batch.grouped, canonical(batch.arch)
+        machine = batch.network, *batch.options.choices.values(), canonical(batch.arch)
         yield batch.where(partial(_is_chosen, machine, chosen))
 
 

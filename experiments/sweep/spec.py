@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from byoc.target import Grouped
+from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
 from experiments.sweep.constraints import Constraint, parse_constraint
@@ -20,35 +20,36 @@ from isa.errors import InputError
 MAXIMUM_BYTES = 1 << 20
 
 
-def _several(value: Any) -> Any:
-    return value if isinstance(value, list) else [value]
+_SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+"""What can be a list is one value or a list."""
 
 
 class _Written(BaseModel):
-    """The keys of a specification as they are written."""
+    """The keys of a specification as they are written, the compiler's options apart."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    networks: list[str] = Field(min_length=1)
-    presets: list[str] = Field(default=[DEFAULT_PRESET], min_length=1)
-    isa: list[str] | None = Field(default=None, min_length=1)
-    schedules: list[Literal["seed", "default"]] = Field(default=["default"], min_length=1)
-    emulate_depthwise: list[bool] = Field(default=[False], min_length=1)
-    grouped: list[Grouped] = Field(default=["auto"], min_length=1)
+    networks: Annotated[list[str], _SEVERAL] = Field(min_length=1)
+    presets: Annotated[list[str], _SEVERAL] = Field(default=[DEFAULT_PRESET], min_length=1)
+    isa: Annotated[list[str] | None, _SEVERAL] = Field(default=None, min_length=1)
     seed: int = Field(default=0, ge=0)
     shapes: dict[str, list[int]] = {}
-    constraints: list[str] = []
+    constraints: Annotated[list[str], _SEVERAL] = []
     arch: dict[str, Any] = {}
     timing: dict[str, Any] = {}
 
-    _lists = field_validator(
-        "networks", "presets", "isa", "schedules", "emulate_depthwise", "grouped", "constraints", mode="before"
-    )(_several)
+
+_OPTIONS: dict[str, Any] = {
+    option.axis: (Annotated[list[option.type], _SEVERAL], Field(default=[option.default], min_length=1))  # type: ignore[name-defined]
+    for option in PROGRAM_OPTIONS
+}
+_Specification = create_model("_Specification", __base__=_Written, **_OPTIONS)
+_KEYS = ("networks", "presets", "isa", *_OPTIONS, "seed", "shapes", "constraints", "arch", "timing")
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A checked specification. ``arch`` and ``timing`` map axes to values, in the order of the grid.
+    """A checked specification. ``options``, ``arch`` and ``timing`` map axes to values, in the order of the grid.
 
     The axis ``pe`` has whole arrays (``{"ic": .., "oc": .., "ow": ..}``); every other one numbers or texts. ``text`` is
     the file's content, ``source`` its name in messages, ``folder`` the place that relative paths in it start from.
@@ -56,9 +57,7 @@ class Spec:
 
     networks: tuple[str, ...]
     presets: Mapping[str, Preset]
-    schedules: tuple[Literal["seed", "default"], ...]
-    emulate_depthwise: tuple[bool, ...]
-    grouped: tuple[Grouped, ...]
+    options: Mapping[str, tuple[Any, ...]]
     seed: int
     shapes: Mapping[str, tuple[int, ...]]
     constraints: tuple[Constraint, ...]
@@ -89,7 +88,7 @@ def load_spec(path: Path) -> Spec:
 def parse_spec(text: str, folder: Path = Path(), source: str = "specification") -> Spec:
     """The specification of a TOML text; raises InputError as :func:`load_spec` does."""
     try:
-        written = _Written.model_validate(tomllib.loads(text))
+        written = _Specification.model_validate(tomllib.loads(text))
         return _checked(written, text, source, folder)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source}: not a TOML file ({error})") from error
@@ -103,7 +102,7 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key; choose one of {', '.join(_Written.model_fields)}"
+        return f"{key}: unknown key; choose one of {', '.join(_KEYS)}"
     if problem["type"] == "missing":
         return f"{key}: missing; name at least one network"
     if problem["type"] == "too_short":
@@ -125,9 +124,7 @@ def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
     return Spec(
         networks=_distinct(written.networks),
         presets={name: load_preset(_placed(name, folder, (".toml",))) for name in written.presets},
-        schedules=tuple(dict.fromkeys(written.schedules)),
-        emulate_depthwise=tuple(dict.fromkeys(written.emulate_depthwise)),
-        grouped=tuple(dict.fromkeys(written.grouped)),
+        options={option.name: tuple(dict.fromkeys(getattr(written, option.axis))) for option in PROGRAM_OPTIONS},
         seed=written.seed,
         shapes={name: tuple(shape) for name, shape in written.shapes.items()},
         constraints=tuple(parse_constraint(constraint) for constraint in written.constraints),

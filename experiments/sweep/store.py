@@ -13,15 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from byoc.options import PROGRAM_OPTIONS
 from isa.errors import InputError
 
 SCHEMA_VERSION = 1
 APPLICATION = 0x444C4153
 """Identifies the file as a results file: the letters DLAS."""
 COLUMNS: dict[str, str] = {
-    **dict.fromkeys(("key", "network", "package", "preset", "schedule"), "TEXT"),
-    "emulate_depthwise": "INTEGER",
-    **dict.fromkeys(("grouped", "arch", "timing", "version", "status", "message"), "TEXT"),
+    **dict.fromkeys(("key", "network", "package", "preset"), "TEXT"),
+    **{option.name: "INTEGER" if option.switch else "TEXT" for option in PROGRAM_OPTIONS},
+    **dict.fromkeys(("arch", "timing", "version", "status", "message"), "TEXT"),
     **dict.fromkeys(("missing_bytes", "host_nodes", "host_estimated_cycles", "cycles", "macs"), "INTEGER"),
     "utilization": "REAL",
     **dict.fromkeys(("lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes"), "INTEGER"),

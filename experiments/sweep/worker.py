@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from byoc.region import Schedule
+from byoc.options import CompileOptions
 from byoc.scheduling.pool import sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
@@ -42,12 +42,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Job:
-    """Machines for one network and schedule. ``keep``: the programs are wanted back, for more Timings."""
+    """Machines for one network and one way to compile it. ``keep``: the programs are wanted back, for more Timings."""
 
     version: str
     regions: bytes
-    schedule: Schedule
-    emulate_depthwise: bool
+    options: CompileOptions
     machines: tuple[Machine, ...]
     keep: bool = False
 
@@ -96,7 +95,7 @@ def outcome_of(job: Job) -> Result:
         try:
             workshop = workshop_for(job.regions, sizeless(machine.arch))
             compilations += machine.programs is None
-            programs = machine.programs or workshop.compiled(machine.arch, job.schedule, job.emulate_depthwise)
+            programs = machine.programs or workshop.compiled(machine.arch, job.options)
             timed = workshop.timed(programs)
         except Exception as error:  # whatever it is, it belongs into the record
             outcomes.append((Outcome(None, message_of(error)),) * len(machine.timings))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from byoc.region import Schedule, compile_region
+from byoc.options import CompileOptions
+from byoc.region import compile_region
 from byoc.scheduling.pool import SearchPool
 from dla_sim.program_timing import ProgramTiming
 from experiments.sweep.blank import read_blank
@@ -29,12 +30,12 @@ class Workshop:
         self._pool = SearchPool()
         self._timings: dict[int, ProgramTiming] = {}
 
-    def compiled(self, arch: Arch, schedule: Schedule, emulate_depthwise: bool) -> tuple[CompiledProgram, ...]:
+    def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
         """The regions compiled for ``arch``, without data."""
         found = []
         for region in self._regions:
             program, _ = compile_region(
-                region, self._values, arch, schedule, emulate_depthwise, data=False, pool=self._pool
+                region, self._values, arch, options.schedule, options.emulate_depthwise, data=False, pool=self._pool
             )
             constants = sum(int(segment.data.size) for segment in program.segments)
             compulsory = constants + sum(tensor.nbytes for tensor in program.tensors)

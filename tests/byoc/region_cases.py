@@ -21,8 +21,9 @@ from byoc.operations import (
     Requantise,
     UnaryOperation,
 )
+from byoc.options import Schedule
 from byoc.partition import Region
-from byoc.region import Schedule, compile_region
+from byoc.region import compile_region
 from isa.arch import Arch
 from isa.instruction import Machine
 from isa.program import Program

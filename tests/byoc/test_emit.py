@@ -12,9 +12,10 @@ from byoc.emission.constants import ALIGNMENT, ConstantPool
 from byoc.emission.report import CompileReport
 from byoc.layers.layer import make_layer, weights_offset
 from byoc.operations import Operation
+from byoc.options import SCHEDULES, Schedule
 from byoc.partition import Region
 from byoc.passes.commands_elide import Issue, count_words, elide
-from byoc.region import SCHEDULES, Schedule, compile_region, shortage
+from byoc.region import compile_region, shortage
 from byoc.tile import Span
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble

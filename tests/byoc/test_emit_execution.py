@@ -9,8 +9,9 @@ import pytest
 
 from byoc.graph import Value
 from byoc.operations import Operation
+from byoc.options import SCHEDULES, Schedule
 from byoc.partition import Region
-from byoc.region import SCHEDULES, Schedule, shortage
+from byoc.region import shortage
 from isa.arch import Arch, PeArray
 from isa.verify.legality import check_legality
 from tests.byoc import region_cases as cases

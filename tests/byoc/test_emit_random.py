@@ -7,7 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from byoc.operations import Operand, Operation
-from byoc.region import SCHEDULES, Schedule, shortage
+from byoc.options import SCHEDULES, Schedule
+from byoc.region import shortage
 from isa.arch import Arch, PeArray
 from isa.verify.legality import check_legality
 from tests.byoc import region_cases as cases

@@ -11,10 +11,10 @@ import onnx
 import pytest
 
 from byoc.frontend.importer import import_model
+from byoc.options import Grouped
 from byoc.partition import Target, partition
 from byoc.patterns.registry import PATTERNS
 from byoc.patterns.support import support_table
-from byoc.target import Grouped
 from tests.byoc.oracle_check import V1, V2, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 

@@ -23,5 +23,5 @@ COMPILED: tuple[tuple[str, Literal["seed", "default"]], ...] = (
 def compiled_program(network: str, schedule: Literal["seed", "default"]) -> Program:
     """The program of a built-in network of one region for the default Arch."""
     package = load_network(network).package
-    (program,) = compile_network(package, Arch(), schedule).programs.values()
+    (program,) = compile_network(package, Arch(), schedule=schedule).programs.values()
     return program

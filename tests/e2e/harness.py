@@ -50,7 +50,7 @@ def compare(
 ) -> Comparison:
     """Compile, sanitise, simulate and compare; floats at the model's edge are compared to the bit as well."""
     arch = arch or Arch()
-    network = compile(package, arch, schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
+    network = compile(package, arch, schedule=schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
     for program in network.programs.values():
         # A warning ("unused result") is legal: a strided window may skip the last rows of its input.
         assert [finding.text for finding in sanitize(program) if finding.level == "error"] == []

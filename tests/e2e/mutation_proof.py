@@ -78,7 +78,7 @@ def compiled(model: str, schedule: str) -> Program:
     """The one program of a built-in network on the default machine."""
     builtin = MODELS[model]
     package = import_model(builtin.build(0), model, calibration=builtin.calibration(0))
-    (program,) = compile(package, Arch(), "seed" if schedule == "seed" else "default").programs.values()
+    (program,) = compile(package, Arch(), schedule=schedule).programs.values()
     return program
 
 

@@ -40,7 +40,7 @@ def output_parallel(ic: int, oc: int, side: int, kernel: int) -> int:
 def test_untiled_mobilenet_costs_what_the_formulas_say(parallel: str, emulated: bool) -> None:
     pe = PeArray(ic=N, oc=1) if parallel == "I" else PeArray(ic=1, oc=N)
     arch = Arch(isa="v1" if emulated else "v2", pe=pe, sram_bytes=BIG)
-    network = compile(package("mobilenet-v1"), arch, "seed", emulate_depthwise=emulated)
+    network = compile(package("mobilenet-v1"), arch, schedule="seed", emulate_depthwise=emulated)
     program = network.programs[0]
     trace = Device(arch, TIMING).run(program, {}, timing_only=True).trace
 
@@ -68,7 +68,7 @@ def test_untiled_mobilenet_costs_what_the_formulas_say(parallel: str, emulated: 
 def test_tiled_mobilenet_follows_the_formula_of_every_command(schedule: str, sram: int) -> None:
     """Whatever the tiling: each command costs ⌈IC/a⌉·⌈OC/b⌉·OH·OW·KH·KW, or the requantisation where that is larger."""
     arch = Arch(pe=PeArray(ic=4, oc=16), sram_bytes=sram)
-    program = compile(package("mobilenet-v1"), arch, schedule).programs[0]
+    program = compile(package("mobilenet-v1"), arch, schedule=schedule).programs[0]
     trace = Device(arch, TIMING).run(program, {}, timing_only=True).trace
     expected = 0
     for command in program.commands:

@@ -13,7 +13,7 @@ from dla_sim.timing import Timing
 from experiments.config import load_hardware
 from experiments.network import load_network, network_feeds
 from experiments.simulate import SimulatedRegion
-from experiments.workflow import Choices, infer
+from experiments.workflow import infer
 from isa.assembler import assemble
 from isa.program import Program
 
@@ -37,7 +37,7 @@ OVERFLOWING = """
 def digits_regions(isa: str = "v2") -> tuple[Preset, tuple[SimulatedRegion, ...]]:
     """The regions of the digits network: one, or two where the depthwise convolution stays on the CPU (v1)."""
     hardware, network = load_hardware(None, (), isa), load_network("digits-cnn")
-    done = infer(network, hardware, Choices(), network_feeds(network))
+    done = infer(network, hardware, network_feeds(network))
     programs = done.compiled.programs
     runs = [
         SimulatedRegion(

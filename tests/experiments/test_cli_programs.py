@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from experiments.network import load_network, network_feeds
-from experiments.workflow import Choices, infer
+from experiments.workflow import infer
 from isa import program_file
 from tests.experiments.command_line import dla, save_tiny
 
@@ -59,7 +59,7 @@ def _boundary_values(model: Path) -> dict[str, np.ndarray]:
     from experiments.config import load_hardware
 
     network = load_network(str(model))
-    return dict(infer(network, load_hardware(), Choices(), network_feeds(network)).result.values)
+    return dict(infer(network, load_hardware(), network_feeds(network)).result.values)
 
 
 def test_program_wants_its_inputs(capsys: Capture) -> None:

@@ -47,6 +47,24 @@ def test_other_numerics_change_values_and_the_first_is_named(capsys: pytest.Capt
     assert "the first in tensor 'conv_act_QuantizeLinear_Output' at [" in outcome.err
 
 
+def test_every_option_of_the_compiler_is_a_setting_of_a_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data.json"
+    sides = "isa=v3,grouped=cpu,strict=no", "isa=v3,grouped=native"
+    outcome = dla(capsys, "golden", "diff", *sides, "--model", "resnext-11", "--json", data)
+    assert outcome.status == 0, outcome.err
+    found = json.loads(data.read_text())
+    assert found["conditions"] == {"grouped": ["cpu", "native"]}
+    before, after = found["totals"]["macs"]
+    assert before < after  # what the CPU computes is none of the machine's
+    outcome = dla(capsys, "golden", "diff", "grouped=maybe", "default", "--model", "resnext-11")
+    assert (outcome.status, outcome.err) == (
+        2,
+        "error: 'grouped=maybe': grouped is 'maybe'; it is auto or cpu or per-group or native\n",
+    )
+
+
 def test_a_snapshot_is_compared_with_a_later_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "before.snapshot"
     assert dla(capsys, "golden", "snapshot", "digits-cnn", "--on", "bus_bytes=4", "-o", place).status == 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from byoc.options import CompileOptions
 from experiments.config import load_hardware
 from experiments.network import load_network, network_feeds
 from experiments.report.figures import RegionRun, figures
@@ -17,7 +18,7 @@ from experiments.sweep.frame import flat_rows
 from experiments.sweep.run import run_sweep
 from experiments.sweep.session import Session
 from experiments.sweep.worker import Job, run_job
-from experiments.workflow import Choices, infer
+from experiments.workflow import infer
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept
 
@@ -90,7 +91,8 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
     for row in rows:
         keys = ("pe.ic", "pe.oc", "pe.ow", "sram_bytes", "bus_bytes", "dram_latency")
         hardware = load_hardware(None, [f"{key}={row[key]}" for key in keys], row["isa"])
-        done = infer(network, hardware, Choices(row["schedule"], row["emulate_depthwise"]), feeds)
+        options = CompileOptions(row["schedule"], row["emulate_depthwise"])
+        done = infer(network, hardware, feeds, options)
         programs, traces = done.compiled.programs, done.result.traces
         whole = figures(hardware, [RegionRun(index, programs[index], trace) for index, trace in traces.items()])
         assert {name: row[name] for name in whole.totals.model_dump()} == whole.totals.model_dump()

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from byoc.options import CompileOptions, Schedule
 from byoc.pipeline import compile, partition_package
 from dla_sim.device import Device
 from dla_sim.presets import load_preset
@@ -31,7 +32,8 @@ TIMINGS = (Timing(), Timing(bus_bytes=16, dram_latency=31, queue_depth=1))
         ("mobilenet-v1", "default", SIZES[4::2]),
     ],
 )
-def test_shared_work_changes_nothing(network: str, schedule: str, sizes: list[int]) -> None:
+def test_shared_work_changes_nothing(network: str, schedule: Schedule, sizes: list[int]) -> None:
+    options = CompileOptions(schedule)
     package = load_network(network).package
     whole = partition_package(package, Arch(sram_bytes=1 << 30))
     generator = random.Random(network)
@@ -40,10 +42,10 @@ def test_shared_work_changes_nothing(network: str, schedule: str, sizes: list[in
         workshop = Workshop(blank_regions(whole.regions, package.graph.values))
         for size in generator.sample(sizes, len(sizes)):
             arch = Arch(pe=array, sram_bytes=size)
-            alone = compile(package, arch, schedule)
+            alone = compile(package, arch, options)
             if alone.partition.placement != whole.placement:
                 continue  # the machine is too small; a sweep records that and compiles nothing
-            programs = workshop.compiled(arch, schedule, False)
+            programs = workshop.compiled(arch, options)
             timed = workshop.timed(programs)
             assert len(programs) == len(alone.programs)
             compared += 1
@@ -87,7 +89,7 @@ def test_a_timing_serves_no_other_program() -> None:
     whole = partition_package(package, Arch())
     workshop = Workshop(blank_regions(whole.regions, package.graph.values))
     small, large, other = (
-        workshop.compiled(Arch(sram_bytes=size, pe=PeArray(ic=ic)), "default", False)
+        workshop.compiled(Arch(sram_bytes=size, pe=PeArray(ic=ic)), CompileOptions())
         for ic, size in ((8, 1 << 20), (8, 1 << 24), (4, 1 << 24))
     )
     (first,) = workshop.timed(small)

@@ -76,13 +76,13 @@ def _network(name: str) -> Network:
 
 def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
     from byoc.host.runtime import region_inputs
+    from byoc.options import CompileOptions
     from experiments.network import network_feeds
-    from experiments.workflow import Choices, infer
+    from experiments.workflow import infer
 
     hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
-    done = infer(
-        network, hardware, Choices(recipe.schedule, emulate_depthwise=recipe.isa == "v1"), network_feeds(network)
-    )
+    options = CompileOptions(schedule=recipe.schedule, emulate_depthwise=recipe.isa == "v1")
+    done = infer(network, hardware, network_feeds(network), options)
     for index, program in done.compiled.programs.items():
         inputs = {name: data.tobytes() for name, data in region_inputs(program, done.result.values).items()}
         name = recipe.name if len(done.compiled.programs) == 1 else f"{recipe.name}-region{index}"
