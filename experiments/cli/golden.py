@@ -10,7 +10,7 @@ import typer
 from experiments.cli import golden_compare, golden_export, options
 
 if TYPE_CHECKING:
-    from experiments.golden.difference import Outcome
+    from experiments.golden.deviation import CheckedCase
 
 app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args_is_help=True)
 for _name, _command in (
@@ -40,7 +40,7 @@ def record(folder: Folder, level: Levels = None) -> int:
     from experiments.cli.progress import stages
     from experiments.golden.catalogue.all import catalogue
     from experiments.golden.record import DisagreementError, record_corpus
-    from experiments.golden.select import check_levels
+    from experiments.golden.store import check_levels
 
     check_levels(level or ())
     try:
@@ -61,8 +61,7 @@ def add(
     settings: options.Settings = None,
 ) -> int:
     """Record one program of your own as a further case of the corpus in DIR, which is made if there is none."""
-    from experiments.golden.own import own_case
-    from experiments.golden.record import DisagreementError, add_case
+    from experiments.golden.record import DisagreementError, add_case, own_case
 
     try:
         corpus = add_case(folder, own_case(program, name, tensor or (), settings or ()))
@@ -82,10 +81,9 @@ def check(
 ) -> int:
     """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference."""
     from experiments.cli.progress import stages
-    from experiments.golden.difference import outcome_lines
-    from experiments.golden.select import choose
-    from experiments.golden.store import open_corpus
-    from experiments.golden.verify import verify
+    from experiments.golden.check import verify
+    from experiments.golden.deviation import checked_lines
+    from experiments.golden.store import choose, open_corpus
 
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
@@ -95,7 +93,7 @@ def check(
         _write_json(json, corpus.digest, outcomes)
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed:
-        print("\n".join(outcome_lines(outcome)))
+        print("\n".join(checked_lines(outcome)))
     print(f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest {corpus.digest}")
     return _different(f"{failed[0].name} and {len(failed) - 1} more cases differ") if failed else 0
 
@@ -105,8 +103,7 @@ def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = No
     """Accept what the present version does as the new results; the reason becomes part of the corpus."""
     from experiments.cli.progress import stages
     from experiments.golden import record as recording
-    from experiments.golden.select import choose
-    from experiments.golden.store import open_corpus
+    from experiments.golden.store import choose, open_corpus
 
     names = choose(open_corpus(folder).entries, level or (), case or ())
     try:
@@ -126,8 +123,7 @@ def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = No
 @app.command("list")
 def list_cases(folder: Folder, level: Levels = None) -> None:
     """List the cases of a corpus and its history."""
-    from experiments.golden.select import choose
-    from experiments.golden.store import open_corpus
+    from experiments.golden.store import choose, open_corpus
 
     corpus = open_corpus(folder)
     for name in choose(corpus.entries, level or (), ()):
@@ -144,11 +140,11 @@ def _different(message: str) -> int:
     return 1
 
 
-def _write_json(place: Path, digest: str, outcomes: list[Outcome]) -> None:
+def _write_json(place: Path, digest: str, outcomes: list[CheckedCase]) -> None:
     from json import dumps
 
-    from experiments.golden.difference import outcome_json
+    from experiments.golden.deviation import checked_json
     from isa.files import write_atomically
 
-    document = {"schema": "dla-golden-check/1", "digest": digest, "cases": [outcome_json(item) for item in outcomes]}
+    document = {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
     write_atomically(place, dumps(document, indent=1, ensure_ascii=False) + "\n")

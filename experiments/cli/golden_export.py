@@ -14,7 +14,7 @@ from isa.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from experiments.golden.export import Source
+    from experiments.rtl.export import Source
 
 
 class Format(StrEnum):
@@ -52,10 +52,10 @@ def command(
     import sys
 
     from experiments.cli.progress import stages
-    from experiments.golden.export import build_export
-    from experiments.golden.export_readmemh import write_export
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
+    from experiments.rtl.export import build_export
+    from experiments.rtl.readmemh import write_export
 
     try:
         with stages() as progress:
@@ -73,7 +73,7 @@ def command(
 
 
 def _source(case: str, corpus: Path | None, tensors: Sequence[str], settings: Sequence[str]) -> Source:
-    from experiments.golden.export_source import catalogue_source, corpus_source, program_source
+    from experiments.rtl.export import catalogue_source, corpus_source, program_source
 
     if corpus is None and Path(case).is_file():
         return program_source(Path(case), tensors, settings)

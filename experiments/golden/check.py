@@ -1,8 +1,8 @@
-"""The check of one stored case: every aspect on its own, and the first command that went wrong."""
+"""The check of stored cases: every aspect on its own, and the first command that went wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import get_args
 
@@ -12,8 +12,7 @@ from dla_sim.device import Device
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from experiments.golden.case import Record, StoredCase
-from experiments.golden.difference import Difference, Outcome
-from experiments.golden.moment import moment_of
+from experiments.golden.deviation import CheckedCase, Deviation, moment_of
 from experiments.golden.observe import (
     ENGINES,
     Effects,
@@ -27,14 +26,15 @@ from experiments.golden.observe import (
     totals_of,
     watch,
 )
-from experiments.golden.values import value_difference
+from experiments.golden.store import Corpus
+from experiments.golden.values import value_deviation
 from isa.assembler import assemble, disassemble_words
 from isa.errors import InputError
 from isa.lookup import variant
 from isa.program import Program
 
 
-def check_case(case: StoredCase) -> Outcome:
+def check_case(case: StoredCase) -> CheckedCase:
     """What of ``case`` is no longer as recorded. Raises InputError when this machine lacks its ISA variant."""
     require_variant(case)
     found = list(_encoding(case))
@@ -42,15 +42,15 @@ def check_case(case: StoredCase) -> Outcome:
     try:
         program = runnable(case)
         runs = _Runs(case, program)
-        found += runs.differences()
+        found += runs.deviations()
         trace = runs.trace
     except Exception as error:  # a broken assembler may raise anything; mostly it is reported already
         if not any(item.aspect == "encoding" for item in found):
-            found.append(Difference("encoding", None, f"the assembly cannot be read: {complaint(error)}"))
+            found.append(Deviation("encoding", None, f"the assembly cannot be read: {complaint(error)}"))
     found.sort(key=lambda item: item.order)
     moment = moment_of(case, program, trace, found[0].word) if found and program is not None else None
     after = trace.cycles if trace is not None else None
-    return Outcome(case.name, tuple(found), moment, case.record.cycles.total, after)
+    return CheckedCase(case.name, tuple(found), moment, case.record.cycles.total, after)
 
 
 def require_variant(case: StoredCase) -> None:
@@ -82,7 +82,7 @@ def runnable(case: StoredCase) -> Program:
     return program if len(program.words) else recorded
 
 
-def _encoding(case: StoredCase) -> Iterator[Difference]:
+def _encoding(case: StoredCase) -> Iterator[Deviation]:
     """Words that the assembler makes of the text, and text that the decoder makes of the words, against the record."""
     if case.record.refused is not None:
         return
@@ -91,23 +91,23 @@ def _encoding(case: StoredCase) -> Iterator[Difference]:
         words = assembled(case).words
         wrong = [i for i, (a, b) in enumerate(zip(words.tolist(), case.words.tolist(), strict=False)) if a != b]
         if wrong or len(words) != len(case.words):
-            yield _word_difference(case, words.tolist(), wrong, texts)
+            yield _word_deviation(case, words.tolist(), wrong, texts)
     except Exception as error:  # a broken assembler may raise anything
-        yield Difference("encoding", _line_word(error, case), f"cannot be assembled: {complaint(error)}")
+        yield Deviation("encoding", _line_word(error, case), f"cannot be assembled: {complaint(error)}")
     yield from _decoding(case, texts)
 
 
-def _word_difference(case: StoredCase, words: list[int], wrong: list[int], texts: list[str]) -> Difference:
+def _word_deviation(case: StoredCase, words: list[int], wrong: list[int], texts: list[str]) -> Deviation:
     first = wrong[0] if wrong else min(len(words), len(case.words))
     before = f"{int(case.words[first]):#018x}" if first < len(case.words) else "nothing"
     now = f"{words[first]:#018x}" if first < len(words) else "nothing"
     count = len(wrong) or abs(len(words) - len(case.words))
     text = texts[first] if first < len(texts) else ""
     summary = f"'{text}' is encoded as {now}, recorded {before}; {count} of {len(case.words)} words differ"
-    return Difference("encoding", first, summary, {"expected": before, "actual": now})
+    return Deviation("encoding", first, summary, {"expected": before, "actual": now})
 
 
-def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Difference]:
+def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Deviation]:
     isa = variant(case.isa)
     for index, (word, text) in enumerate(zip(case.words.tolist(), texts, strict=False)):
         try:
@@ -116,7 +116,7 @@ def _decoding(case: StoredCase, texts: list[str]) -> Iterator[Difference]:
             now = complaint(error)
         if now != text:
             summary = f"{word:#018x} is decoded as '{now}', recorded '{text}'"
-            yield Difference("decoding", index, summary, {"expected": text, "actual": now})
+            yield Deviation("decoding", index, summary, {"expected": text, "actual": now})
             return
 
 
@@ -137,7 +137,7 @@ class _Runs:
         self.timing = timing_of(case)
         self.trace: Trace | None = None
 
-    def differences(self) -> Iterator[Difference]:
+    def deviations(self) -> Iterator[Deviation]:
         record = self.case.record
         traces: dict[str, Trace] = {}
         for aspect, engine in ENGINES.items():
@@ -154,15 +154,15 @@ class _Runs:
         for aspect, trace in traces.items():
             yield from self._cycles(aspect, trace, record)
         if totals_of(self.trace) != dict(record.totals):
-            yield _table_difference("totals", None, record.totals, totals_of(self.trace))
+            yield _table_deviation("totals", None, record.totals, totals_of(self.trace))
         yield from self._values(record, completion_order(self.trace))
 
-    def _refusal(self, aspect: str, now: str | None, message: str) -> Difference:
+    def _refusal(self, aspect: str, now: str | None, message: str) -> Deviation:
         before = self.case.record.refused
         summary = f"by the engine of '{aspect}': {message}; recorded: {before or 'it runs'}"
-        return Difference("refusal", None, summary, {"expected": before, "actual": now})
+        return Deviation("refusal", None, summary, {"expected": before, "actual": now})
 
-    def _cycles(self, aspect: str, trace: Trace, record: Record) -> Iterator[Difference]:
+    def _cycles(self, aspect: str, trace: Trace, record: Record) -> Iterator[Deviation]:
         spans = list(zip(trace.schedule.start.tolist(), trace.schedule.end.tolist(), strict=True))
         for row, command, (start, end) in zip(record.commands, trace.commands, spans, strict=False):
             if (row.start, row.end) != (start, end):
@@ -170,7 +170,7 @@ class _Runs:
                     f"({row.end - row.start} cycles); whole case {trace.cycles}, recorded {record.cycles.total}"
                 )
                 details = {"expected": [row.start, row.end], "actual": [start, end]}
-                yield Difference(aspect, command.index, summary, details)
+                yield Deviation(aspect, command.index, summary, details)
                 return
         before, now = record.cycles, cycles_of(trace)
         for table_before, table_now in (
@@ -179,25 +179,25 @@ class _Runs:
             *((before.units.get(unit, {}), now.units[unit]) for unit in now.units),
         ):
             if table_before != table_now:
-                yield _table_difference(aspect, None, table_before, table_now)
+                yield _table_deviation(aspect, None, table_before, table_now)
                 return
 
-    def _values(self, record: Record, order: list[int]) -> Iterator[Difference]:
+    def _values(self, record: Record, order: list[int]) -> Iterator[Deviation]:
         effects: dict[str, Effects] = {}
         for way in get_args(Way):
             try:
                 effects[way] = watch(self.program, self.case.inputs, order, way)
             except Exception as error:  # as above
-                yield Difference(way, None, f"the run stops: {complaint(error)}")
+                yield Deviation(way, None, f"the run stops: {complaint(error)}")
         for way, own in effects.items():
             other = next((effects[name] for name in effects if name != way), own)
-            found = value_difference(self.case, self.program, way, own, other)
+            found = value_deviation(self.case, self.program, way, own, other)
             if found is not None:
                 yield found
         if record.stopped is None:
             yield from self._device(record)
 
-    def _device(self, record: Record) -> Iterator[Difference]:
+    def _device(self, record: Record) -> Iterator[Deviation]:
         """The outputs of the device itself, which executes in an order of its own."""
         try:
             trace = self.trace
@@ -205,15 +205,34 @@ class _Runs:
             device = Device(self.program.arch, self.timing, engine=engine)
             outputs = device.run(self.program, tensors(self.program, self.case.inputs)).outputs
         except Exception as error:  # as above
-            yield Difference("device", None, f"the run stops: {complaint(error)}")
+            yield Deviation("device", None, f"the run stops: {complaint(error)}")
             return
         for name, content in record.outputs.items():
             if name not in outputs or outputs[name].tobytes() != content:
-                yield Difference("device", None, f"output tensor '{name}' differs", {"tensor": name})
+                yield Deviation("device", None, f"output tensor '{name}' differs", {"tensor": name})
                 return
 
 
-def _table_difference(aspect: str, word: int | None, before: Mapping[str, int], now: Mapping[str, int]) -> Difference:
+def _table_deviation(aspect: str, word: int | None, before: Mapping[str, int], now: Mapping[str, int]) -> Deviation:
     keys = [key for key in {**before, **now} if before.get(key, 0) != now.get(key, 0)]
     shown = ", ".join(f"{key} {now.get(key, 0)}, recorded {before.get(key, 0)}" for key in keys)
-    return Difference(aspect, word, shown, {"expected": dict(before), "actual": dict(now)})
+    return Deviation(aspect, word, shown, {"expected": dict(before), "actual": dict(now)})
+
+
+def verify(
+    corpus: Corpus, names: Iterable[str], progress: Callable[[str], None], *, fail_fast: bool = False
+) -> list[CheckedCase]:
+    """The outcome of each of the cases ``names``; all are read, and their machines known, before the first runs.
+
+    Raises InputError for a case that is missing, edited or damaged, or needs a variant that this machine lacks.
+    """
+    cases = [corpus.case(name) for name in names]
+    for case in cases:
+        require_variant(case)
+    outcomes = []
+    for case in cases:
+        progress(f"checking {case.name}")
+        outcomes.append(check_case(case))
+        if fail_fast and not outcomes[-1].passed:
+            break
+    return outcomes

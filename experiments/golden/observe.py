@@ -6,7 +6,7 @@ engine and by the one without events. All four are observed, so that a change of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,9 +21,9 @@ from dla_sim.kernels import Kernels
 from dla_sim.memory import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
-from experiments.debug.commit_log import checksums
+from experiments.debug.commit_log import access_bytes, checksums
 from experiments.golden.case import CommandRecord, Cycles, Record
-from experiments.golden.memory import touched
+from isa.access import Access
 from isa.assembler import command_text
 from isa.errors import InputError
 from isa.instruction import Command, Machine, Operands
@@ -112,6 +112,11 @@ class Watcher:
         """What was observed so far; the outputs only if nothing stopped the machine."""
         outputs = {} if self._stopped else {t.name: self._memory.take(t).tobytes() for t in self.program.outputs}
         return Effects(tuple(self._reads), tuple(self._writes), tuple(self._contents), outputs, self._stopped)
+
+
+def touched(accesses: Iterable[Access], machine: Machine) -> bytes:
+    """The present bytes of ``accesses``, one after another; a row that repeats is there as often as it repeats."""
+    return b"".join(access_bytes(access, machine) for access in accesses)
 
 
 def _semantics(command: Command, machine: Machine) -> None:

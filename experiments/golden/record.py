@@ -1,4 +1,4 @@
-"""Recording cases, and accepting new results."""
+"""Recording cases, the catalogue's and the user's own, and accepting new results."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from dla_sim.presets import Preset, apply_settings
 from dla_sim.timing import Timing
 from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
 from experiments.golden.store import INDEX, Corpus, Event, check_place, open_corpus, write_corpus
+from experiments.simulate import program_inputs
 from experiments.version import tool_version
-from isa.assembler import disassemble
+from isa import program_file
+from isa.assembler import assemble, disassemble
 from isa.errors import InputError
+from isa.program import Program
 
 Progress = Callable[[str], None]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9.-]*")
@@ -60,7 +64,7 @@ def record_case(case: Case) -> StoredCase:
 def _agreed(case: StoredCase) -> StoredCase:
     outcome = check_case(case)
     if not outcome.passed:
-        first = outcome.differences[0]
+        first = outcome.deviations[0]
         raise DisagreementError(f"case {case.name}: {first.aspect} at word {first.word}: {first.summary}")
     return case
 
@@ -127,3 +131,30 @@ def _renewed(case: StoredCase) -> StoredCase:
     words = program.words if len(program.words) else case.words
     record: Record = observe(replace(program, words=words), case.inputs, timing_of(case), case.contents)
     return _agreed(replace(case, words=words, record=record))
+
+
+def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[str]) -> Case:
+    """The program in ``file`` (binary, or assembly text) with its ``tensors`` ("NAME=FILE.npy").
+
+    ``settings`` ("key=value") are of the Timing. Raises InputError for a file that is no program, a tensor that is
+    missing, and a setting that would change the Arch, which the program names.
+    """
+    program = _program(file)
+    base = Preset(name="program", arch=program.arch, timing=Timing())
+    hardware = apply_settings(base, settings)
+    if hardware.arch != base.arch:
+        raise InputError(f"{file}: the program names its Arch; only settings of the timing can be given")
+    inputs = {key: array.tobytes() for key, array in program_inputs(program, tensors).items()}
+    return Case(name, f"recorded from {file.name}", program, inputs, hardware.timing.model_dump())
+
+
+def _program(file: Path) -> Program:
+    if not file.is_file():
+        raise InputError(f"{file}: no such file; 'dla emit' and 'dla asm' make programs")
+    content = file.read_bytes()
+    if content.startswith(program_file.MAGIC):
+        return program_file.load(file)
+    try:
+        return assemble(content.decode(), str(file))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: neither a program nor assembly text") from error

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from experiments.golden.case import Case
 from experiments.golden.catalogue.machines import BALANCED
-from experiments.golden.catalogue.rows import Addition, Product
-from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.catalogue.operations import Addition, Convolution, Pooling, Product, Window
 from experiments.golden.record import record_corpus
 from experiments.golden.store import Corpus
 from isa import encoding

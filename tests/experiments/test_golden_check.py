@@ -12,7 +12,7 @@ import pytest
 
 from dla_sim.engine import demands
 from experiments.golden.check import check_case
-from experiments.golden.difference import Outcome, outcome_lines
+from experiments.golden.deviation import CheckedCase, checked_lines
 from experiments.golden.observe import refusal
 from experiments.golden.store import open_corpus
 from isa import numerics
@@ -32,7 +32,7 @@ def _off_by_one(command: Command, machine: Machine) -> None:
 _REAL = OP_CONV.semantics
 
 
-def _outcome(folder: Path, name: str) -> Outcome:
+def _outcome(folder: Path, name: str) -> CheckedCase:
     return check_case(open_corpus(folder).case(name))
 
 
@@ -68,7 +68,7 @@ def test_a_changed_kernel_shows_in_the_kernels_and_the_device_alone(
         real(values, scale, zero_point + 1, low, high, out=out)
 
     monkeypatch.setattr(numerics, "requantise_float32", shifted)
-    assert [item.aspect for item in _outcome(tmp_path, "L1/conv").differences] == ["kernels", "device"]
+    assert [item.aspect for item in _outcome(tmp_path, "L1/conv").deviations] == ["kernels", "device"]
 
 
 def test_changed_cycles_are_reported_before_and_after(tmp_path: Path) -> None:
@@ -76,13 +76,13 @@ def test_changed_cycles_are_reported_before_and_after(tmp_path: Path) -> None:
     before = OP_CONV.cycles
     with changed("OP_CONV", cycles=lambda command, arch: before(command, arch) + 7):
         outcome = _outcome(tmp_path, "L1/conv")
-    assert [item.aspect for item in outcome.differences] == ["cycles", "recurrence"]
+    assert [item.aspect for item in outcome.deviations] == ["cycles", "recurrence"]
     assert outcome.total_after == outcome.total_before + 7
     assert outcome.moment is not None
     assert outcome.moment.cycles_before is not None
     assert outcome.moment.cycles_after is not None
     assert outcome.moment.cycles_after[1] - outcome.moment.cycles_before[1] == 7
-    assert any("cycles: " in line and " before, " in line for line in outcome_lines(outcome))
+    assert any("cycles: " in line and " before, " in line for line in checked_lines(outcome))
 
 
 def test_a_changed_encoding_is_one_of_words_and_not_of_values(tmp_path: Path) -> None:
@@ -90,15 +90,15 @@ def test_a_changed_encoding_is_one_of_words_and_not_of_values(tmp_path: Path) ->
     moved = tuple(replace(item, low=47) if item.name == "requantise" else item for item in OP_CONV.fields)
     with changed("OP_CONV", fields=moved):
         outcome = _outcome(tmp_path, "L1/conv")
-    assert [item.aspect for item in outcome.differences] == ["encoding", "decoding"]
-    assert [item.word for item in outcome.differences] == [25, 25]
+    assert [item.aspect for item in outcome.deviations] == ["encoding", "decoding"]
+    assert [item.word for item in outcome.deviations] == [25, 25]
 
 
 def test_only_one_engine_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_corpus(tmp_path)
     room = demands.Demands.room
     monkeypatch.setattr(demands.Demands, "room", lambda self, depth: room(self, depth + 1))
-    assert {item.aspect for item in _outcome(tmp_path, "L1/conv").differences} == {"recurrence"}
+    assert {item.aspect for item in _outcome(tmp_path, "L1/conv").deviations} == {"recurrence"}
 
 
 def test_bless_stores_the_reason_and_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

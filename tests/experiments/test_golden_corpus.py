@@ -14,10 +14,10 @@ import pytest
 
 from experiments.golden.case import LEVELS
 from experiments.golden.catalogue.all import CATALOGUE, catalogue
+from experiments.golden.check import verify
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
 from experiments.golden.text import case_text, parse_case
-from experiments.golden.verify import verify
 from isa.variants import VARIANTS
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import contents, small_cases, small_corpus

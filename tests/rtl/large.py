@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from experiments.golden.export import build_export, case_source
+from experiments.rtl.export import build_export, case_source
 from tests.rtl.bench import owed, simulate
 from tests.rtl.test_unit import golden_cases
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.golden.export import Export, build_export, case_source
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
+from experiments.rtl.export import Export, build_export, case_source
 from isa.arch import Arch
 from tests.rtl.bench import ROOT, UNIT, require_icarus, simulate
 from tests.rtl.random_operations import random_case

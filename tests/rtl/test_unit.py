@@ -14,11 +14,10 @@ import pytest
 from dla_sim.timing import Timing
 from experiments.golden.build import Builder
 from experiments.golden.case import StoredCase
-from experiments.golden.catalogue.draws import generator, int8
-from experiments.golden.catalogue.rows import Addition
-from experiments.golden.export import Export, build_export, case_source
+from experiments.golden.catalogue.operations import Addition, generator, int8
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
+from experiments.rtl.export import Export, build_export, case_source
 from isa.arch import Arch
 from isa.instruction import Unit
 from tests.rtl.bench import EXECUTED, ROOT, UNIT, machine, owed, require_icarus, simulate

@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from experiments.golden.case import Case
 from experiments.golden.catalogue.machines import FIXED, machine
-from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary
-from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.catalogue.operations import (
+    Addition,
+    Convolution,
+    Pooling,
+    Product,
+    Requantisation,
+    Unary,
+    Window,
+)
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 
 NONE = (0, 0, 0, 0)

@@ -9,10 +9,19 @@ from numpy.typing import NDArray
 
 from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.draws import packed
 from experiments.golden.catalogue.machines import machine
-from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary, pair_case, shift_case
-from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.catalogue.operations import (
+    Addition,
+    Convolution,
+    Pooling,
+    Product,
+    Requantisation,
+    Unary,
+    Window,
+    packed,
+    pair_case,
+    shift_case,
+)
 from isa.arch import Arch
 from isa.variants import VARIANTS
 

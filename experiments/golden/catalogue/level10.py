@@ -8,9 +8,18 @@ import numpy as np
 
 from dla_sim.timing import Timing
 from experiments.golden.case import Case
-from experiments.golden.catalogue.draws import int8
-from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary, pair_case, shift_case
-from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.catalogue.operations import (
+    Addition,
+    Convolution,
+    Pooling,
+    Product,
+    Requantisation,
+    Unary,
+    Window,
+    int8,
+    pair_case,
+    shift_case,
+)
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 

@@ -7,10 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.golden.case import Case
-from experiments.golden.catalogue.draws import packed
 from experiments.golden.catalogue.machines import BALANCED, FIXED, machine
-from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary, pair_case, shift_case
-from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.catalogue.operations import (
+    Addition,
+    Convolution,
+    Pooling,
+    Product,
+    Requantisation,
+    Unary,
+    Window,
+    packed,
+    pair_case,
+    shift_case,
+)
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 

@@ -9,10 +9,20 @@ import numpy as np
 from dla_sim.timing import Timing
 from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.draws import generator, int8, packed
 from experiments.golden.catalogue.machines import BALANCED, FIXED, GROUPED, machine
-from experiments.golden.catalogue.rows import Addition, Product, Requantisation, Unary, pair_case
-from experiments.golden.catalogue.windows import Convolution, Pooling, Window
+from experiments.golden.catalogue.operations import (
+    Addition,
+    Convolution,
+    Pooling,
+    Product,
+    Requantisation,
+    Unary,
+    Window,
+    generator,
+    int8,
+    packed,
+    pair_case,
+)
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 

@@ -9,9 +9,8 @@ import numpy as np
 from dla_sim.timing import Timing
 from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.draws import generator, int8, records
 from experiments.golden.catalogue.machines import BALANCED, FIXED, TIMINGS
-from experiments.golden.catalogue.windows import Window
+from experiments.golden.catalogue.operations import Window, generator, int8, records
 from isa.arch import Arch
 
 STRIDES: dict[str, dict[str, int]] = {

@@ -1,9 +1,19 @@
-"""Differences between what was recorded and what happens now, as data and as text."""
+"""Deviations from what was recorded: what they are, the command at the moment when it went wrong, and the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from dla_sim.trace import Trace
+from experiments.golden.case import StoredCase
+from experiments.golden.observe import Watcher, completion_order, touched
+from isa.access import Access
+from isa.assembler import command_text
+from isa.instruction import Machine
+from isa.program import Program
 
 ASPECTS = (
     "encoding", "decoding", "refusal", "reference", "kernels", "device", "cycles", "recurrence", "totals",
@@ -14,7 +24,7 @@ event engine, by the engine without events, and work and traffic."""
 
 
 @dataclass(frozen=True)
-class Difference:
+class Deviation:
     """The first difference of one aspect. ``word`` is the command's place in the stream, None for the whole case."""
 
     aspect: str
@@ -44,11 +54,11 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CheckedCase:
     """The check of one case: no differences, or the first of every aspect, in order, and the moment of the first."""
 
     name: str
-    differences: tuple[Difference, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
     moment: Moment | None = None
     total_before: int = 0
     total_after: int | None = None
@@ -56,22 +66,22 @@ class Outcome:
     @property
     def passed(self) -> bool:
         """True when everything is as recorded."""
-        return not self.differences
+        return not self.deviations
 
 
-def outcome_lines(outcome: Outcome) -> list[str]:
+def checked_lines(outcome: CheckedCase) -> list[str]:
     """The report of a case that differs, line by line, the first wrong command on top."""
-    names = ", ".join(dict.fromkeys(item.aspect for item in outcome.differences))
+    names = ", ".join(dict.fromkeys(item.aspect for item in outcome.deviations))
     lines = [f"{outcome.name}: differs in {names}"]
     if outcome.moment is not None:
         lines += [f"  {line}" for line in _moment_lines(outcome, outcome.moment)]
-    for item in outcome.differences:
+    for item in outcome.deviations:
         where = "" if item.word is None else f" at word {item.word}"
         lines.append(f"  {item.aspect}{where}: {item.summary}")
     return lines
 
 
-def _moment_lines(outcome: Outcome, moment: Moment) -> list[str]:
+def _moment_lines(outcome: CheckedCase, moment: Moment) -> list[str]:
     nodes = ", ".join(moment.onnx_nodes) or "none"
     lines = [f"first diverging command: word {moment.word}, {moment.text}"]
     lines.append(f"source: layer '{moment.layer}', ONNX nodes {nodes}")
@@ -88,12 +98,12 @@ def _span(cycles: tuple[int, int] | None) -> str:
     return "no run" if cycles is None else f"{cycles[0]} to {cycles[1]}"
 
 
-def _totals(outcome: Outcome) -> str:
+def _totals(outcome: CheckedCase) -> str:
     now = "no run" if outcome.total_after is None else str(outcome.total_after)
     return f"whole case {outcome.total_before} before, {now} now"
 
 
-def outcome_json(outcome: Outcome) -> dict[str, Any]:
+def checked_json(outcome: CheckedCase) -> dict[str, Any]:
     """The same as plain JSON values."""
     return {
         "case": outcome.name,
@@ -102,6 +112,66 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         "first": None if outcome.moment is None else vars(outcome.moment),
         "differences": [
             {"aspect": item.aspect, "word": item.word, "summary": item.summary, **item.details}
-            for item in outcome.differences
+            for item in outcome.deviations
         ],
+    }
+
+
+SHOWN = 16
+
+
+def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int | None) -> Moment | None:
+    """The command that word ``word`` belongs to (a SET belongs to the next operation); None where there is none."""
+    if word is None:
+        return None
+    try:
+        number = next((n for n, command in enumerate(program.commands) if command.index >= word), None)
+    except ValueError:  # words that cannot be decoded
+        return None
+    if number is None or number >= len(program.commands) - 1:
+        return None
+    command, source = program.commands[number], program.sources[number]
+    before = next(((row.start, row.end) for row in case.record.commands if row.word == command.index), None)
+    after = None
+    if trace is not None:
+        after = int(trace.schedule.start[number]), int(trace.schedule.end[number])
+    return Moment(
+        command.index,
+        command_text(command),
+        source.layer if source is not None else "",
+        source.onnx_nodes if source is not None else (),
+        dict(command.fields),
+        dict(command.registers),
+        _operands(case, program, trace, number),
+        before,
+        after,
+    )
+
+
+def _operands(case: StoredCase, program: Program, trace: Trace | None, number: int) -> tuple[dict[str, Any], ...]:
+    """The byte ranges that the command reads, as the reference semantics of the commands before it left them."""
+    if trace is None:
+        return ()
+    try:
+        watcher = Watcher(program, case.inputs, "reference")
+        for earlier in completion_order(trace):
+            if earlier == number or not watcher.step(earlier):
+                break
+        return tuple(_operand(access, watcher.machine) for access in watcher.operands[number].reads)
+    except Exception:  # what is broken may break here too; the difference itself is reported elsewhere
+        return ()
+
+
+def _operand(access: Access, machine: Machine) -> dict[str, Any]:
+    from zlib import crc32
+
+    content = touched((access,), machine)
+    first = np.frombuffer(content[:SHOWN], np.int8).tolist()
+    more = " ..." if len(content) > SHOWN else ""
+    return {
+        "space": access.space,
+        "address": access.address,
+        "bytes": len(content),
+        "crc": crc32(content),
+        "first": " ".join(map(str, first)) + more,
     }

@@ -1,4 +1,7 @@
-"""An export as files that ``$readmemh`` loads, a manifest, and a test bench: docs/rtl.md describes every file."""
+"""An export as files that ``$readmemh`` loads, a manifest, and a test bench from the template ``testbench.sv``.
+
+docs/rtl.md describes every file.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from experiments.golden.export import Export, Moved, Operation, Run
-from experiments.golden.export_testbench import testbench
+from experiments.rtl.export import Export, Moved, Operation, Run
 from isa.assembler import command_text
 from isa.errors import InputError
 
@@ -25,8 +28,8 @@ WRITES_SRAM, WRITES_DRAM, STOPS = 1, 2, 4
 def export_files(export: Export) -> dict[str, bytes]:
     """Every file of an export by its place in the folder; equal exports give equal bytes."""
     files: dict[str, str] = {}
-    for name, image in _images(export).items():
-        files[name] = _image_text([(0, image)])
+    for (space, when), image in _images(export).items():
+        files[f"{space}_{when}.hex"] = _image_text([(0, image)])
     words = export.source.program.words.tolist()
     files["commands.hex"] = "".join(f"{word:016x}\n" for word in words)
     files["operations.hex"] = "".join(f"{_operation_row(item)}\n" for item in export.operations)
@@ -79,12 +82,13 @@ def _replaceable(folder: Path) -> bool:
         return False
 
 
-def _images(export: Export) -> dict[str, bytes]:
+def _images(export: Export) -> dict[tuple[str, str], bytes]:
+    """The memories by space, and before or after the run."""
     memories = {
-        "sram_before.hex": export.sram_before,
-        "dram_before.hex": export.dram_before,
-        "sram_after.hex": export.sram_after,
-        "dram_after.hex": export.dram_after,
+        ("sram", "before"): export.sram_before,
+        ("dram", "before"): export.dram_before,
+        ("sram", "after"): export.sram_after,
+        ("dram", "after"): export.dram_after,
     }
     return {name: image.tobytes() for name, image in memories.items()}
 
@@ -134,17 +138,16 @@ def _manifest(export: Export) -> dict[str, Any]:
             "file": "commands.hex", "word_bits": 64, "words": len(program.words),
             "dram_address": program.command_address, "crc32": _crc(words),
         },
-        "memories": [_memory(name, image) for name, image in _images(export).items()],
+        "memories": [_memory(*name, image) for name, image in _images(export).items()],
         "tensors": [_tensor(item) for item in program.tensors],
         "operations": [_operation(item) for item in export.operations],
     }  # fmt: skip
 
 
-def _memory(name: str, image: bytes) -> dict[str, Any]:
-    space, when = name.removesuffix(".hex").split("_")
+def _memory(space: str, when: str, image: bytes) -> dict[str, Any]:
     return {
-        "file": name, "space": space, "when": when, "word_bits": 8, "words": len(image), "first_address": 0,
-        "crc32": _crc(image),
+        "file": f"{space}_{when}.hex", "space": space, "when": when, "word_bits": 8, "words": len(image),
+        "first_address": 0, "crc32": _crc(image),
     }  # fmt: skip
 
 
@@ -182,3 +185,26 @@ def _operand(moved: Moved) -> dict[str, Any]:
 
 def _crc(content: bytes) -> str:
     return f"{zlib.crc32(content):08x}"
+
+
+SMALLEST_MEMORY = 64
+
+
+def testbench(export: Export) -> str:
+    """The text of the test bench for ``export``: the template with the case's sizes and the machine's parameters."""
+    program, timing = export.source.program, export.source.timing
+    values = {
+        "NAME": " ".join(export.source.name.split()),
+        "WORDS": len(program.words),
+        "OPERATIONS": max(1, len(export.operations)),
+        "SRAM_BYTES": max(SMALLEST_MEMORY, export.sram_before.size),
+        "DRAM_BYTES": max(SMALLEST_MEMORY, export.dram_before.size),
+        "FIXED": int(program.arch.numerics == "fixed"),
+        "LANES": program.arch.lanes,
+        "EX_FILL": timing.ex_fill,
+        "EX_DRAIN": timing.ex_drain,
+    }
+    text = files(__package__).joinpath("testbench.sv").read_text()
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text

@@ -1,0 +1,323 @@
+"""Operations as cases: convolutions and pooling, matrix products, requantisation, element-wise and 32-bit work.
+
+Operands that are not given are drawn from the case's name: the same name gives the same values.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.timing import Timing
+from experiments.golden.build import single
+from experiments.golden.case import Case
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import add_constants, add_fixed_constants, float32_bits
+from isa.ops.channels import pack_records
+from isa.ops.pooling import GLOBAL_AVERAGE, MAX
+from isa.program import TensorType
+
+Pair = tuple[int, int]
+FULL = (-128, 127)
+
+
+def generator(name: str) -> np.random.Generator:
+    """Random numbers that belong to a case."""
+    return np.random.default_rng(zlib.crc32(name.encode()))
+
+
+def int8(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
+    """All values of int8, equally likely."""
+    return rng.integers(-128, 128, shape, dtype=np.int8)
+
+
+def records(rng: np.random.Generator, channels: int, terms: int, arch: Arch, bias: int = 3000) -> NDArray[np.uint8]:
+    """Channel records whose scales bring sums of ``terms`` products to about the range of int8, and a little beyond."""
+    scale = rng.uniform(0.5, 1.5, channels) / (48.0 * np.sqrt(terms))
+    biases = rng.integers(-bias, bias + 1, channels, dtype=np.int32)
+    return packed(biases, scale.astype(np.float32), arch)
+
+
+def packed(bias: NDArray[Any], scale: NDArray[Any], arch: Arch) -> NDArray[np.uint8]:
+    """The bytes of channel records with exactly these scales."""
+    return np.frombuffer(pack_records(bias.astype(np.int32), scale.astype(np.float32), arch), np.uint8)
+
+
+def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
+    """``EX_SCALE_A`` and so on from real numbers: float32 bits, or multiplier and shift under numerics = fixed."""
+    values: dict[str, int] = {}
+    for name, scale in scales.items():
+        if arch.numerics == "fixed":
+            values[f"EX_SCALE_{name}"], values[f"EX_SHIFT_{name}"] = numerics.quantise_multiplier(scale)
+        else:
+            values[f"EX_SCALE_{name}"] = float32_bits(scale)
+    return values
+
+
+@dataclass(frozen=True)
+class Window:
+    """Input (channels, rows, columns), the window, and padding (top, left, bottom, right)."""
+
+    shape: tuple[int, int, int] = (4, 6, 6)
+    kernel: Pair = (3, 3)
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    padding: tuple[int, int, int, int] = (1, 1, 1, 1)
+
+    @property
+    def output(self) -> Pair:
+        """OH and OW: all windows that lie in the padded input."""
+        top, left, bottom, right = self.padding
+        rows = self.shape[1] + top + bottom - (self.kernel[0] - 1) * self.dilation[0] - 1
+        columns = self.shape[2] + left + right - (self.kernel[1] - 1) * self.dilation[1] - 1
+        return rows // self.stride[0] + 1, columns // self.stride[1] + 1
+
+    def registers(self, outputs: int) -> dict[str, int]:
+        """What a command with this window and ``outputs`` channels needs."""
+        pairs = {"KERNEL": self.kernel, "STRIDE": self.stride, "DILATION": self.dilation, "OUTPUT": self.output}
+        values = {"EX_INPUT_CHANNELS": self.shape[0], "EX_OUTPUT_CHANNELS": outputs}
+        values |= {"EX_INPUT_HEIGHT": self.shape[1], "EX_INPUT_WIDTH": self.shape[2]}
+        for name, (rows, columns) in pairs.items():
+            values |= {f"EX_{name}_HEIGHT": rows, f"EX_{name}_WIDTH": columns}
+        return values | {"EX_PAD_TOP": self.padding[0], "EX_PAD_LEFT": self.padding[1]}
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution: ``groups`` 0 is ``OP_CONV``, -1 ``OP_DEPTH_CONV``, otherwise ``OP_GROUP_CONV``."""
+
+    window: Window = Window()
+    outputs: int = 8
+    groups: int = 0
+    requantise: bool = True
+    relu: bool = False
+    zeros: Pair = (0, 0)
+    limits: Pair = (-128, 127)
+    more: dict[str, int] = field(default_factory=dict)
+    input: NDArray[np.int8] | None = None
+    weights: NDArray[np.int8] | None = None
+    channels: NDArray[np.uint8] | None = None
+
+    @property
+    def mnemonic(self) -> str:
+        """The instruction."""
+        if self.groups == 0:
+            return "OP_CONV_RELU" if self.relu and self.requantise else "OP_CONV"
+        return "OP_DEPTH_CONV" if self.groups == -1 else "OP_GROUP_CONV"
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, window = generator(name), self.window
+        depth = {0: window.shape[0], -1: 1}.get(self.groups) or window.shape[0] // self.groups
+        taps = depth * window.kernel[0] * window.kernel[1]
+        drawn = int8(rng, *window.shape), int8(rng, self.outputs, depth, *window.kernel)
+        operands = {
+            "EX_INPUT_ADDRESS": drawn[0] if self.input is None else self.input,
+            "EX_OPERAND_ADDRESS": drawn[1] if self.weights is None else self.weights,
+            "EX_CHANNEL_ADDRESS": records(rng, self.outputs, taps, arch) if self.channels is None else self.channels,
+        }
+        registers = window.registers(self.outputs) | ({"EX_GROUPS": self.groups} if self.groups > 0 else {})
+        registers |= {"EX_INPUT_ZERO_POINT": self.zeros[0], "EX_OUTPUT_ZERO_POINT": self.zeros[1]}
+        registers |= {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self.more}
+        dtype: TensorType = "int8" if self.requantise else "int32"
+        result = dtype, (self.outputs, *window.output)
+        fields = {"requantise": int(self.requantise), "relu": int(self.relu)}
+        return single(name, description, arch, self.mnemonic, operands, result, registers, timing, **fields)
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """One pooling: ``scales`` are those of input and output."""
+
+    mode: int = MAX
+    window: Window = Window((8, 6, 6), (2, 2), (2, 2), padding=(0, 0, 0, 0))
+    scales: tuple[float, float] = (0.05, 0.05)
+    zeros: Pair = (0, 0)
+    limits: Pair = (-128, 127)
+    count_include_pad: bool = False
+    offset: int = 0
+    input: NDArray[np.int8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; an input that is not given is drawn."""
+        window = self.window
+        data = int8(generator(name), *window.shape) if self.input is None else self.input
+        registers = window.registers(window.shape[0])
+        registers |= {"EX_INPUT_ZERO_POINT": self.zeros[0], "EX_OUTPUT_ZERO_POINT": self.zeros[1]}
+        registers |= {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1]}
+        if self.mode != MAX:
+            registers |= self._scales(arch)
+        if self.offset and arch.numerics == "onnxruntime":
+            registers["EX_OFFSET"] = self.offset
+        fields = {"mode": self.mode, "count_include_pad": int(self.count_include_pad)}
+        result: tuple[TensorType, tuple[int, ...]] = ("int8", (window.shape[0], *window.output))
+        return single(
+            name, description, arch, "OP_POOL", {"EX_INPUT_ADDRESS": data}, result, registers, timing, **fields
+        )
+
+    def _scales(self, arch: Arch) -> dict[str, int]:
+        source, result = self.scales
+        if arch.numerics == "fixed":
+            return scale_registers(arch, A=source / result)
+        if self.mode == GLOBAL_AVERAGE:
+            taps = self.window.kernel[0] * self.window.kernel[1]
+            return scale_registers(arch, A=source / (result * taps))
+        return scale_registers(arch, A=source, Y=result)
+
+
+def limits_of(low: int, high: int, zero: int = 0) -> dict[str, int]:
+    """Output zero point and clamp limits."""
+    return {"EX_OUTPUT_ZERO_POINT": zero, "EX_CLAMP_LOW": low, "EX_CLAMP_HIGH": high}
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product of (M, K) and (K, N)."""
+
+    shape: tuple[int, int, int] = (1, 16, 8)
+    requantise: bool = True
+    relu: bool = False
+    zero: int = 0
+    limits: Pair = FULL
+    left: NDArray[np.int8] | None = None
+    right: NDArray[np.int8] | None = None
+    channels: NDArray[np.uint8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, (m, k, n) = generator(name), self.shape
+        drawn = int8(rng, m, k), int8(rng, k, n)
+        operands = {
+            "EX_INPUT_ADDRESS": drawn[0] if self.left is None else self.left,
+            "EX_OPERAND_ADDRESS": drawn[1] if self.right is None else self.right,
+            "EX_CHANNEL_ADDRESS": records(rng, n, k, arch) if self.channels is None else self.channels,
+        }
+        registers = {
+            "EX_ROWS": m,
+            "EX_INPUT_CHANNELS": k,
+            "EX_OUTPUT_CHANNELS": n,
+            **limits_of(*self.limits, self.zero),
+        }
+        dtype: TensorType = "int8" if self.requantise else "int32"
+        fields = {"requantise": int(self.requantise), "relu": int(self.relu)}
+        return single(name, description, arch, "OP_MAT_MUL", operands, (dtype, (m, n)), registers, timing, **fields)
+
+
+@dataclass(frozen=True)
+class Requantisation:
+    """int32 (rows, channels, length) to int8."""
+
+    shape: tuple[int, int, int] = (1, 4, 16)
+    zero: int = 0
+    limits: Pair = FULL
+    input: NDArray[np.int32] | None = None
+    scale: NDArray[Any] | None = None
+    raw: NDArray[np.uint8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, (rows, channels, length) = generator(name), self.shape
+        data = rng.integers(-20000, 20001, self.shape, dtype=np.int32) if self.input is None else self.input
+        scale = rng.uniform(0.002, 0.01, channels) if self.scale is None else self.scale
+        made = packed(np.zeros(channels, np.int32), scale, arch) if self.raw is None else self.raw
+        operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": data, "EX_CHANNEL_ADDRESS": made}
+        registers = {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
+        registers |= limits_of(*self.limits, self.zero)
+        return single(name, description, arch, "OP_REQUANT", operands, ("int8", self.shape), registers, timing)
+
+
+@dataclass(frozen=True)
+class Unary:
+    """ReLU, leaky ReLU or absolute value between two quantisations."""
+
+    mnemonic: str = "OP_ACT_RELU"
+    length: int = 40
+    scales: tuple[float, float] = (0.05, 0.04)
+    slope: float = 0.1
+    zeros: Pair = (0, 0)
+    limits: Pair = FULL
+    input: NDArray[np.int8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; an input that is not given is drawn."""
+        data = int8(generator(name), self.length) if self.input is None else self.input
+        source, result = self.scales
+        if arch.numerics == "fixed":
+            registers = scale_registers(arch, A=source / result)
+            registers |= scale_registers(arch, B=source / result * self.slope)
+        else:
+            registers = scale_registers(arch, A=source, B=self.slope, Y=result)
+        registers |= {"EX_LENGTH": data.size, "EX_INPUT_ZERO_POINT": self.zeros[0]}
+        registers |= limits_of(*self.limits, self.zeros[1])
+        operands = {"EX_INPUT_ADDRESS": data}
+        return single(name, description, arch, self.mnemonic, operands, ("int8", data.shape), registers, timing)
+
+
+def pair_case(
+    name: str,
+    description: str,
+    arch: Arch,
+    mnemonic: str,
+    pair: tuple[NDArray[Any], NDArray[Any]],
+    registers: dict[str, int] | None = None,
+    timing: Timing | None = None,
+) -> Case:
+    """An instruction of two operands of one length."""
+    dtype: TensorType = "int32" if pair[0].dtype == np.int32 else "int8"
+    operands = {"EX_INPUT_ADDRESS": pair[0], "EX_OPERAND_ADDRESS": pair[1]}
+    values = {"EX_LENGTH": pair[0].size, **(registers or {})}
+    return single(name, description, arch, mnemonic, operands, (dtype, pair[0].shape), values, timing)
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A rescaling addition: scales and zero points of a, b and the result. With ``offset`` they are those of uint8."""
+
+    length: int = 40
+    scales: tuple[float, float, float] = (0.05, 0.03, 0.07)
+    zeros: tuple[int, int, int] = (0, 0, 0)
+    offset: int = 0
+    limits: Pair = FULL
+    pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng = generator(name)
+        pair = self.pair or (int8(rng, self.length), int8(rng, self.length))
+        registers = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self._constants(arch)}
+        return pair_case(name, description, arch, "OP_E_ADD", pair, registers, timing)
+
+    def _constants(self, arch: Arch) -> dict[str, int]:
+        a, b, y = self.scales
+        zero_a, zero_b, zero_y = self.zeros
+        if arch.numerics == "onnxruntime":
+            found = add_constants(a, zero_a, b, zero_b, y, zero_y)
+            values = {f"EX_SCALE_{name}": float32_bits(value) for name, value in zip("ABY", found, strict=True)}
+            return values | {"EX_OFFSET": self.offset}
+        fixed = add_fixed_constants(a, b, y)
+        values = {f"EX_SCALE_{name}": getattr(fixed, f"multiplier_{name.lower()}") for name in "ABY"}
+        values |= {f"EX_SHIFT_{name}": getattr(fixed, f"shift_{name.lower()}") for name in "ABY"}
+        names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
+        return values | dict(zip(names, (zero - self.offset for zero in self.zeros), strict=True))
+
+
+def shift_case(
+    name: str,
+    description: str,
+    arch: Arch,
+    data: NDArray[np.int32],
+    amount: int,
+    direction: int = 1,
+    rounding: int = 1,
+) -> Case:
+    """``OP_E32_SHIFT``: direction 0 left, 1 right; rounding 0 floor, 1 nearest even, 2 half away from zero."""
+    registers = {"EX_LENGTH": data.size, "EX_SHIFT_A": amount}
+    operands = {"EX_INPUT_ADDRESS": data}
+    result: tuple[TensorType, tuple[int, ...]] = ("int32", data.shape)
+    fields = {"direction": direction, "rounding": rounding}
+    return single(name, description, arch, "OP_E32_SHIFT", operands, result, registers, None, **fields)
