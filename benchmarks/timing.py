@@ -22,7 +22,7 @@ from dla_sim.engine.recurrence import compute_schedule
 from dla_sim.engine.simulation import simulate
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
-from experiments.network import load_network
+from experiments.running.network import load_network
 from isa.arch import Arch
 from isa.program import Program
 

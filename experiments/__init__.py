@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from experiments.running.workflow import run
     from experiments.sweep.frame import load
-    from experiments.workflow import run
 
 __all__ = ["load", "run"]
 
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
         return load
     if name == "run":
-        from experiments.workflow import run
+        from experiments.running.workflow import run
 
         return run
     raise AttributeError(f"module 'experiments' has no attribute '{name}'")

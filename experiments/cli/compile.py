@@ -16,10 +16,9 @@ def command(
 ) -> None:
     """Quantise a model if needed and write its package (.dla): no tile, no address, no instruction in it yet."""
     from byoc.package.package import save_package
-    from experiments.cli.progress import stages
-    from experiments.network import load_network, parse_shapes
+    from experiments.running.network import load_network, parse_shapes
 
-    with stages() as progress:
+    with options.stages() as progress:
         progress(f"reading {model}")
         network = load_network(model, parse_shapes(shape or ()), seed, calibration)
     place = output or Path(f"{network.name}.dla")

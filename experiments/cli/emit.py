@@ -29,12 +29,11 @@ def command(
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
-    from experiments.cli.progress import stages
-    from experiments.network import load_network, parse_shapes
+    from experiments.running.network import load_network, parse_shapes
     from isa import program_file
 
     machine = hardware.load()
-    with stages() as progress:
+    with options.stages() as progress:
         progress(f"compiling {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
         from byoc.pipeline import compile as compile_network

@@ -16,8 +16,8 @@ from experiments.cli import options
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
 
 if TYPE_CHECKING:
-    from experiments.cli.progress import Progress
     from experiments.explore.result import Exploration
+    from experiments.running import Progress
 
 
 class Sampler(StrEnum):

@@ -37,14 +37,13 @@ FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the firs
 @app.command("record")
 def record(folder: Folder, level: Levels = None) -> int:
     """Record the outcome of every case of the catalogue as the corpus in DIR, replacing the one there in one step."""
-    from experiments.cli.progress import stages
     from experiments.golden.catalogue.all import catalogue
     from experiments.golden.record import DisagreementError, record_corpus
     from experiments.golden.store import check_levels
 
     check_levels(level or ())
     try:
-        with stages() as progress:
+        with options.stages() as progress:
             corpus = record_corpus(folder, catalogue(level or ()), progress)
     except DisagreementError as error:
         return _different(f"nothing recorded: {error}")
@@ -80,14 +79,13 @@ def check(
     json: options.Json = None,
 ) -> int:
     """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference."""
-    from experiments.cli.progress import stages
     from experiments.golden.check import verify
     from experiments.golden.deviation import checked_lines
     from experiments.golden.store import choose, open_corpus
 
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
-    with stages() as progress:
+    with options.stages() as progress:
         outcomes = verify(corpus, names, progress, fail_fast=fail_fast)
     if json is not None:
         _write_json(json, corpus.digest, outcomes)
@@ -101,13 +99,12 @@ def check(
 @app.command("bless")
 def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = None) -> int:
     """Accept what the present version does as the new results; the reason becomes part of the corpus."""
-    from experiments.cli.progress import stages
     from experiments.golden import record as recording
     from experiments.golden.store import choose, open_corpus
 
     names = choose(open_corpus(folder).entries, level or (), case or ())
     try:
-        with stages() as progress:
+        with options.stages() as progress:
             done = recording.bless(folder, names, reason, progress)
     except recording.DisagreementError as error:
         return _different(f"nothing blessed: {error}")

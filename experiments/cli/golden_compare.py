@@ -27,11 +27,10 @@ Machine = Annotated[
 
 def snapshot(model: options.Model, machine: Machine = "default", output: options.Output = None) -> None:
     """Run a network and keep values, cycles, instructions and bytes of every layer, for a later diff."""
-    from experiments.cli.progress import stages
     from experiments.golden.snapshot_file import save_snapshot
     from experiments.golden.sources import machine_snapshot
 
-    with stages() as progress:
+    with options.stages() as progress:
         taken = machine_snapshot(machine, model, progress)
     place = output or Path(f"{Path(model).stem}.snapshot")
     save_snapshot(taken, place)
@@ -42,7 +41,6 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
     from json import dumps
 
-    from experiments.cli.progress import stages
     from experiments.golden.compare import compare_snapshots, difference_json
     from experiments.golden.compare_table import difference_html, difference_tables
     from experiments.golden.sources import snapshot_of
@@ -50,7 +48,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     from isa.files import check_distinct, write_atomically
 
     check_distinct(json=json, html=html)
-    with stages() as progress:
+    with options.stages() as progress:
         found = compare_snapshots(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
     if json is not None:
         write_atomically(json, dumps(difference_json(found), indent=1, ensure_ascii=False) + "\n")

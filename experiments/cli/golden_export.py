@@ -51,14 +51,13 @@ def command(
     """Write memories before and after, command words, what every command writes, and a test bench that compares."""
     import sys
 
-    from experiments.cli.progress import stages
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
     from experiments.rtl.export import build_export
     from experiments.rtl.readmemh import write_export
 
     try:
-        with stages() as progress:
+        with options.stages() as progress:
             progress(f"exporting {case}")
             source = _source(case, corpus, tensor or (), settings or ())
             export = build_export(source)

@@ -1,9 +1,11 @@
-"""The options that commands share: declared once, so that they read and behave the same everywhere."""
+"""What commands share: options, declared once so that they read and behave the same everywhere, and the status line."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from byoc.options import OPTIONS, CompileOptions, Option
+from experiments.running import Progress, silent
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset as Machine
@@ -74,7 +77,7 @@ class Hardware:
 
     def load(self) -> Machine:
         """What the options describe; raises InputError as ``load_hardware`` does."""
-        from experiments.config import load_hardware
+        from experiments.running.hardware import load_hardware
 
         return load_hardware(self.preset, self.settings or (), self.isa)
 
@@ -124,3 +127,15 @@ def _fields(record: Any) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(
             item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=kinds[item.name]
         )
+
+
+@contextmanager
+def stages() -> Iterator[Progress]:
+    """A function that shows what a command is doing; silent unless standard error is a terminal."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("starting") as status:
+        yield lambda stage: status.update(stage)

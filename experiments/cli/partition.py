@@ -21,11 +21,10 @@ def command(
     json: options.Json = None,
 ) -> None:
     """List every node: where it runs, and if on the CPU the reason with the actual values."""
-    from experiments.cli.progress import stages
-    from experiments.network import load_network, parse_shapes
+    from experiments.running.network import load_network, parse_shapes
 
     machine = hardware.load()
-    with stages() as progress:
+    with options.stages() as progress:
         progress(f"reading {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
         from byoc.pipeline import partition_package, refuse_fallback

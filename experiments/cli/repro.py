@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.cli import options
 from experiments.repro.catalogue import FIGURES
 from isa.errors import InputError
 
@@ -56,10 +57,9 @@ def command(
 
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
-    from experiments.cli.progress import stages
     from experiments.repro.figure4 import reproduce
 
-    with stages() as progress:
+    with options.stages() as progress:
         found = reproduce(folder, workers=workers, stage=progress)
     return _claims_status(found)
 
@@ -75,7 +75,6 @@ def _claims_status(found: Reproduction) -> int:
 
 
 def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:
-    from experiments.cli.progress import stages
     from experiments.sweep.repeat import repeat_sweep
 
     if not path.is_file():
@@ -84,17 +83,16 @@ def _file(path: Path, points: int | None, seed: int, workers: int | None, comman
         )
     if path.suffix == ".json":
         return _run(path, command_line)
-    with stages() as progress:
+    with options.stages() as progress:
         found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
     return _status(path, found)
 
 
 def _run(path: Path, command_line: CommandLine) -> int:
     """A report of dla run: 0 when every value comes out again."""
-    from experiments.cli.progress import stages
     from experiments.repro.again import run_again
 
-    with stages() as progress:
+    with options.stages() as progress:
         progress(f"repeating {path}")
         found = run_again(path, command_line)
     for change in found.changes:

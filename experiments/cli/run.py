@@ -28,15 +28,14 @@ def command(
     cost: options.Cost = None,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
-    from experiments.cli.progress import stages
-    from experiments.network import parse_shapes
     from experiments.report.store import default_path, save_report
     from experiments.report.tables import print_report
     from experiments.report.terminal import report_console
-    from experiments.workflow import run
+    from experiments.running.network import parse_shapes
+    from experiments.running.workflow import run
 
     check_distinct(json=json, trace=trace)
-    with stages() as progress:
+    with options.stages() as progress:
         report = run(
             model,
             preset=hardware.preset,
@@ -61,12 +60,9 @@ def command(
 
 def _status(report: RunReport) -> int:
     """0, or 1 with a line on standard error that says where the accelerator and the oracle first differ."""
-    from experiments.check import Difference
-
     first, accuracy = report.check.first, report.accuracy
     if first is not None:
-        found = Difference(first.tensor, first.coordinates, first.dla, first.oracle)
-        print(f"difference: {found.message()}", file=sys.stderr)
+        print(f"difference: {first.message()}", file=sys.stderr)
     elif accuracy is not None and accuracy.differences:
         print(f"difference: {accuracy.differences} of {accuracy.images} images have other outputs", file=sys.stderr)
     else:

@@ -72,67 +72,96 @@ class ProgramHardware(options.Hardware):
     preset: ProgramPreset = None
 
 
+@dataclass(frozen=True)
+class Given:
+    """What the memory holds before the run."""
+
+    input: options.Input = None
+    tensor: TensorFiles = None
+    image: Images = None
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What to look at: ``experiments.debug.session.Wishes`` as options."""
+
+    trace: options.Timeline = None
+    log: Log = None
+    against: Against = None
+    break_at: BreakAt = None
+    until: Until = None
+    dump_sram: DumpSram = None
+
+    @property
+    def stop(self) -> bool:
+        """Whether the run is to stop before its end."""
+        return (self.break_at, self.until) != (None, None)
+
+
 @options.flat
 def command(
+    *,
     file: What,
     hardware: ProgramHardware,
     choices: CompileOptions,
     host: options.Host = options.HostChoice.onnxruntime,
-    input: options.Input = None,
-    tensor: TensorFiles = None,
-    image: Images = None,
+    given: Given,
     sanitize: Sanitize = False,
     seed: options.Seed = 0,
     output: options.Output = None,
     json: options.Json = None,
-    trace: options.Timeline = None,
-    log: Log = None,
-    against: Against = None,
-    break_at: BreakAt = None,
-    until: Until = None,
-    dump_sram: DumpSram = None,
+    wishes: Wishes,
 ) -> int:
     """Run a package or a program without any check; print cycles and accounts, write the outputs (-o FILE.npz).
 
     With --break or --until it stops there and says what the machine does; with --against a difference is exit status 1.
     """
-    from experiments.cli.progress import stages
     from experiments.debug import session
-    from experiments.network import is_package
+    from experiments.running.network import is_package
+    from experiments.running.simulate import simulate_package, simulate_program
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
-    check_distinct(output=output, json=json, trace=trace, log=log)
-    if (output or json) and not (break_at is None and until is None):
+    check_distinct(output=output, json=json, trace=wishes.trace, log=wishes.log)
+    if (output or json) and wishes.stop:
         raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
-    machine = hardware.preset, hardware.settings or (), hardware.isa
-    if sanitize:
-        from experiments.sanitize import print_findings
-
-        if print_findings(file, *machine, choices, image or ()):
-            return 1
-    with stages() as progress:
+    package = is_package(file)
+    if sanitize and _sanitize(file, package, hardware, choices, given):
+        return 1
+    with options.stages() as progress:
         progress(f"simulating {file}")
-        if is_package(file):
-            if tensor or image:
+        if package:
+            if given.tensor or given.image:
                 raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
-            from experiments.simulate import simulate_package
-
-            simulation = simulate_package(file, *machine, choices, host.value, input, seed)
+            simulation = simulate_package(file, hardware.load(), choices, host.value, given.input, seed)
         else:
-            if input is not None:
+            if given.input is not None:
                 raise InputError(f"{file}: --input is for packages; give a program --tensor NAME=FILE.npy")
-            from experiments.simulate import simulate_program
-
-            simulation = simulate_program(file, *machine, tensor or (), image or ())
-        wishes = session.Wishes(trace, log, against, break_at, until, tuple(dump_sram or ()))
+            machine = hardware.preset, hardware.settings or (), hardware.isa
+            simulation = simulate_program(file, *machine, given.tensor or (), given.image or ())
         findings = session.Findings()
-        if wishes:
-            findings = session.debug(file, simulation.hardware, simulation.regions(), wishes)
+        if wishes != Wishes():
+            looked = session.Wishes(**vars(wishes))
+            findings = session.debug(file, simulation.hardware, simulation.regions(), looked)
         finished = None if findings.stopped else simulation.finish()
     if finished is not None:
         _present(file, finished[1], finished[0], output, json)
     return _tell(findings)
+
+
+def _sanitize(file: Path, package: bool, hardware: ProgramHardware, choices: CompileOptions, given: Given) -> bool:
+    """Print the findings on a package or a program, one a line, and their number; whether any is an error."""
+    from experiments.running.simulate import sanitize_package, sanitize_program
+
+    images = given.image or ()
+    found = sanitize_package(file, hardware.load(), choices) if package else sanitize_program(file, images)
+    for name, findings in found.items():
+        for finding in findings:
+            print(f"{name}: {finding.text}")
+    count = sum(len(findings) for findings in found.values())
+    said = f"{count or 'no'} finding{'s' * (count != 1)}"
+    print(f"{file}: {said} on {len(found)} command stream{'s' * (len(found) != 1)}")
+    return any(finding.level == "error" for findings in found.values() for finding in findings)
 
 
 def _tell(findings: Findings) -> int:

@@ -14,7 +14,7 @@ import typer
 from experiments.cli import options
 
 if TYPE_CHECKING:
-    from experiments.cli.progress import Progress
+    from experiments.running import Progress
     from experiments.sweep.driver import Report, Tally
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Networks, axes and constraints (docs/sweeps.md).")]

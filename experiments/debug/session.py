@@ -13,26 +13,22 @@ from experiments.debug import commit_log
 from experiments.debug.sram import SramRange, hex_lines, parse_range
 from experiments.debug.state_text import state_lines
 from experiments.debug.stops import Stop, find_stop
-from experiments.debug.timeline import timeline_json
-from experiments.simulate import SimulatedRegion
+from experiments.report.timeline import timeline_json
+from experiments.running.simulate import SimulatedRegion
 from isa.errors import InputError
 from isa.files import write_atomically
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """The options, as given."""
+    """The options of the command line; None where nothing is wanted."""
 
     trace: Path | None = None
     log: Path | None = None
     against: Path | None = None
     break_at: str | None = None
     until: int | None = None
-    dump_sram: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether anything is wanted."""
-        return self != Wishes()
+    dump_sram: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ def debug(file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wish
     """
     if not regions:
         raise InputError(f"{file}: no node runs on the DLA, so there is nothing to look at; 'dla partition' says why")
-    ranges = [parse_range(text, hardware.arch.sram_bytes) for text in wishes.dump_sram]
+    ranges = [parse_range(text, hardware.arch.sram_bytes) for text in wishes.dump_sram or ()]
     stop = find_stop(regions, wishes.break_at, wishes.until)
     expected = commit_log.read(wishes.against) if wishes.against is not None else None
     lines: list[str] = []

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from experiments.check import Comparison
-from experiments.check import compare as compare_tensors
 from experiments.golden.snapshot import FIGURES, LayerSnapshot, Snapshot
+from experiments.running.check import TensorComparison, compare_tensors
 
 Verdict = Literal["equal", "differ", "unknown", "only in A", "only in B"]
 MOVERS = 10
@@ -93,7 +92,7 @@ def _type(value: NDArray[Any]) -> str:
     return f"{value.dtype} {list(value.shape)}"
 
 
-def _first(found: Comparison) -> str:
+def _first(found: TensorComparison) -> str:
     first = found.first
     assert first is not None
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,14 +15,14 @@ from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
 from experiments.golden.store import INDEX, Corpus, Event, check_place, open_corpus, write_corpus
-from experiments.simulate import program_inputs
+from experiments.running import Progress
+from experiments.running.simulate import program_inputs
 from experiments.version import tool_version
 from isa import program_file
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
 from isa.program import Program
 
-Progress = Callable[[str], None]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9.-]*")
 
 

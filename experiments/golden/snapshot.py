@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from byoc.options import PROGRAM_OPTIONS, CompileOptions
 from dla_sim.presets import Preset
-from experiments.network import Network, network_feeds
+from experiments.running import Progress
+from experiments.running.network import Network, network_feeds
+from experiments.running.workflow import Inference, infer
 from experiments.version import tool_version
-from experiments.workflow import Inference, Progress, infer
 
 if TYPE_CHECKING:
     from byoc.package.package import Package

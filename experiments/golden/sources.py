@@ -9,14 +9,14 @@ import numpy as np
 
 from byoc.options import OPTIONS, CompileOptions
 from dla_sim.presets import DEFAULT_PRESET
-from experiments.config import load_hardware
 from experiments.golden.case import StoredCase
 from experiments.golden.snapshot import LayerSnapshot, Snapshot, take_snapshot
 from experiments.golden.snapshot_file import load_snapshot
 from experiments.golden.store import INDEX, open_corpus
-from experiments.network import load_network
 from experiments.report.store import load_report
-from experiments.workflow import Progress
+from experiments.running import Progress
+from experiments.running.hardware import load_hardware
+from experiments.running.network import load_network
 from isa.errors import InputError
 
 _OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)

@@ -104,6 +104,11 @@ class FirstDifference(Record):
     dla: int | float
     oracle: int | float
 
+    def message(self) -> str:
+        """One line: tensor, coordinates, both values."""
+        where = ", ".join(map(str, self.coordinates))
+        return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
+
 
 class Check(Record):
     """Every region output and model output against the oracle, element by element, without tolerance."""

@@ -11,7 +11,7 @@ from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.region import shortage
 from byoc.target import Target, target_of
-from experiments.network import load_network
+from experiments.running.network import load_network
 from experiments.sweep.blank import blank_regions
 from experiments.sweep.spec import Spec
 from experiments.sweep.stages import Stage, quiet

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Literal
 
 from byoc.pipeline import compile as compile_network
-from experiments.network import load_network
+from experiments.running.network import load_network
 from isa.arch import Arch
 from isa.program import Program
 

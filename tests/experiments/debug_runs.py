@@ -10,10 +10,10 @@ from byoc.host.runtime import region_inputs
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
-from experiments.config import load_hardware
-from experiments.network import load_network, network_feeds
-from experiments.simulate import SimulatedRegion
-from experiments.workflow import infer
+from experiments.running.hardware import load_hardware
+from experiments.running.network import load_network, network_feeds
+from experiments.running.simulate import SimulatedRegion
+from experiments.running.workflow import infer
 from isa.assembler import assemble
 from isa.program import Program
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from experiments.report.schema import RunReport
 from experiments.report.sweep_table import Sweep, load_sweep
+from experiments.running.workflow import run
 from experiments.sweep.run import run_sweep
 from experiments.sweep.spec import parse_spec
-from experiments.workflow import run
 from tests.experiments.command_line import save_tiny
 
 GRID = """

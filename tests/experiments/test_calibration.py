@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import experiments
 from experiments.models import MODELS
-from experiments.network import load_network
+from experiments.running.network import load_network
 from isa.errors import InputError
 
 FLOATS = np.zeros((2, 1, 1, 8, 8), np.float32)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.network import load_network, network_feeds
-from experiments.workflow import infer
+from experiments.running.network import load_network, network_feeds
+from experiments.running.workflow import infer
 from isa import program_file
 from tests.experiments.command_line import dla, save_tiny
 
@@ -56,7 +56,7 @@ def test_program_computes_what_the_network_does_from_tensors_and_from_images(cap
 
 def _boundary_values(model: Path) -> dict[str, np.ndarray]:
     """Every boundary tensor of one inference on the recommended machine."""
-    from experiments.config import load_hardware
+    from experiments.running.hardware import load_hardware
 
     network = load_network(str(model))
     return dict(infer(network, load_hardware(), network_feeds(network)).result.values)

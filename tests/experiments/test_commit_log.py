@@ -13,7 +13,7 @@ from dla_sim.device import Device
 from dla_sim.inspection import Playback
 from dla_sim.presets import Preset
 from experiments.debug import commit_log
-from experiments.simulate import SimulatedRegion
+from experiments.running.simulate import SimulatedRegion
 from isa import program_file
 from isa.access import Access
 from isa.errors import InputError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import experiments.oracle
+import experiments.running.check
 from byoc.host.oracle import Oracle
 from experiments import run
 from experiments.report.schema import RunReport
@@ -121,7 +121,7 @@ def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeyp
             first[0, 2, 3, 1] ^= 1
             return found | {self.names[0]: first}
 
-    monkeypatch.setattr(experiments.oracle, "Oracle", Wrong)
+    monkeypatch.setattr(experiments.running.check, "Oracle", Wrong)
     found = dla(capsys, "run", save_tiny(Path()), "--json", "run.json")
     first = json.loads(Path("run.json").read_text())["check"]["first"]
     assert found.status == 1

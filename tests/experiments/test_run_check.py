@@ -5,32 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.check import Comparison, Difference, compare
+from experiments.report.schema import FirstDifference
+from experiments.running.check import TensorComparison, WrongElement, as_check, compare_tensors
 
 
 def test_equal_tensors_have_no_mismatch() -> None:
     tensors = {"a": np.arange(6, dtype=np.int8).reshape(2, 3), "b": np.zeros((1, 4), np.float32)}
-    assert compare(tensors, tensors) == Comparison(tensors=2, elements=10)
+    assert compare_tensors(tensors, tensors) == TensorComparison(tensors=2, elements=10)
 
 
 def test_first_difference_is_named_with_coordinates_and_both_values() -> None:
     expected = {"a": np.zeros((2, 2), np.int8), "b": np.zeros((2, 3), np.int8)}
     actual = {"a": np.zeros((2, 2), np.int8), "b": np.array([[0, 0, 0], [0, -128, 3]], np.int8)}
-    found = compare(actual, expected)
+    found = compare_tensors(actual, expected)
     assert (found.mismatches, found.max_abs_diff) == (2, 128)
-    assert found.first == Difference("b", (1, 1), -128, 0)
-    assert found.first.message() == "tensor 'b' at [1, 1]: the DLA has -128, the oracle has 0"
+    assert found.first == WrongElement("b", (1, 1), -128, 0)
+    wrong = FirstDifference(tensor="b", coordinates=(1, 1), dla=-128, oracle=0)
+    assert as_check("one", found).first == wrong
+    assert wrong.message() == "tensor 'b' at [1, 1]: the DLA has -128, the oracle has 0"
 
 
 def test_difference_of_extreme_values_does_not_wrap() -> None:
-    found = compare({"a": np.array([-128], np.int8)}, {"a": np.array([127], np.int8)})
+    found = compare_tensors({"a": np.array([-128], np.int8)}, {"a": np.array([127], np.int8)})
     assert found.max_abs_diff == 255
 
 
 def test_not_a_number_equals_itself_and_nothing_else() -> None:
     nan = np.array([np.nan, 1.0], np.float32)
-    assert compare({"a": nan}, {"a": nan}).mismatches == 0
-    assert compare({"a": nan}, {"a": np.ones(2, np.float32)}).mismatches == 1
+    assert compare_tensors({"a": nan}, {"a": nan}).mismatches == 0
+    assert compare_tensors({"a": nan}, {"a": np.ones(2, np.float32)}).mismatches == 1
 
 
 @pytest.mark.parametrize(
@@ -43,5 +46,5 @@ def test_not_a_number_equals_itself_and_nothing_else() -> None:
 )
 def test_missing_tensors_and_other_shapes_are_bugs(actual: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ValueError, match="tensor 'a'") as caught:
-        compare(actual, {"a": np.zeros(2, np.int8)})
+        compare_tensors(actual, {"a": np.zeros(2, np.int8)})
     assert str(caught.value) == message

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from byoc.options import CompileOptions
-from experiments.config import load_hardware
-from experiments.network import load_network, network_feeds
 from experiments.report.figures import RegionRun, figures
+from experiments.running.hardware import load_hardware
+from experiments.running.network import load_network, network_feeds
+from experiments.running.workflow import infer
 from experiments.sweep import pools, preparation, worker, workshop
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.run import run_sweep
 from experiments.sweep.session import Session
 from experiments.sweep.worker import Job, run_job
-from experiments.workflow import infer
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept
 

@@ -12,7 +12,7 @@ from byoc.pipeline import compile, partition_package
 from dla_sim.device import Device
 from dla_sim.presets import load_preset
 from dla_sim.timing import Timing
-from experiments.network import load_network
+from experiments.running.network import load_network
 from experiments.sweep.blank import blank_regions, read_blank
 from experiments.sweep.workshop import Workshop
 from isa.arch import Arch, PeArray

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from dla_sim.inspection import token_pairs
 from dla_sim.timing import Timing
-from experiments.debug.timeline import TRACKS, microseconds, timeline_json
 from experiments.report.figures import RegionRun
-from experiments.simulate import SimulatedRegion
+from experiments.report.timeline import TRACKS, microseconds, timeline_json
+from experiments.running.simulate import SimulatedRegion
 from isa.errors import InputError
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case

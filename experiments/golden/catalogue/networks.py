@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from dla_sim.presets import Preset
-from experiments.config import load_hardware
 from experiments.golden.case import Case
+from experiments.running.hardware import load_hardware
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from experiments.network import Network
+    from experiments.running.network import Network
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def cases() -> Iterator[Case]:
 
 def _network(name: str) -> Network:
     from byoc.pipeline import import_model
-    from experiments.network import Network, load_network
+    from experiments.running.network import Network, load_network
 
     if name != "thin-mobilenet":
         return load_network(name)
@@ -77,8 +77,8 @@ def _network(name: str) -> Network:
 def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
     from byoc.host.runtime import region_inputs
     from byoc.options import CompileOptions
-    from experiments.network import network_feeds
-    from experiments.workflow import infer
+    from experiments.running.network import network_feeds
+    from experiments.running.workflow import infer
 
     hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
     options = CompileOptions(schedule=recipe.schedule, emulate_depthwise=recipe.isa == "v1")

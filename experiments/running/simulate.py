@@ -1,4 +1,7 @@
-"""A package on an input, or a program on memory images: its tensors from files, from raw bytes in memory, or both."""
+"""A package on an input, or a program on memory images: run without any check of values, or held to the sanitizer.
+
+The tensors of a program come from files, from raw bytes in memory, or both.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,21 @@ from numpy.typing import NDArray
 
 from byoc.host.runtime import region_inputs
 from byoc.options import CompileOptions
+from byoc.pipeline import compile as compile_network
 from dla_sim.device import Device
 from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
-from experiments.config import load_hardware
 from experiments.models.inputs import load_input
-from experiments.network import load_network, network_feeds
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
-from experiments.workflow import Host, infer
+from experiments.running.network import load_network, network_feeds
+from experiments.running.workflow import Host, infer
 from isa import program_file
 from isa.errors import InputError
 from isa.lookup import variant
 from isa.program import Program, Segment, Tensor
+from isa.verify.sanitizer import sanitize
+from isa.verify.sanitizer_findings import Finding
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -47,17 +52,9 @@ class Simulation:
 
 
 def simulate_package(
-    file: Path,
-    preset: str | None,
-    settings: Iterable[str],
-    isa: str | None,
-    options: CompileOptions,
-    host: Host,
-    input: Path | None,
-    seed: int,
+    file: Path, hardware: Preset, options: CompileOptions, host: Host, input: Path | None, seed: int
 ) -> Simulation:
-    """Compile a package for the hardware and run one inference: the model's outputs and the machine's figures."""
-    hardware = load_hardware(preset, settings, isa)
+    """Compile a package for ``hardware`` and run one inference: the model's outputs and the machine's figures."""
     network = load_network(str(file))
     done = infer(network, hardware, network_feeds(network, input, seed), options, host)
     runs = []
@@ -193,3 +190,19 @@ def _from_images(tensor: Tensor, images: list[Segment]) -> NDArray[Any]:
             f"give --tensor '{tensor.name}=FILE.npy' or an --image that covers it"
         )
     return content.view(tensor.dtype).reshape(tensor.shape)
+
+
+Findings = dict[str, tuple[Finding, ...]]
+"""What the sanitizer says of command streams, by the program's name."""
+
+
+def sanitize_package(file: Path, hardware: Preset, options: CompileOptions) -> Findings:
+    """Findings on the program of every region."""
+    compiled = compile_network(load_network(str(file)).package, hardware.arch, options)
+    return {program.name: sanitize(program) for program in compiled.programs.values()}
+
+
+def sanitize_program(file: Path, images: Iterable[str]) -> Findings:
+    """Findings on the program in ``file``; ``images`` are written to system memory before the run."""
+    program = program_file.load(file)
+    return {program.name: sanitize(program, image_segments(program, images))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,22 +19,18 @@ from dla_sim.engine.simulation import simulate
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import DEFAULT_PRESET, Preset
 from dla_sim.trace import Trace
-from experiments import accuracy, config
 from experiments.cost.table import load_table
-from experiments.debug.timeline import timeline_json
-from experiments.network import Feeds, Network, Shapes, load_network, network_feeds
-from experiments.oracle import check_values
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import RunReport
+from experiments.report.timeline import timeline_json
+from experiments.running import Progress, silent
+from experiments.running.check import check_values, measure_accuracy
+from experiments.running.hardware import load_hardware
+from experiments.running.network import Feeds, Network, Shapes, load_network, network_feeds
 from isa.files import write_atomically
 
-Progress = Callable[[str], None]
 Host = Literal["onnxruntime", "reference"]
-
-
-def _silent(stage: str) -> None:
-    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +58,7 @@ def run(
     seed: int = 0,
     timeline: str | Path | None = None,
     cost: str | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     **choices: Any,
 ) -> RunReport:
     """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
@@ -78,7 +74,7 @@ def run(
     give equal reports.
     """
     settings = tuple(settings)
-    hardware = config.load_hardware(preset, settings, isa)
+    hardware = load_hardware(preset, settings, isa)
     table = load_table(cost) if cost is not None else None
     options = replace(options, **choices)
     progress(f"reading {model}")
@@ -92,7 +88,7 @@ def run(
     progress("checking every region output against ONNX Runtime")
     check = check_values(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")
-    measured = accuracy.measure(network, done.compiled, done.runtime)
+    measured = measure_accuracy(network, done.compiled, done.runtime)
     command = command_line(str(model), preset, settings, isa, options, host, seed, input, shapes, samples, cost)
     conditions = Conditions(command, network.name, seed, hardware)
     return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured, table)
@@ -104,7 +100,7 @@ def infer(
     feeds: Feeds,
     options: CompileOptions = DEFAULTS,
     host: Host = "onnxruntime",
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and simulate one inference on ``feeds``."""
     progress(f"compiling {network.name}")

@@ -1,8 +1,11 @@
-"""What a command is given as MODEL: a built-in name, an ONNX file or a package, made into a package and its inputs."""
+"""What a command is given as MODEL: a built-in name, an ONNX file or a package, made into a package and its inputs.
+
+A float model is quantised on the way, on samples of the user's own where there are any.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from byoc.graph import Graph, Value
     from byoc.package.package import Package
+
 
 Feeds = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -108,7 +112,6 @@ def _samples(
         return builtin.calibration(seed) if builtin else None
     from byoc.passes.onnx_prepare import prepare
     from byoc.quantisation.quantize import is_quantised
-    from experiments.calibration import load_calibration
 
     if is_quantised(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
@@ -161,3 +164,47 @@ def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
         limits = np.iinfo(dtype)
         return np.asarray(generator.integers(limits.min, limits.max + 1, value.shape), dtype)
     return np.zeros(value.shape, dtype)
+
+
+def load_calibration(path: Path, model: ModelProto) -> list[Feeds]:
+    """One feed a sample from a ``.npz`` with an array for every input of ``model``, samples along an extra first axis.
+
+    Raises InputError: no such file, not a .npz, an input missing or unknown, sample counts that differ, wrong shapes.
+    """
+    arrays = _read_samples(path)
+    wanted = {value.name: value.type.tensor_type for value in model.graph.input}
+    for name in sorted(arrays.keys() ^ wanted.keys()):
+        state = "has no array for" if name in wanted else "has an array for something that is no input:"
+        raise InputError(f"--calibration {path}: it {state} '{name}'; the inputs are {', '.join(wanted)}")
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
+        raise InputError(f"--calibration {path}: the arrays have {counts} samples; give all of them the same number")
+    for name, tensor in wanted.items():
+        _check_samples(path, name, arrays[name], tuple(dim.dim_value for dim in tensor.shape.dim), tensor.elem_type)
+    return list(_split(arrays, next(iter(counts.values()))))
+
+
+def _read_samples(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise InputError(f"--calibration {path}: no such file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
+        raise InputError(f"--calibration {path}: not a readable .npz file of plain numbers") from error
+
+
+def _check_samples(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...], element: int) -> None:
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    dtype = np.dtype(tensor_dtype_to_np_dtype(element))
+    if array.shape[1:] != shape or array.dtype != dtype:
+        raise InputError(
+            f"--calibration {path}: '{name}' has samples of shape {list(array.shape[1:])} and type {array.dtype}; "
+            f"the model wants shape {list(shape)} and type {dtype}"
+        )
+
+
+def _split(arrays: dict[str, NDArray[Any]], count: int) -> Iterator[Feeds]:
+    for sample in range(count):
+        yield {name: array[sample] for name, array in arrays.items()}
