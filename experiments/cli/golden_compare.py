@@ -27,8 +27,8 @@ Machine = Annotated[
 
 def snapshot(model: options.Model, machine: Machine = "default", output: options.Output = None) -> None:
     """Run a network and keep values, cycles, instructions and bytes of every layer, for a later diff."""
-    from experiments.golden.snapshot_file import save_snapshot
-    from experiments.golden.sources import machine_snapshot
+    from experiments.compare.snapshot_file import save_snapshot
+    from experiments.compare.sources import machine_snapshot
 
     with options.stages() as progress:
         taken = machine_snapshot(machine, model, progress)
@@ -41,20 +41,21 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
     from json import dumps
 
-    from experiments.golden.compare import compare_snapshots, difference_json
-    from experiments.golden.compare_table import difference_html, difference_tables
-    from experiments.golden.sources import snapshot_of
+    from experiments.compare.comparison import compare, comparison_json
+    from experiments.compare.page import comparison_page
+    from experiments.compare.sources import snapshot_of
+    from experiments.compare.tables import print_comparison
     from experiments.report.terminal import report_console
     from isa.files import check_distinct, write_atomically
 
     check_distinct(json=json, html=html)
     with options.stages() as progress:
-        found = compare_snapshots(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
+        found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
     if json is not None:
-        write_atomically(json, dumps(difference_json(found), indent=1, ensure_ascii=False) + "\n")
+        write_atomically(json, dumps(comparison_json(found), indent=1, ensure_ascii=False) + "\n")
     if html is not None:
-        write_atomically(html, difference_html(found))
-    report_console().print(difference_tables(found))
+        write_atomically(html, comparison_page(found))
+    print_comparison(found, report_console())
     if found.differing:
         first = found.differing[0]
         print(f"difference: {len(found.differing)} layers; {first.name}: {first.remark}", file=sys.stderr)

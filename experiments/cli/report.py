@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli import options
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Files = Annotated[
     list[Path],
@@ -24,6 +31,7 @@ Across = Annotated[
     str | None, typer.Option("--x", metavar="COLUMN", help="Sweeps: Pareto front over this. Default: pe_sram.")
 ]
 Up = Annotated[str | None, typer.Option("--y", metavar="COLUMN", help="Sweeps: the other one. Default: cycles.")]
+PAGE_ENDINGS = (".html", ".htm")
 
 
 def command(
@@ -37,11 +45,8 @@ def command(
     cost: options.Cost = None,
 ) -> None:
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
-    from experiments.report.documents import comparison_document, run_document, sweep_document
-    from experiments.report.output import places
     from experiments.report.sweep_file import is_sweep
     from experiments.report.terminal import report_console
-    from isa.errors import InputError
     from isa.files import write_atomically
 
     _check(files, compare, tables and (output is not None or png is not None))
@@ -49,27 +54,96 @@ def command(
     if not sweep and (x, y, cost) != (None, None, None):
         raise InputError("--x, --y and --cost are for the results of sweeps; leave them out for runs")
     if compare:
-        document = comparison_document(files[0], files[1])
+        document = _comparison(files[0], files[1])
     elif sweep:
-        document = sweep_document(files[0], x, y, cost)
+        document = _sweep(files[0], x, y, cost)
     else:
-        document = run_document(files[0])
+        document = _run(files[0])
     document.show(report_console())
     if tables:
         return
-    where = places(document.name, files[0], output, png)
-    write_atomically(where.page, document.page())
-    print(f"page written to {where.page}")
-    if where.pictures is not None:
-        made = document.pictures(where.pictures)
-        print(f"{len(made)} pictures written to {where.pictures}")
+    page, pictures = _places(document.name, files[0], output, png)
+    write_atomically(page, document.page())
+    print(f"page written to {page}")
+    if pictures is not None:
+        made = document.pictures(pictures)
+        print(f"{len(made)} pictures written to {pictures}")
 
 
 def _check(files: list[Path], compare: bool, contradictory: bool) -> None:
-    from isa.errors import InputError
-
     if contradictory:
         raise InputError("--tables writes nothing; leave out --output and --png, or --tables")
     if len(files) != 1 + compare:
         wanted = "two runs: dla report --compare A B" if compare else "one file, or two runs with --compare"
         raise InputError(f"dla report was given {len(files)} file{'s' * (len(files) != 1)}; give {wanted}")
+
+
+def _places(name: str, beside: Path, output: Path | None, pictures: Path | None) -> tuple[Path, Path | None]:
+    """The file of the page, and the folder of the pictures, or None where none are wanted, of the report ``name``.
+
+    ``output``: a file that ends in .html (then pictures are made only if ``pictures`` says where), or a folder for
+    both; without it the folder ``<name>-report`` next to ``beside``.
+    """
+    if output is not None and output.suffix.lower() in PAGE_ENDINGS and not output.is_dir():
+        return output, pictures
+    folder = output or beside.with_name(f"{name}-report")
+    return folder / f"{name}.html", pictures or folder
+
+
+@dataclass(frozen=True, eq=False)
+class _Document:
+    """A report called ``name``; nothing is drawn before it is asked for. ``pictures`` writes into a folder."""
+
+    name: str
+    show: Callable[[Console], None]
+    page: Callable[[], str]
+    pictures: Callable[[Path], tuple[Path, ...]]
+
+
+def _run(file: Path) -> _Document:
+    """The report of one run; raises InputError when the file is none."""
+    from experiments.report.charts.run import run_charts
+    from experiments.report.html_run import run_page
+    from experiments.report.plots import save_charts
+    from experiments.report.store import load_report
+    from experiments.report.tables import print_report
+
+    report = load_report(file)
+    charts = partial(save_charts, run_charts(report))
+    return _Document(file.stem, partial(print_report, report), partial(run_page, report), charts)
+
+
+def _comparison(before: Path, after: Path) -> _Document:
+    """Two runs side by side; raises InputError when one of the files is none."""
+    from experiments.compare.charts import comparison_charts
+    from experiments.compare.comparison import compare
+    from experiments.compare.page import comparison_page
+    from experiments.compare.sources import report_snapshot
+    from experiments.compare.tables import print_comparison
+    from experiments.report.plots import save_charts
+    from experiments.report.store import load_report
+
+    found = compare(*(report_snapshot(load_report(file), file.stem) for file in (before, after)))
+    charts = partial(save_charts, comparison_charts(found))
+    name = f"{before.stem}-against-{after.stem}"
+    return _Document(name, partial(print_comparison, found), partial(comparison_page, found), charts)
+
+
+def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> _Document:
+    """A sweep's results, with the front over two columns; raises InputError when the file or a column is none.
+
+    ``cost`` names a table by which energy and area are estimated; they are columns, too.
+    """
+    from experiments.report.html_sweep import sweep_page
+    from experiments.report.plots_sweep import save_sweep
+    from experiments.report.sweep_table import load_sweep
+    from experiments.report.sweep_text import print_sweep
+
+    sweep = load_sweep(file, cost)
+    chosen = sweep.objectives(across, up)
+    return _Document(
+        file.stem,
+        partial(print_sweep, sweep, chosen),
+        partial(sweep_page, sweep, chosen),
+        partial(save_sweep, sweep, chosen),
+    )

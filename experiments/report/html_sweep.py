@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
-from experiments.report.comparison import flat
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
+from experiments.report.schema import flat
 from experiments.report.sweep_columns import AXES, MORE_IS_BETTER, SIZE, title, unit
 from experiments.report.sweep_table import reasons
 from isa.errors import InputError

@@ -239,3 +239,11 @@ def _expect(what: str, found: object, expected: object) -> None:
 def report_json(report: RunReport) -> str:
     """The report as indented JSON text ending in a newline; equal reports give equal text."""
     return json.dumps(report.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Keys of Arch or Timing as ``--set`` writes them: ``pe.ic``."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found

@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Literal
 
+from experiments.compare.comparison import Comparison, compare
+from experiments.compare.sources import report_snapshot
 from experiments.report.schema import RunReport
 from experiments.report.sweep_table import Sweep, load_sweep
 from experiments.running.workflow import run
@@ -66,6 +68,11 @@ def with_layers(names: list[str]) -> RunReport:
             table[key] = table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
     content["occupancy"] = None
     return RunReport.model_validate(content)
+
+
+def compared(before: RunReport, after: RunReport) -> Comparison:
+    """Two runs side by side, called one and other."""
+    return compare(report_snapshot(before, "one"), report_snapshot(after, "other"))
 
 
 class Page(HTMLParser):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report.comparison import compare
-from experiments.report.html_compare import comparison_page
+from experiments.compare.page import comparison_page
 from experiments.report.html_run import run_page
 from tests.experiments.browser import Browser, browser
-from tests.experiments.reporting import tiny_run, with_layers
+from tests.experiments.reporting import compared, tiny_run, with_layers
 
 CHARTS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic", "sram-occupancy", "unit-causes")
 HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", "quote\" & 'x' $y$", "层", "a" * 200]
@@ -107,8 +106,8 @@ def test_many_layers_are_shown_in_part_and_by_size(chromium: Browser, tmp_path: 
 
 
 def test_two_runs_side_by_side(chromium: Browser, tmp_path: Path) -> None:
-    found = compare(tiny_run("seed"), tiny_run())
-    opened(chromium, tmp_path, comparison_page(found, ("seed", "default")))
+    found = compared(tiny_run("seed"), tiny_run())
+    opened(chromium, tmp_path, comparison_page(found))
     assert chromium.errors() == []
     for chart in ("layer-changes", "layer-cycles", "layer-traffic", "kind-cycles"):
         assert chromium.find(f"#{chart} svg.main-svg"), chart

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.golden.compare import compare_snapshots
-from experiments.golden.compare_table import difference_html
-from experiments.golden.snapshot import LayerSnapshot, Snapshot
-from experiments.golden.snapshot_file import load_snapshot
+from experiments.compare.comparison import LayerSnapshot, Snapshot, compare
+from experiments.compare.page import comparison_page
+from experiments.compare.snapshot_file import load_snapshot
 from isa.errors import InputError
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import small_corpus
+from tests.experiments.reporting import Page
 
 SEED = "preset=seed-i64,schedule=seed"
 
@@ -34,9 +34,12 @@ def test_a_variant_changes_cycles_and_no_value(tmp_path: Path, capsys: pytest.Ca
     assert sum(layer["cycles"][0] or 0 for layer in found["layers"]) == before
     assert after - before == sum(item["cycles"] for item in found["movers"])
     text = page.read_text()
-    assert "depthwise" in text
-    assert "<script" not in text
-    assert "http" not in text
+    assert "default-src 'none'" in text  # whatever is in it, nothing is fetched
+    read = Page(text)
+    assert "depthwise" in read.text
+    assert {"layer-changes", "layer-cycles", "layer-traffic"} <= set(read.ids)
+    assert read.links
+    assert all(link.startswith("#") for link in read.links)
 
 
 def test_other_numerics_change_values_and_the_first_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,21 +109,21 @@ def test_layers_are_matched_by_name() -> None:
     a = _snapshot(LayerSnapshot("x", {"cycles": 10}, one), LayerSnapshot("gone", {"cycles": 5}, one))
     other = {"t": np.array([[1, 2], [7, 0]], np.int8)}
     b = _snapshot(LayerSnapshot("new", {"cycles": 1}, one), LayerSnapshot("x", {"cycles": 9}, other))
-    found = compare_snapshots(a, b)
+    found = compare(a, b)
     assert [(layer.name, layer.values) for layer in found.layers] == [
         ("x", "differ"),
         ("gone", "only in A"),
         ("new", "only in B"),
     ]
     assert found.layers[0].remark == "2 of 4 elements, by at most 4; the first in tensor 't' at [1, 0]: 3 in A, 7 in B"
-    assert [(layer.name, layer.cycles) for layer in found.movers] == [("gone", -5), ("x", -1), ("new", 1)]
+    assert [(layer.name, layer.change) for layer in found.movers] == [("gone", -5), ("x", -1), ("new", 1)]
     resized = replace(a, layers=(LayerSnapshot("x", {}, {"t": np.zeros(3, np.int8)}),))
-    assert compare_snapshots(resized, b).layers[0].remark == "tensor 't' is int8 [3] in A, int8 [2, 2] in B"
+    assert compare(resized, b).layers[0].remark == "tensor 't' is int8 [3] in A, int8 [2, 2] in B"
 
 
 def test_names_are_quoted_on_the_page() -> None:
     odd = _snapshot(LayerSnapshot("<b>&", {"cycles": 1}, {}))
-    page = difference_html(compare_snapshots(odd, odd))
+    page = comparison_page(compare(odd, odd))
     assert "&lt;b&gt;&amp;" in page
     assert "<b>&" not in page
 

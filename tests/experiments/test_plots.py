@@ -9,16 +9,15 @@ import pytest
 
 from dla_sim.engine.causes import CAUSES as CAUSE_NAMES
 from dla_sim.engine.roles import PARTS as PART_NAMES
-from experiments.report.charts.comparison import comparison_charts
+from experiments.compare.charts import comparison_charts
 from experiments.report.charts.model import Bars
 from experiments.report.charts.run import layer_cycles, run_charts
 from experiments.report.charts.style import CAUSES, KINDS, PARTS
-from experiments.report.comparison import compare
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
 from experiments.report.plots_sweep import Scale, save_sweep
 from isa.errors import InputError
 from isa.instruction import KINDS as KIND_NAMES
-from tests.experiments.reporting import grid, tiny_run, with_layers
+from tests.experiments.reporting import compared, grid, tiny_run, with_layers
 
 
 def size(picture: Path) -> tuple[int, int]:
@@ -52,7 +51,7 @@ def test_names_of_any_kind_and_many_layers(tmp_path: Path) -> None:
 
 
 def test_comparisons_have_pictures(tmp_path: Path) -> None:
-    charts = comparison_charts(compare(tiny_run("seed"), tiny_run()))
+    charts = comparison_charts(compared(tiny_run("seed"), tiny_run()))
     assert len(save_charts(charts, tmp_path)) == len(charts) == 4
 
 
@@ -96,7 +95,9 @@ def test_scales_place_values() -> None:
 
 
 def test_bars_are_drawn_for_layers_that_lose_and_gain(tmp_path: Path) -> None:
-    chart = next(chart for chart in comparison_charts(compare(tiny_run("seed"), tiny_run())) if isinstance(chart, Bars))
+    chart = next(
+        chart for chart in comparison_charts(compared(tiny_run("seed"), tiny_run())) if isinstance(chart, Bars)
+    )
     assert sum(sum(series.values) for series in chart.series) == (
         tiny_run().totals.cycles - tiny_run("seed").totals.cycles
     )

@@ -18,11 +18,3 @@ def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
 def escaped(text: str) -> str:
     """``text`` as plotly.js shows it unchanged: it knows a few elements of HTML, but no quotation marks as entities."""
     return escape(text, quote=False)
-
-
-def change(before: float, after: float) -> str:
-    """The change from ``before`` to ``after`` in percent; empty where nothing changes."""
-    if not before:
-        return "" if not after else "new"
-    share = (after - before) / before
-    return "" if not share else f"{share:+.1%}".replace("%", " %")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.golden.snapshot import FIGURES, LayerSnapshot, Snapshot
+from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
 from isa.errors import InputError
 from isa.files import write_atomically
 

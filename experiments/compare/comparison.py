@@ -1,0 +1,177 @@
+"""Two snapshots side by side: what changed in the conditions, the totals, and in every layer's values and figures.
+
+A snapshot is one side of a comparison, wherever it comes from: a network on a machine, a run report, a corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from experiments.running.check import compare_tensors
+
+FIGURES = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
+"""What is known of a layer and of the whole beside values."""
+MOVERS = 10
+"""The most layers that a list of largest movers has."""
+
+Verdict = Literal["equal", "differ", "unknown", "only in A", "only in B"]
+Pair = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSnapshot:
+    """One layer: ``figures`` by name (those of :data:`FIGURES` that are known) and its output tensors by name.
+
+    ``values`` is None where the source of the snapshot does not hold them. ``kinds``: what it does, as far as known.
+    """
+
+    name: str
+    figures: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, NDArray[Any]] | None = None
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A network or a corpus on a machine. ``conditions`` say what was run: equal texts mean equal conditions.
+
+    ``totals`` are by name, those of :data:`FIGURES` first. ``kinds`` (cycles by kind) and ``command`` are empty where
+    they are not known.
+    """
+
+    title: str
+    conditions: Mapping[str, str]
+    layers: tuple[LayerSnapshot, ...]
+    totals: Mapping[str, float]
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """One layer on both sides: what became of its values, and its figures there (None where not known)."""
+
+    name: str
+    kinds: tuple[str, ...]
+    values: Verdict
+    remark: str
+    figures: Mapping[str, tuple[int | None, int | None]]
+
+    @property
+    def change(self) -> int:
+        """Cycles of B less those of A; a side without the layer counts as 0."""
+        before, after = self.figures["cycles"]
+        return (after or 0) - (before or 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """From ``a`` to ``b``: conditions that differ, totals, cycles by kind where both sides know them, and layers.
+
+    Layers are matched by name, in the order of A; those only in B come last.
+    """
+
+    a: Snapshot
+    b: Snapshot
+    conditions: Mapping[str, tuple[str, str]]
+    totals: Mapping[str, Pair]
+    kinds: Mapping[str, tuple[int, int]]
+    layers: tuple[LayerPair, ...]
+
+    @property
+    def differing(self) -> tuple[LayerPair, ...]:
+        """Layers whose values differ."""
+        return tuple(layer for layer in self.layers if layer.values == "differ")
+
+    @property
+    def movers(self) -> tuple[LayerPair, ...]:
+        """The layers whose cycles changed, the largest change first."""
+        return tuple(sorted((layer for layer in self.layers if layer.change), key=lambda layer: -abs(layer.change)))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether values of any layer are known."""
+        return any(layer.values is not None for side in (self.a, self.b) for layer in side.layers)
+
+    @property
+    def verdict(self) -> str:
+        """The values of all layers in a few words."""
+        if self.differing:
+            return f"{len(self.differing)} differ"
+        known = sum(layer.values == "equal" for layer in self.layers)
+        return "equal" if known == len(self.layers) else f"{known} equal"
+
+
+def compare(a: Snapshot, b: Snapshot) -> Comparison:
+    """What changed from ``a`` to ``b``."""
+    first = {layer.name: layer for layer in a.layers}
+    second = {layer.name: layer for layer in b.layers}
+    texts = {
+        key: (a.conditions.get(key, "unknown"), b.conditions.get(key, "unknown"))
+        for key in (*a.conditions, *b.conditions)
+    }
+    totals = {name: (a.totals.get(name), b.totals.get(name)) for name in (*FIGURES, *a.totals, *b.totals)}
+    kinds = {name: (a.kinds[name], b.kinds[name]) for name in a.kinds if name in b.kinds}
+    return Comparison(
+        a,
+        b,
+        {key: pair for key, pair in texts.items() if pair[0] != pair[1]},
+        totals,
+        {name: pair for name, pair in kinds.items() if any(pair)},
+        tuple(_layer(name, first.get(name), second.get(name)) for name in {**first, **second}),
+    )
+
+
+def _layer(name: str, a: LayerSnapshot | None, b: LayerSnapshot | None) -> LayerPair:
+    verdict, remark = _values(a, b)
+    first, second = (layer.figures if layer is not None else {} for layer in (a, b))
+    kinds = dict.fromkeys(kind for layer in (a, b) if layer is not None for kind in layer.kinds)
+    return LayerPair(name, tuple(kinds), verdict, remark, {key: (first.get(key), second.get(key)) for key in FIGURES})
+
+
+def _values(a: LayerSnapshot | None, b: LayerSnapshot | None) -> tuple[Verdict, str]:
+    if a is None:
+        return "only in B", ""
+    if b is None:
+        return "only in A", ""
+    if a.values is None or b.values is None:
+        return "unknown", "no values are recorded"
+    if a.values.keys() != b.values.keys():
+        return "differ", "the layers have other tensors"
+    for name, value in a.values.items():
+        if value.shape != b.values[name].shape or value.dtype != b.values[name].dtype:
+            return "differ", f"tensor '{name}' is {_type(value)} in A, {_type(b.values[name])} in B"
+    found = compare_tensors(b.values, a.values)
+    if found.first is None:
+        return "equal", ""
+    return "differ", (
+        f"{found.mismatches} of {found.elements} elements, by at most {found.max_abs_diff}; the first in tensor "
+        f"'{found.first.tensor}' at {list(found.first.coordinates)}: {found.first.expected} in A, "
+        f"{found.first.actual} in B"
+    )
+
+
+def _type(value: NDArray[Any]) -> str:
+    return f"{value.dtype} {list(value.shape)}"
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """The comparison as plain JSON values."""
+    return {
+        "schema": "dla-golden-diff/1",
+        "a": found.a.title,
+        "b": found.b.title,
+        "conditions": {key: list(pair) for key, pair in found.conditions.items()},
+        "totals": {key: list(found.totals[key]) for key in FIGURES},
+        "differing": [layer.name for layer in found.differing],
+        "movers": [{"name": layer.name, "cycles": layer.change} for layer in found.movers[:MOVERS]],
+        "layers": [
+            {"name": layer.name, "values": layer.values, "remark": layer.remark}
+            | {key: list(pair) for key, pair in layer.figures.items()}
+            for layer in found.layers
+        ],
+    }

@@ -1,0 +1,173 @@
+"""Where snapshots come from: a machine in words that runs a network, a file, a run report, or a corpus."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
+from dla_sim.presets import DEFAULT_PRESET, Preset
+from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
+from experiments.compare.snapshot_file import load_snapshot
+from experiments.golden.case import StoredCase
+from experiments.golden.store import INDEX, open_corpus
+from experiments.report.schema import Layer, RunReport, flat
+from experiments.report.store import load_report
+from experiments.running import Progress
+from experiments.running.hardware import load_hardware
+from experiments.running.network import Network, load_network, network_feeds
+from experiments.running.workflow import Inference, infer
+from experiments.version import tool_version
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from byoc.package.package import Package
+
+SEPARATE_PART = ":requantise"
+"""Ends the name of a layer that another schedule fuses into the one before it."""
+_OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
+_FORM = f"write it as preset=NAME,isa=v1,{_OPTIONS},KEY=VALUE"
+
+
+def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
+    """The snapshot that ``side`` names; ``model`` is what a machine in words runs.
+
+    Raises InputError for a side that is nothing of all that, or a machine without a model.
+    """
+    path = Path(side)
+    if (path / INDEX).is_file():
+        return corpus_snapshot(path)
+    if path.is_file():
+        return load_snapshot(path) if zipfile.is_zipfile(path) else report_snapshot(load_report(path), str(path))
+    if "=" not in side and side != "default":
+        raise InputError(f"'{side}' is no file, no corpus and no machine; {_FORM}, or 'default'")
+    if model is None:
+        raise InputError(f"'{side}' is a machine; say with --model what it shall run")
+    return machine_snapshot(side, model, progress)
+
+
+def machine_snapshot(words: str, model: str, progress: Progress) -> Snapshot:
+    """Run ``model`` on the machine that ``words`` describe; ``default`` is the default machine and compiler."""
+    given = dict(part.partition("=")[::2] for part in words.split(",")) if words != "default" else {}
+    preset, isa = given.pop("preset", DEFAULT_PRESET), given.pop("isa", None)
+    options = _options(words, given)
+    hardware = load_hardware(preset, [f"{key}={value}" for key, value in given.items()], isa)
+    progress(f"reading {model}")
+    return take_snapshot(load_network(model), hardware, options, words, progress)
+
+
+def take_snapshot(
+    network: Network, hardware: Preset, options: CompileOptions, title: str, progress: Progress, *, seed: int = 0
+) -> Snapshot:
+    """Run ``network`` on its input and keep everything.
+
+    Cycles, instructions and bytes are those of the network as it is compiled. Values of layers whose results never
+    leave the scratchpad are those of a second compilation in which every layer's result is an output of the network.
+    """
+    feeds = network_feeds(network, None, seed)
+    done = infer(network, hardware, feeds, options, progress=progress)
+    progress("running it again with every layer's result as an output")
+    exposed = infer(replace(network, package=_exposed(network.package)), hardware, feeds, options)
+    values = {**exposed.result.values, **done.result.values}
+    figures = _figures(done)
+    layers = []
+    for node in network.package.graph.nodes:
+        own = {name: values[name] for name in node.outputs if name in values}
+        layers.append(LayerSnapshot(node.name, figures.pop(node.name, Counter()), own))
+    layers += [LayerSnapshot(name, rest) for name, rest in figures.items()]
+    totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in FIGURES}
+    totals["instructions"] += len(done.result.traces)  # the OP_END of each region belongs to no layer
+    return Snapshot(title, _conditions(network, hardware, options), tuple(layers), totals)
+
+
+def _exposed(package: Package) -> Package:
+    """The package with the result of every node as an output of its graph."""
+    graph = package.graph
+    made = (name for node in graph.nodes for name in node.outputs)
+    return replace(package, graph=replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *made)))))
+
+
+def _figures(done: Inference) -> dict[str, Counter[str]]:
+    """Figures by the name of the graph's node; what belongs to no node by the layer's own name."""
+    nodes = {node.onnx_nodes: node.name for node in done.compiled.graph.nodes}
+    figures: dict[str, Counter[str]] = {}
+    for trace in done.result.traces.values():
+        names = {layer.name: nodes.get(layer.onnx_nodes, layer.name) for layer in trace.layers}
+        for layer in trace.layers:
+            row = figures.setdefault(names[layer.name], Counter())
+            for name in FIGURES:
+                row[name] += getattr(layer, name, 0)
+        for source in trace.sources:
+            name = source.layer if source is not None else ""
+            figures[names[name]]["instructions"] += 1
+    return figures
+
+
+def _conditions(network: Network, hardware: Preset, options: CompileOptions) -> dict[str, str]:
+    conditions = {"model": network.name, "package": network.package.digest[:16], "version": tool_version()}
+    machine = {"arch": hardware.arch.model_dump(), "timing": hardware.timing.model_dump()}
+    return (
+        conditions | _texts(machine) | {option.word: str(getattr(options, option.name)) for option in PROGRAM_OPTIONS}
+    )
+
+
+def _options(words: str, given: dict[str, str]) -> CompileOptions:
+    """The compiler's options among the settings of a machine, which lose them."""
+    chosen = [option for option in OPTIONS if option.word in given]
+    try:
+        return CompileOptions(**{option.name: option.parse(given.pop(option.word)) for option in chosen})
+    except InputError as error:
+        raise InputError(f"'{words}': {error}") from error
+
+
+def report_snapshot(report: RunReport, title: str) -> Snapshot:
+    """A run report as a snapshot; it holds no values, and instructions only in total.
+
+    A layer and its requantisation count as one, as they are where the schedule fuses them.
+    """
+    parts: dict[str, list[Layer]] = {}
+    for layer in report.layers:
+        parts.setdefault(layer.name.removesuffix(SEPARATE_PART), []).append(layer)
+    hashes = {name: report.hashes[name] for name in ("package", "input") if name in report.hashes}
+    conditions = {"model": report.model, "version": report.version, "schedule": report.schedule}
+    conditions |= {"seed": str(report.seed), **_texts({"arch": report.arch, "timing": report.timing}), **hashes}
+    layers = tuple(_report_layer(name, layers) for name, layers in parts.items())
+    return Snapshot(title, conditions, layers, _report_totals(report), report.kinds, report.command)
+
+
+def _report_layer(name: str, parts: list[Layer]) -> LayerSnapshot:
+    figures = {key: sum(getattr(part, key) for part in parts) for key in FIGURES if key != "instructions"}
+    return LayerSnapshot(name, figures, kinds=tuple(dict.fromkeys(part.kind for part in parts)))
+
+
+def _report_totals(report: RunReport) -> dict[str, float]:
+    totals: dict[str, float] = dict(report.totals)
+    totals["utilization"] = 100 * report.totals.utilization
+    totals["milliseconds"] = 1e3 * report.totals.cycles / report.timing["clock_hz"]
+    return totals | {"host_nodes": report.host.nodes, "host_cycles": report.host.estimated_cycles}
+
+
+def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in flat(machine).items()}
+
+
+def corpus_snapshot(folder: Path) -> Snapshot:
+    """A corpus as a snapshot: a case takes the place of a layer, and what its commands write that of its values."""
+    corpus = open_corpus(folder)
+    layers = tuple(_case_layer(corpus.case(name)) for name in corpus.entries)
+    totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in layers[0].figures} if layers else {}
+    return Snapshot(str(folder), {"corpus": corpus.digest}, layers, totals)
+
+
+def _case_layer(case: StoredCase) -> LayerSnapshot:
+    record = case.record
+    names = ("instructions", "dram_read_bytes", "dram_write_bytes", "macs")
+    figures = {"cycles": record.cycles.total, **{name: record.totals.get(name, 0) for name in names}}
+    sums = [int(part, 16) for row in record.commands for part in (row.writes or "-").split(",") if part != "-"]
+    return LayerSnapshot(case.name, figures, {"CRC-32 of what each command writes": np.array(sums, np.int64)})
