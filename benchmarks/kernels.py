@@ -1,6 +1,6 @@
 """Time of the kernels on the layers of MobileNetV1 1.0/224, one untiled command a layer, one thread.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/kernels.py [--check]
+    python -m benchmarks.kernels [--check]
 
 Values are random: the kernels' time does not depend on them. ``--check`` compares each layer with the semantics (slow).
 The number of BLAS threads changes no bit: all float32 sums are of integers and exact in any order.
@@ -8,22 +8,20 @@ The number of BLAS threads changes no bit: all float32 sums are of integers and 
 
 from __future__ import annotations
 
-import os
+import argparse
+from dataclasses import dataclass
+from functools import partial
 
-for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
+from benchmarks import measuring  # before NumPy, whose number of threads it sets
 
-import argparse  # noqa: E402 - the number of threads must be set before NumPy is imported
-import time  # noqa: E402
-from dataclasses import dataclass  # noqa: E402
+# isort: split
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-from dla_sim.kernels import Kernels  # noqa: E402
-from isa.arch import Arch  # noqa: E402
-from isa.instruction import Command, Machine, Unit  # noqa: E402
-from isa.ops import ALL  # noqa: E402
-from isa.registers import RESET  # noqa: E402
+from dla_sim.kernels import Kernels
+from isa.arch import Arch
+from isa.instruction import Command, Machine, Unit
+from isa.ops import ALL
+from isa.registers import RESET
 
 SRAM_BYTES = 16 << 20
 SHAPES = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
@@ -88,16 +86,6 @@ def machine() -> Machine:
     return Machine(Arch(sram_bytes=SRAM_BYTES), memory, np.zeros(0, np.uint8))
 
 
-def best_of(kernels: Kernels, command: Command, device: Machine, repeats: int) -> float:
-    """Shortest of ``repeats`` executions, in seconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        kernels.run(command, device)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def check(command: Command, device: Machine) -> str:
     """Compares the whole scratchpad after kernel and semantics."""
     expected = Machine(device.arch, device.sram.copy(), device.dram)
@@ -108,22 +96,26 @@ def check(command: Command, device: Machine) -> str:
 
 def main() -> None:
     """Prints a line a layer, the totals by kind, and the time of one command of an emulated depthwise filter."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare with the semantics")
-    parser.add_argument("--repeats", type=int, default=20)
     options = parser.parse_args()
     device, totals = machine(), {"conv": 0.0, "depth": 0.0, "matmul": 0.0}
     kernels = Kernels(device.arch)
+    print(measuring.settings())
+    print("machine    none: kernels do the same whatever the processing elements; 16 MiB SRAM, every layer in one tile")
+    print(f"measured   {measuring.measured()}\n")
     for layer in layers():
-        seconds = best_of(kernels, layer.command, device, options.repeats)
+        seconds, _ = measuring.shortest(partial(kernels.run, layer.command, device))
         totals[layer.name.split()[0]] += seconds
         verdict = check(layer.command, device) if options.check else ""
         print(f"{layer.name:36s} {seconds * 1e3:8.3f} ms {layer.macs / seconds / 1e9:7.2f} GMAC/s {verdict}")
     print(", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in totals.items()))
     print(f"total {sum(totals.values()) * 1e3:.2f} ms")
+    print(f"\nmeasured   {measuring.measured(200)}")
     for size in (112, 28, 14, 7):
         single = convolution("OP_CONV", 1, 1, size, 3, 1)
-        print(f"one emulated filter {size}x{size}: {best_of(kernels, single.command, device, 200) * 1e6:.1f} us")
+        seconds, _ = measuring.shortest(partial(kernels.run, single.command, device), runs=200)
+        print(f"one emulated filter {size}x{size}: {seconds * 1e6:.1f} us")
 
 
 if __name__ == "__main__":

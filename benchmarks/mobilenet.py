@@ -1,6 +1,6 @@
-"""How fast: MobileNetV1-224, 64 processing elements, 512 KiB, one thread; every figure and ratio from one run.
+"""How fast: MobileNetV1-224 on the recommended machine, one thread; every figure and ratio from one run.
 
-    python benchmarks/mobilenet.py
+    python -m benchmarks.mobilenet
 
 Prints ONNX Runtime's latency for the same int8 QDQ model, the simulation of bits and cycles in process and its ratio to
 that, the way from package to program, and the whole cold commands with their peak memory.
@@ -9,50 +9,38 @@ that, the way from package to program, and the whole cold commands with their pe
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"  # read when NumPy is imported, which is later
+from benchmarks import measuring
 
-REPEATS = 25
+COLD_RUNS = 5
 
 
-def milliseconds(*actions: Callable[[], Any]) -> list[float]:
-    """Median time of each action in ms; the actions take turns, so that all see the same machine."""
-    samples: list[list[float]] = [[] for _ in actions]
-    for _ in range(REPEATS + 2):
-        for action, times in zip(actions, samples, strict=True):
-            start = time.perf_counter()
-            action()
-            times.append(1e3 * (time.perf_counter() - start))
-    return [statistics.median(times[2:]) for times in samples]
-
-
-def cold(*arguments: str) -> tuple[float, float]:
-    """Wall seconds and peak MiB of a whole process."""
+def cold(*arguments: str) -> float:
+    """Run a whole process; its peak MiB."""
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
         with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, cwd=folder) as process:
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{' '.join(arguments)} exited with status {process.returncode}")
-        return time.perf_counter() - start, usage.ru_maxrss / 1024
+        return usage.ru_maxrss / 1024
 
 
-def measure_cold() -> None:
-    """The whole commands, while this process is still small: a child's peak memory counts from its parent's."""
+def measure_cold() -> str:
+    """A line for each whole command. First of all: a child's peak memory counts from its parent's, now still small."""
+    lines = [measuring.measured(COLD_RUNS, 1)]
     dla = [sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())"]
     for command in (["run", "mobilenet-v1"], ["--help"]):
-        seconds, mebibytes = min(cold(*dla, *command) for _ in range(3))
-        print(f"{'dla ' + ' '.join(command) + ', cold':43} {seconds:8.2f} s    {mebibytes:.0f} MiB peak")
+        seconds, mebibytes = measuring.shortest(partial(cold, *dla, *command), COLD_RUNS, 1)
+        lines.append(
+            f"{'dla ' + ' '.join(command) + ', whole process':43} {seconds:8.2f} s    {mebibytes:.0f} MiB peak"
+        )
+    return "\n".join(lines)
 
 
 def measure_in_process() -> None:
@@ -78,25 +66,28 @@ def measure_in_process() -> None:
     default, simpy = Device(hardware.arch, hardware.timing), Device(hardware.arch, hardware.timing, engine=simulate)
     program = compiled.programs[0]
     tensors = region_inputs(program, Runtime(compiled, default).run(feed).values)
-    oracle, on_simpy, on_default, timing = milliseconds(
-        lambda: session.run(None, feed),
-        lambda: simpy.run(program, tensors),
-        lambda: default.run(program, tensors),
-        lambda: default.run(program, tensors, timing_only=True),
-    )
-    print(f"ONNX Runtime, int8 QDQ, one thread          {oracle:8.2f} ms")
-    print(f"simulation, bits and cycles, SimPy engine   {on_simpy:8.2f} ms   {on_simpy / oracle:5.1f} x ONNX Runtime")
-    print(
-        f"simulation, bits and cycles, default engine {on_default:8.2f} ms   {on_default / oracle:5.1f} x ONNX Runtime"
-    )
-    print(f"timing only, default engine                 {timing:8.2f} ms   {timing / oracle:5.1f} x ONNX Runtime")
+    print(f"machine    {measuring.machine(hardware)}")
+    print(f"           {len(program.words):,} command words, {default.run(program, tensors).trace.cycles:,} cycles")
+    print(f"\n{measuring.measured()}")
+    oracle, _ = measuring.shortest(lambda: session.run(None, feed))
+    print(f"{'ONNX Runtime, int8 QDQ, one thread':43} {1e3 * oracle:8.2f} ms")
+    for label, action in (
+        ("simulation, bits and cycles, SimPy engine", lambda: simpy.run(program, tensors)),
+        ("simulation, bits and cycles, default engine", lambda: default.run(program, tensors)),
+        ("timing only, default engine", lambda: default.run(program, tensors, timing_only=True)),
+    ):
+        seconds, _ = measuring.shortest(action)
+        print(f"{label:43} {1e3 * seconds:8.2f} ms   {seconds / oracle:5.1f} x ONNX Runtime")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mobilenet-v1.dla"
         save_package(package, path)
-        load, whole = milliseconds(lambda: load_package(path), lambda: compile(load_package(path), hardware.arch))
-    print(f"package file to program                     {whole:8.2f} ms   of these {load:.2f} ms reading the package")
+        load, _ = measuring.shortest(lambda: load_package(path))
+        whole, _ = measuring.shortest(lambda: compile(load_package(path), hardware.arch))
+    print(f"{'package file to program':43} {1e3 * whole:8.2f} ms   of these {1e3 * load:.2f} ms reading the package")
 
 
 if __name__ == "__main__":
-    measure_cold()
+    commands = measure_cold()
+    print(measuring.settings())
     measure_in_process()
+    print(f"\n{commands}")

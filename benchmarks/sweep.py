@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import measuring
+
 if TYPE_CHECKING:
     from experiments.sweep.driver import Tally
-
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"  # read when NumPy is imported, which is later
 
 SIDES = ((1, 64), (2, 32), (4, 16), (8, 8), (16, 4), (32, 2), (64, 1))
 ARRAYS = [
@@ -160,11 +159,12 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="100, 1,000 and 10,000 Timings as well")
     parser.add_argument("--workers", type=int, default=2, help="most workers")
     options = parser.parse_args()
+    print(f"{measuring.settings()}\nmeasured   {measuring.measured(1)}: a sweep takes seconds")
     counts = range(1, options.workers + 1)
     machines = [measure(MACHINES, workers) for workers in counts]
-    show(f"{machines[0].points} mixed machines, each compiled", machines)
+    show(f"{machines[0].points} mixed machines of 64 and 128 PEs, 512 KiB to 256 MiB, each compiled", machines)
     timed = [measure(timings(2000), workers) for workers in counts]
-    show("only Timing changes", timed)
+    show("only Timing changes, on the recommended machine", timed)
     if options.growth:
         show("growth", [measure(timings(points), options.workers) for points in (100, 1000, 10_000)])
     if options.plot:
