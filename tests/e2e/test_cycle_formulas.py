@@ -12,6 +12,8 @@ from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from tests.e2e.test_networks import package
 
+pytestmark = pytest.mark.slow
+
 BIG = 256 << 20
 N = 64
 TIMING = Timing()

@@ -22,6 +22,8 @@ from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import compare
 
+pytestmark = pytest.mark.slow
+
 # Operator → which of its inputs are weights, and so become constants.
 WEIGHTS = {
     "Conv": (1, 2), "Gemm": (1, 2), "MatMul": (1,),

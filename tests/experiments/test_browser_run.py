@@ -12,6 +12,8 @@ from experiments.report.html_run import run_page
 from tests.experiments.browser import Browser, browser
 from tests.experiments.reporting import compared, tiny_run, with_layers
 
+pytestmark = pytest.mark.slow
+
 CHARTS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic", "sram-occupancy", "unit-causes")
 HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", "quote\" & 'x' $y$", "层", "a" * 200]
 

@@ -13,6 +13,8 @@ from tests.experiments.browser import Browser, browser
 from tests.experiments.command_line import dla
 from tests.experiments.reporting import folder, grid
 
+pytestmark = pytest.mark.slow
+
 CHARTS = ("pareto", "heatmap", "parallel")
 
 

@@ -17,6 +17,8 @@ from isa.arch import Arch
 from tests.rtl.bench import ROOT, UNIT, require_icarus, simulate
 from tests.rtl.random_operations import random_case
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -23,6 +23,8 @@ from isa.instruction import Unit
 from tests.rtl.bench import EXECUTED, ROOT, UNIT, machine, owed, require_icarus, simulate
 from tests.rtl.random_operations import ROUNDS, random_case
 
+pytestmark = pytest.mark.slow
+
 LARGEST = 16_000
 """Elements of the unit's operations up to which a case is simulated here: 100,000 take Icarus ten seconds."""
 TOO_LARGE = {
