@@ -107,7 +107,7 @@ class Meter:
 
 def measure(text: str, workers: int) -> Measured:
     """Run a specification into a new file; every point must end ok."""
-    from experiments.sweep.run import run_sweep
+    from experiments.sweep.session import run_sweep
     from experiments.sweep.spec import parse_spec
 
     meter = Meter()

@@ -13,9 +13,8 @@ from experiments.repro.catalogue import FIGURES
 from isa.errors import InputError
 
 if TYPE_CHECKING:
-    from experiments.repro.again import CommandLine
+    from experiments.repro.again import CommandLine, Repetition
     from experiments.repro.figure4 import Reproduction
-    from experiments.sweep.repeat import Repetition
 
 What = Annotated[
     str,
@@ -75,17 +74,13 @@ def _claims_status(found: Reproduction) -> int:
 
 
 def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:
-    from experiments.sweep.repeat import repeat_sweep
-
     if not path.is_file():
         raise InputError(
             f"{path}: no such file or figure; 'dla sweep SPEC.toml' makes results, the figures are {', '.join(FIGURES)}"
         )
     if path.suffix == ".json":
         return _run(path, command_line)
-    with options.stages() as progress:
-        found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
-    return _status(path, found)
+    return _sweep(path, points, seed, workers)
 
 
 def _run(path: Path, command_line: CommandLine) -> int:
@@ -95,22 +90,24 @@ def _run(path: Path, command_line: CommandLine) -> int:
     with options.stages() as progress:
         progress(f"repeating {path}")
         found = run_again(path, command_line)
-    for change in found.changes:
-        print(f"note: {change}")
-    for difference in found.differences[:SHOWN]:
-        print(f"difference: {difference}", file=sys.stderr)
-    equal = not found.differences
-    print(f"{path}: repeated, " + (f"all {found.values} values equal" if equal else f"{len(found.differences)} differ"))
-    return 0 if equal else 1
+    return _status(path, found, f"repeated, all {found.compared} values equal", "repeated, {} differ")
 
 
-def _status(path: Path, found: Repetition) -> int:
+def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> int:
+    """Results of dla sweep: 0 when every figure comes out again."""
+    from experiments.repro.again import repeat_sweep
+
+    with options.stages() as progress:
+        found = repeat_sweep(path, points=points, seed=seed, workers=workers, stage=progress)
+    total = found.compared
+    return _status(path, found, f"{total} points repeated, all figures equal", f"{{}} of {total} points differ")
+
+
+def _status(path: Path, found: Repetition, equal: str, differ: str) -> int:
+    """Prints what came of it; ``differ`` has a place for the number of deviations."""
     for change in found.changes:
         print(f"note: {change}")
-    for difference in found.differences[:SHOWN]:
-        print(f"difference: {difference.message()}", file=sys.stderr)
-    if not found.differences:
-        print(f"{path}: {found.points} points repeated, all figures equal")
-        return 0
-    print(f"{path}: {len(found.differences)} of {found.points} points differ")
-    return 1
+    for deviation in found.deviations[:SHOWN]:
+        print(f"difference: {deviation.message()}", file=sys.stderr)
+    print(f"{path}: {differ.format(len(found.deviations)) if found.deviations else equal}")
+    return 1 if found.deviations else 0

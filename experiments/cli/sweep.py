@@ -45,7 +45,7 @@ def command(
     from experiments.sweep.frame import check_export
     from experiments.sweep.frame import export as export_table
     from experiments.sweep.grid import Grid
-    from experiments.sweep.run import run_sweep
+    from experiments.sweep.session import run_sweep
     from experiments.sweep.spec import load_spec
 
     checked = load_spec(spec)

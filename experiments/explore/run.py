@@ -16,9 +16,9 @@ from experiments.explore.objectives import Objectives, costs
 from experiments.explore.proposer import SAMPLERS, SamplerName
 from experiments.explore.result import Exploration, explored
 from experiments.explore.search import Choice, Row, search
+from experiments.running import Progress, silent
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
-from experiments.sweep.stages import Stage, quiet
 from isa.errors import InputError
 
 SMALL_GRID = 1000
@@ -59,7 +59,7 @@ def explore(
     workers: int | None = None,
     scheduler: str | None = None,
     command: str = "dla explore",
-    stage: Stage = quiet,
+    stage: Progress = silent,
     report: Callable[[int], None] = lambda count: None,
 ) -> Exploration:
     """Evaluate up to ``wanted.points`` points of ``spec``; each has a row in the results file ``output`` afterwards.
@@ -106,7 +106,7 @@ def _columns(settings: Sequence[str]) -> tuple[str, ...]:
 
 
 def _whole_grid(
-    session: Session, wanted: Wanted, evaluate: Callable[[Sequence[Choice]], list[Row | None]], stage: Stage
+    session: Session, wanted: Wanted, evaluate: Callable[[Sequence[Choice]], list[Row | None]], stage: Progress
 ) -> tuple[Pair | None, ...] | None:
     """The objectives of every point of the grid, by key; None where it is not to be run."""
     axes, points = session.grid.axes, session.grid.points

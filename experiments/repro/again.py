@@ -1,34 +1,70 @@
-"""A saved run, run again by the command it records, and compared figure by figure."""
+"""What a file says it holds, made again and compared figure by figure: a saved run, or the points of a sweep.
+
+A run report has the command that made it. A results file has manifests, which say what to run, and rows, which say what
+should come out.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import random
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from byoc.options import PROGRAM_OPTIONS
 from experiments.report.store import load_report
+from experiments.running import Progress, silent
+from experiments.sweep.driver import Driver, Report
+from experiments.sweep.grid import Batch, Grid
+from experiments.sweep.pools import opened
+from experiments.sweep.preparation import Preparation, prepare_networks
+from experiments.sweep.session import versions
+from experiments.sweep.spec import Spec, parse_spec
+from experiments.sweep.store import COLUMNS, Store, canonical
 from isa.errors import InputError
 
 CommandLine = Callable[[Sequence[str]], int]
-_CONDITIONS = frozenset({"version"})
-"""Keys that are no figure: another version may give the same."""
+Identity = tuple[Any, ...]
+Record = dict[str, Any]
+
+_RUN_CONDITIONS = frozenset({"version"})
+"""Keys of a report that are no figure: another version may give the same."""
+_IDENTITY = ("network", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing")
+"""What a point is, whatever the version of the project and of the network's package."""
+_POINT_CONDITIONS = ("key", "package", "preset", "version")
+"""Columns that are no result: other versions may have others."""
 
 
 @dataclass(frozen=True)
-class Again:
-    """What came of it: how many values were compared, and for each that differs its key and both values."""
+class Deviation:
+    """A value that came out otherwise. ``name`` says which: a key of a report, or a point and its column."""
 
-    values: int
-    differences: tuple[str, ...]
+    name: str
+    stored: Any
+    repeated: Any
+
+    def message(self) -> str:
+        """One line."""
+        return f"{self.name} is {self.stored!r} in the file and {self.repeated!r} repeated"
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What came of it: values or points compared, what differs (of a point the first), and conditions that changed."""
+
+    compared: int
+    deviations: tuple[Deviation, ...]
     changes: tuple[str, ...]
 
 
-def run_again(path: Path, command_line: CommandLine) -> Again:
+def run_again(path: Path, command_line: CommandLine) -> Repetition:
     """Repeat the run of a report with ``command_line`` (arguments → exit status) and compare every value, exactly.
 
     Files that the command names must be where they were. Raises InputError for a file that is no run report, and for a
@@ -45,11 +81,11 @@ def run_again(path: Path, command_line: CommandLine) -> Again:
             raise InputError(f"{path}: its command '{before.command}' gives no report any more")
         after = load_report(again)
     old, new = (dict(_flat(report.model_dump(mode="json", by_alias=True))) for report in (before, after))
-    names = [name for name in dict.fromkeys((*old, *new)) if name not in _CONDITIONS]
+    names = [name for name in dict.fromkeys((*old, *new)) if name not in _RUN_CONDITIONS]
     differing = [name for name in names if old.get(name) != new.get(name)]
     changes = () if before.version == after.version else (f"version was {before.version} and is {after.version}",)
-    lines = (f"{name} is {old.get(name)!r} in the file and {new.get(name)!r} repeated" for name in differing)
-    return Again(len(names), tuple(lines), changes)
+    deviations = (Deviation(name, old.get(name), new.get(name)) for name in differing)
+    return Repetition(len(names), tuple(deviations), changes)
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -62,3 +98,94 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(item, f"{name}.{index}")
     else:
         yield name, value
+
+
+def repeat_sweep(
+    path: Path,
+    *,
+    points: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    stage: Progress = silent,
+    report: Report = silent,
+) -> Repetition:
+    """Run the points of a results file again and compare every figure, exactly.
+
+    ``points`` repeats so many of them, drawn with ``seed``, instead of all. Rows that failed because a worker died are
+    left out. Raises InputError for a file without results or manifests and for bad specifications in them.
+    """
+    with Store(path) as store:
+        manifests = [json.loads(text) for text in store.manifests()]
+        stored = {_identity(row): row for row in _records(store) if not _died(row)}
+    if not manifests or not stored:
+        raise InputError(f"{path}: it holds no results that can be repeated; run 'dla sweep' first")
+    chosen = _chosen(sorted(stored), points, seed)
+    changes: list[str] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        opened(scheduler, workers) as pool,
+        Store(Path(folder) / "repeated.sqlite", create=True) as scratch,
+    ):
+        for manifest in manifests:
+            spec = parse_spec(manifest["specification"], Path(manifest["folder"]), str(path))
+            networks = prepare_networks(spec, stage)
+            changes += _changes(manifest, networks)
+            stage(f"repeating {len(chosen)} points")
+            Driver(networks, scratch, pool, report).run(_selected(spec, chosen))
+        repeated = {_identity(row): row for row in _records(scratch)}
+    found = (_deviation(stored[identity], repeated.get(identity)) for identity in sorted(chosen))
+    deviations = tuple(deviation for deviation in found if deviation is not None)
+    return Repetition(len(chosen), deviations, tuple(dict.fromkeys(changes)))
+
+
+def _records(store: Store) -> Iterator[Record]:
+    return (dict(zip(COLUMNS, row, strict=True)) for row in store.rows())
+
+
+def _identity(row: Record) -> Identity:
+    return tuple(row[name] for name in _IDENTITY)
+
+
+def _died(row: Record) -> bool:
+    return row["status"] == "failed" and str(row["message"]).startswith("its worker died")
+
+
+def _chosen(identities: list[Identity], points: int | None, seed: int) -> set[Identity]:
+    if points is None or points >= len(identities):
+        return set(identities)
+    if points < 1:
+        raise InputError(f"--points is {points}; it must be 1 or more")
+    return set(random.Random(seed).sample(identities, points))
+
+
+def _selected(spec: Spec, chosen: set[Identity]) -> Iterator[Batch]:
+    """The batches of a grid with the chosen points alone."""
+    for batch in Grid(spec).batches():
+        machine = batch.network, *batch.options.choices.values(), canonical(batch.arch)
+        yield batch.where(partial(_is_chosen, machine, chosen))
+
+
+def _is_chosen(machine: Identity, chosen: set[Identity], timing: Record) -> bool:
+    return (*machine, canonical(timing)) in chosen
+
+
+def _changes(manifest: Record, networks: dict[str, Preparation]) -> Iterator[str]:
+    """What is another now than when the sweep ran, a line each."""
+    now = versions()
+    for name, before in manifest["versions"].items():
+        if now.get(name) != before:
+            yield f"{name} was {before} and is {now.get(name, 'absent')}"
+    for name, digest in manifest["packages"].items():
+        if name in networks and networks[name].package.digest != digest:
+            yield f"the package of {name} was {digest[:16]} and is {networks[name].package.digest[:16]}"
+
+
+def _deviation(stored: Record, repeated: Record | None) -> Deviation | None:
+    point = f"point {stored['key']}"
+    if repeated is None:
+        return Deviation(f"{point}: status", stored["status"], "not in the grid")
+    for name in COLUMNS:
+        if name not in _POINT_CONDITIONS and stored[name] != repeated[name]:
+            return Deviation(f"{point}: {name}", stored[name], repeated[name])
+    return None

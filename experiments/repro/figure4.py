@@ -12,9 +12,9 @@ from pathlib import Path
 from experiments.repro.bars import KINDS, SCENARIOS, Bar, Bars, bars_of
 from experiments.repro.claims import Claim, evaluate
 from experiments.repro.drawing import PUBLISHED, draw
+from experiments.running import Progress, silent
 from experiments.sweep.session import Session
 from experiments.sweep.spec import load_spec
-from experiments.sweep.stages import Stage, quiet
 from isa.files import write_atomically
 
 NAME = "sponner2021-fig4"
@@ -40,7 +40,7 @@ class Reproduction:
         return all(claim.holds for claim in self.claims["seed"])
 
 
-def reproduce(folder: Path, *, workers: int | None = None, stage: Stage = quiet) -> Reproduction:
+def reproduce(folder: Path, *, workers: int | None = None, stage: Progress = silent) -> Reproduction:
     """Run what has no row yet in ``folder``/sponner2021-fig4.sqlite, then write the .csv, .png and .txt beside it.
 
     Raises InputError where the folder cannot be written.
@@ -54,7 +54,7 @@ def reproduce(folder: Path, *, workers: int | None = None, stage: Stage = quiet)
     return Reproduction(bars, claims, (*files, folder / f"{NAME}.sqlite"))
 
 
-def run(results: Path, *, workers: int | None = None, stage: Stage = quiet) -> dict[str, Bars]:
+def run(results: Path, *, workers: int | None = None, stage: Progress = silent) -> dict[str, Bars]:
     """The bars by schedule; those that have a row in ``results`` under this version are not run again."""
     spec = load_spec(SPECIFICATION)
     with Session(spec, results, workers=workers, command=f"dla repro {NAME}", stage=stage) as session:

@@ -8,5 +8,5 @@ Progress = Callable[[str], None]
 """Is called with what is going on."""
 
 
-def silent(stage: str) -> None:
-    """Says nothing."""
+def silent(said: object) -> None:
+    """Hears, and says nothing."""

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field
 
+from experiments.running import silent
 from experiments.sweep.grid import Batch
-from experiments.sweep.planner import Item, Planner
 from experiments.sweep.pools import Pool
 from experiments.sweep.preparation import Preparation
-from experiments.sweep.records import STATUS
 from experiments.sweep.store import Row, Store
-from experiments.sweep.task import Task
+from experiments.sweep.tasks import STATUS, Item, Planner, Task
 from experiments.sweep.worker import Result, message_of, unpacked
 from isa.errors import InputError
 
@@ -40,10 +39,6 @@ class Tally:
 
 
 Report = Callable[[Tally], None]
-
-
-def silent(tally: Tally) -> None:
-    """Reports nothing."""
 
 
 class Driver:

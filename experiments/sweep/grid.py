@@ -1,10 +1,12 @@
 """The grid of a specification: its points in a fixed order, one machine after the other, without ever holding all.
 
 A :class:`Batch` is one machine as the compiler sees it with a network and options; its points differ in Timing alone.
+The key of a point is a content hash of everything that its row depends on.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS, CompileOptions
-from experiments.sweep.canonical import canonical
 from experiments.sweep.constraints import Constraint
 from experiments.sweep.spec import Spec
+from experiments.sweep.store import canonical
 from isa.errors import InputError
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -173,3 +175,21 @@ def _names(chosen: Mapping[str, Any], arch: Mapping[str, Any], timing: Mapping[s
     count = pe["ic"] * pe["oc"] * pe["ow"]
     names = {**chosen, **arch, **{f"pe.{key}": value for key, value in pe.items()}, **timing}
     return {**names, "pe.count": count, "N": count}
+
+
+DIGITS = 32
+
+
+class Keys:
+    """Keys of the points of one batch: ``of(timing)`` for each of its timings, as canonical JSON."""
+
+    def __init__(self, batch: Batch, package: str, version: str) -> None:
+        options = canonical(batch.options.choices)
+        self.arch = canonical(batch.arch)
+        self._begun = hashlib.sha256("\n".join((package, self.arch, options, version, "")).encode())
+
+    def of(self, timing: str) -> str:
+        """First 32 hexadecimal digits of the SHA-256 of package digest, Arch, options, version and Timing."""
+        whole = self._begun.copy()
+        whole.update(timing.encode())
+        return whole.hexdigest()[:DIGITS]

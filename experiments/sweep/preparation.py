@@ -11,10 +11,10 @@ from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.region import shortage
 from byoc.target import Target, target_of
+from experiments.running import Progress, silent
 from experiments.running.network import load_network
-from experiments.sweep.blank import blank_regions
 from experiments.sweep.spec import Spec
-from experiments.sweep.stages import Stage, quiet
+from experiments.sweep.worker import blank_regions
 from isa.arch import Arch
 
 
@@ -93,7 +93,7 @@ def missing_bytes(shortage_message: str) -> int:
     return int(shortage_message.rsplit(", ", 1)[1].removesuffix(" missing"))
 
 
-def prepare_networks(spec: Spec, stage: Stage = quiet) -> dict[str, Preparation]:
+def prepare_networks(spec: Spec, stage: Progress = silent) -> dict[str, Preparation]:
     """Import and quantise every network of a specification, once."""
     networks: dict[str, Preparation] = {}
     for name in spec.networks:

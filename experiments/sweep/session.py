@@ -1,24 +1,60 @@
-"""A session: networks, results file and workers of a specification, for points that are chosen one after another."""
+"""A session: networks, results file and workers of a specification, for points that are chosen one after another.
+
+Its manifest says what made the rows of a results file, so that anyone can make them again.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
+import platform
 from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from experiments.sweep.canonical import canonical
-from experiments.sweep.driver import Driver, Report, Tally, silent
+from experiments.running import Progress, silent
+from experiments.sweep.driver import Driver, Report, Tally
 from experiments.sweep.frame import flat_row
-from experiments.sweep.grid import Batch, Grid
-from experiments.sweep.keys import Keys
-from experiments.sweep.manifest import make_manifest
+from experiments.sweep.grid import Batch, Grid, Keys
 from experiments.sweep.pools import opened
 from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.spec import Spec
-from experiments.sweep.stages import Stage, quiet
-from experiments.sweep.store import Store
+from experiments.sweep.store import Store, canonical
 from experiments.version import tool_version
+
+_LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
+
+
+def make_manifest(spec: Spec, points: int, command: str, networks: Mapping[str, Preparation]) -> tuple[str, str]:
+    """(digest, JSON text) of the manifest of a sweep; equal sweeps have equal ones.
+
+    Keys: ``command`` that made it, ``specification`` (the text of the file) and ``folder`` (where its paths start
+    from), ``points``, ``versions`` of the project, Python and libraries, ``packages`` (digest of each network).
+    """
+    content: dict[str, Any] = {
+        "format": "dla-sweep",
+        "command": command,
+        "specification": spec.text,
+        "folder": str(spec.folder.resolve()),
+        "points": points,
+        "versions": versions(),
+        "packages": {name: network.package.digest for name, network in networks.items()},
+    }
+    text = json.dumps(content, sort_keys=True, indent=1)
+    return hashlib.sha256(text.encode()).hexdigest(), text
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the figures depend on."""
+    found = {"dla-byoc-simulator": tool_version(), "python": platform.python_version(), "machine": platform.machine()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
 
 
 class Session:
@@ -37,7 +73,7 @@ class Session:
         workers: int | None = None,
         scheduler: str | None = None,
         command: str = "dla sweep",
-        stage: Stage = quiet,
+        stage: Progress = silent,
     ) -> None:
         self.grid = Grid(spec)
         with contextlib.ExitStack() as stack:
@@ -73,3 +109,26 @@ class Session:
         _, timing = next(iter(batch))
         row = self.store.row(keys.of(canonical(timing)))
         return None if row is None else flat_row(row)
+
+
+def run_sweep(
+    spec: Spec,
+    output: Path,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    command: str = "dla sweep",
+    stage: Progress = silent,
+    report: Report = silent,
+) -> Tally:
+    """Give every point of ``spec`` a row in the results file ``output``; points that have one are not run again.
+
+    Arguments as for :class:`experiments.sweep.session.Session`; ``retry_failed`` forgets rows that failed first,
+    ``report`` is called whenever rows have been written. Raises InputError as a session does.
+    """
+    with Session(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
+        if retry_failed:
+            session.store.forget("failed")
+        stage(f"running {session.grid.points} points")
+        return session.run(session.grid.batches(), report)

@@ -7,9 +7,10 @@ of them may be killed at any moment.
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,11 @@ _TABLES = (
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 Row = tuple[Any, ...]
+
+
+def canonical(values: Mapping[str, Any]) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal texts, to be compared, hashed and stored."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 class Store:

@@ -1,28 +1,109 @@
 """What runs in a worker: machines are compiled without data, once each, and timed; every point gets an outcome.
 
 A :class:`Job` is plain values, so that any executor can send it anywhere: what workers keep only saves them time.
+Regions travel without their weights: small, and all that a compilation without data needs. A :class:`Workshop` keeps
+what the compilations of machines that differ little can share.
 """
 
 from __future__ import annotations
 
+import io
 import pickle
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
+from byoc.graph import Value
 from byoc.options import CompileOptions
-from byoc.scheduling.pool import sizeless
+from byoc.partition import Region
+from byoc.region import compile_region
+from byoc.scheduling.pool import SearchPool, sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
-from experiments.sweep.canonical import canonical
-from experiments.sweep.workshop import CompiledProgram, workshop_for
+from experiments.sweep.store import canonical
 from experiments.version import tool_version
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import ceil_div
+from isa.program import Program
+
+Blank = tuple[tuple[Region, ...], dict[str, Value]]
+
+
+def blank_regions(regions: Iterable[Region], values: Mapping[str, Value]) -> bytes:
+    """The regions and their boundary values, pickled; every array of numbers has its shape and holds zeros.
+
+    Made here and read back by our own workers: such bytes are never taken from a file.
+    """
+    bare = tuple(replace(region, nodes=()) for region in regions)
+    boundary = {name: values[name] for region in bare for name in (*region.inputs, *region.outputs)}
+    stream = io.BytesIO()
+    _Blanking(stream, protocol=pickle.HIGHEST_PROTOCOL).dump((bare, boundary))
+    return stream.getvalue()
+
+
+def read_blank(data: bytes) -> Blank:
+    """What :func:`blank_regions` wrote."""
+    found: Blank = pickle.loads(data)
+    return found
+
+
+class _Blanking(pickle.Pickler):
+    def reducer_override(self, item: Any) -> Any:
+        if type(item) is np.ndarray:
+            return np.broadcast_to, (item.dtype.type(0), item.shape)
+        return NotImplemented
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A program without its constants, and the bytes of inputs, outputs and constants that must move at least once."""
+
+    program: Program
+    compulsory_bytes: int
+
+
+class Workshop:
+    """The regions of a partition, with what compilations share for machines equal but for the scratchpad's size."""
+
+    def __init__(self, regions: bytes) -> None:
+        self._regions, self._values = read_blank(regions)
+        self._pool = SearchPool()
+        self._timings: dict[int, ProgramTiming] = {}
+
+    def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
+        """The regions compiled for ``arch``, without data."""
+        found = []
+        for region in self._regions:
+            program, _ = compile_region(
+                region, self._values, arch, options.schedule, options.emulate_depthwise, data=False, pool=self._pool
+            )
+            constants = sum(int(segment.data.size) for segment in program.segments)
+            compulsory = constants + sum(tensor.nbytes for tensor in program.tensors)
+            found.append(CompiledProgram(replace(program, segments=()), compulsory))
+        return tuple(found)
+
+    def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
+        """The programs, ready to be timed; what was worked out for the last ones serves again where it can."""
+        return tuple(self._timed(number, item.program) for number, item in enumerate(programs))
+
+    def _timed(self, number: int, program: Program) -> ProgramTiming:
+        last = self._timings.get(number)
+        found = last.resized(program) if last is not None else None
+        self._timings[number] = found = found or ProgramTiming(program)
+        return found
+
+
+@lru_cache(maxsize=4)
+def workshop_for(regions: bytes, machine: Arch) -> Workshop:
+    """The workshop for these regions and machine (its scratchpad's size left open); the last few are kept."""
+    return Workshop(regions)
+
 
 FIGURES = (
     "cycles", "macs", "utilization", "lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes",
@@ -32,7 +113,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineJob:
     """One Arch and Timings to cost on it. ``programs`` are its compiled regions, None where it must be compiled."""
 
     arch: Arch
@@ -47,12 +128,12 @@ class Job:
     version: str
     regions: bytes
     options: CompileOptions
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineJob, ...]
     keep: bool = False
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PointOutcome:
     """``figures`` in the order of :data:`FIGURES` where the point is ok; else None, and why in ``message``."""
 
     figures: tuple[Any, ...] | None
@@ -63,7 +144,7 @@ class Outcome:
 class Result:
     """The outcomes of every machine's timings, how often something was compiled, the programs if they are wanted."""
 
-    outcomes: tuple[tuple[Outcome, ...], ...]
+    outcomes: tuple[tuple[PointOutcome, ...], ...]
     compilations: int
     programs: tuple[CompiledProgram, ...] | None = None
 
@@ -88,7 +169,7 @@ def outcome_of(job: Job) -> Result:
         raise InputError(
             f"a worker has version {tool_version()} and this sweep {job.version}; install the same on all machines"
         )
-    outcomes: list[tuple[Outcome, ...]] = []
+    outcomes: list[tuple[PointOutcome, ...]] = []
     compilations = 0
     programs: tuple[CompiledProgram, ...] | None = None
     for machine in job.machines:
@@ -98,7 +179,7 @@ def outcome_of(job: Job) -> Result:
             programs = machine.programs or workshop.compiled(machine.arch, job.options)
             timed = workshop.timed(programs)
         except Exception as error:  # whatever it is, it belongs into the record
-            outcomes.append((Outcome(None, message_of(error)),) * len(machine.timings))
+            outcomes.append((PointOutcome(None, message_of(error)),) * len(machine.timings))
         else:
             outcomes.append(tuple(_outcome(machine.arch, programs, timed, timing) for timing in machine.timings))
     # Fresh copies, for a program remembers its decoded commands, which need not travel.
@@ -114,14 +195,14 @@ def message_of(error: BaseException) -> str:
 
 def _outcome(
     arch: Arch, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming], values: Mapping[str, Any]
-) -> Outcome:
+) -> PointOutcome:
     try:
         timing = Timing.model_validate(values)
-        return Outcome(_figures(arch, timing, programs, timed, [item.run(timing) for item in timed]))
+        return PointOutcome(_figures(arch, timing, programs, timed, [item.run(timing) for item in timed]))
     except ValidationError as error:
-        return Outcome(None, machine_problem(error))
+        return PointOutcome(None, machine_problem(error))
     except Exception as error:  # whatever it is, it belongs into the record
-        return Outcome(None, message_of(error))
+        return PointOutcome(None, message_of(error))
 
 
 def machine_problem(error: ValidationError) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from experiments.sweep.run import run_sweep
+from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import Spec, parse_spec
 from experiments.sweep.store import COLUMNS, Store
 from tests.experiments.command_line import save_tiny

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.run import run_sweep
+from experiments.sweep.session import run_sweep
 from isa.errors import InputError
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import rows_of, spec_of, written

@@ -16,7 +16,7 @@ import pytest
 
 from experiments.sweep import driver
 from experiments.sweep.driver import Tally
-from experiments.sweep.run import run_sweep
+from experiments.sweep.session import run_sweep
 from experiments.sweep.store import Store
 from tests.experiments.sweeping import rows_of, spec_of, written
 

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 import experiments
-from experiments.sweep.run import run_sweep
+from experiments.sweep.session import run_sweep
 from experiments.version import tool_version
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import rows_of, written

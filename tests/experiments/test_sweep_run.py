@@ -14,10 +14,9 @@ from experiments.report.figures import RegionRun, figures
 from experiments.running.hardware import load_hardware
 from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import infer
-from experiments.sweep import pools, preparation, worker, workshop
+from experiments.sweep import pools, preparation, worker
 from experiments.sweep.frame import flat_rows
-from experiments.sweep.run import run_sweep
-from experiments.sweep.session import Session
+from experiments.sweep.session import Session, run_sweep
 from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept
@@ -108,7 +107,7 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
 def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imports = Calls(monkeypatch, preparation, "load_network")
     partitions = Calls(monkeypatch, preparation, "partition")
-    compilations = Calls(monkeypatch, workshop, "compile_region")
+    compilations = Calls(monkeypatch, worker, "compile_region")
     text = """
         networks = ["tiny.onnx", "digits-cnn"]
         isa = ["v1", "v2"]
@@ -164,7 +163,7 @@ def test_points_with_a_row_are_not_run_again(tmp_path: Path, monkeypatch: pytest
     spec, output = spec_of(tmp_path, RECORDS), tmp_path / "results.sqlite"
     first = run_sweep(spec, output)
     rows = rows_of(output)
-    compilations = Calls(monkeypatch, workshop, "compile_region")
+    compilations = Calls(monkeypatch, worker, "compile_region")
     again = run_sweep(spec, output)
     assert (again.stored, again.done, compilations.count) == (first.done, first.done, 0)
     retried = run_sweep(spec, output, retry_failed=True)
@@ -189,7 +188,7 @@ def test_what_goes_wrong_in_a_worker_is_recorded(tmp_path: Path, monkeypatch: py
     def broken(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("the sums\ndiffer")
 
-    monkeypatch.setattr(workshop, "compile_region", broken)
+    monkeypatch.setattr(worker, "compile_region", broken)
     text = """
         networks = "tiny.onnx"
         arch.sram_bytes = [32768, 65536]

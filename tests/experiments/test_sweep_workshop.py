@@ -13,8 +13,7 @@ from dla_sim.device import Device
 from dla_sim.presets import load_preset
 from dla_sim.timing import Timing
 from experiments.running.network import load_network
-from experiments.sweep.blank import blank_regions, read_blank
-from experiments.sweep.workshop import Workshop
+from experiments.sweep.worker import Workshop, blank_regions, read_blank
 from isa.arch import Arch, PeArray
 
 SIZES = [1 << exponent for exponent in range(15, 29)]

@@ -1,27 +1,130 @@
-"""The planner: batches of points become tasks for workers. A machine is compiled by one task and by no other.
+"""Batches of points become tasks for workers, and what comes of a task becomes rows: ok, infeasible or failed.
 
-Machines with few Timings travel together, those that share tilings above all. One with many goes alone: when it has
-been compiled its programs come back, and its other Timings follow in tasks that bring the programs along.
+A machine is compiled by one task and by no other. Machines with few Timings travel together, those that share tilings
+above all. One with many goes alone: when it has been compiled its programs come back, and its other Timings follow in
+tasks that bring the programs along.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from experiments.sweep.canonical import canonical
-from experiments.sweep.grid import Batch
-from experiments.sweep.keys import Keys
-from experiments.sweep.preparation import Preparation, Prepared
-from experiments.sweep.records import Point, Subject
-from experiments.sweep.store import Row, Store
-from experiments.sweep.task import Points, Task, timings_of
-from experiments.sweep.worker import Job, Machine, machine_problem
+from byoc.options import CompileOptions
+from experiments.sweep.grid import Batch, Keys
+from experiments.sweep.preparation import Misfit, Preparation, Prepared
+from experiments.sweep.store import COLUMNS, Row, Store, canonical
+from experiments.sweep.worker import FIGURES, CompiledProgram, Job, MachineJob, PointOutcome, Result, machine_problem
 from experiments.version import tool_version
 from isa.arch import Arch
+
+Status = Literal["ok", "infeasible", "failed"]
+STATUS = tuple(COLUMNS).index("status")
+"""Where a row has its status."""
+_NO_FIGURES = (None,) * len(FIGURES)
+
+
+class Point(NamedTuple):
+    """A point of a subject: its key, its Timing as canonical JSON, and the preset that it comes from."""
+
+    key: str
+    timing: str
+    preset: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the points of one machine share in their rows. ``package`` is the digest, ``arch`` canonical JSON."""
+
+    network: str
+    package: str
+    options: CompileOptions
+    arch: str
+    version: str
+    host_nodes: int | None = None
+    host_cycles: int | None = None
+
+    def with_host(self, nodes: int, cycles: int) -> Subject:
+        """The same with what runs on the CPU: nodes, and cycles by estimate."""
+        return replace(self, host_nodes=nodes, host_cycles=cycles)
+
+    def outcome_rows(self, points: Iterable[Point], outcomes: Iterable[PointOutcome]) -> tuple[Row, ...]:
+        """Rows of points that a worker has dealt with: ok with their figures, or failed."""
+        return tuple(
+            self._row(point, "failed" if outcome.figures is None else "ok", outcome.message, None, outcome.figures)
+            for point, outcome in zip(points, outcomes, strict=True)
+        )
+
+    def infeasible_rows(self, points: Iterable[Point], misfit: Misfit) -> tuple[Row, ...]:
+        """Rows of points whose machine is too small."""
+        return tuple(self._row(point, "infeasible", misfit.message, misfit.missing_bytes) for point in points)
+
+    def failed_rows(self, points: Iterable[Point], message: str) -> tuple[Row, ...]:
+        """Rows of points that failed together."""
+        return tuple(self._row(point, "failed", message) for point in points)
+
+    def _row(
+        self,
+        point: Point,
+        status: Status,
+        message: str | None,
+        missing_bytes: int | None = None,
+        figures: Sequence[object] | None = None,
+    ) -> Row:
+        choices = self.options.choices.values()
+        subject = self.network, self.package, point.preset, *choices, self.arch, point.timing, self.version
+        host = self.host_nodes, self.host_cycles
+        return (point.key, *subject, status, message, missing_bytes, *host, *(figures or _NO_FIGURES))
+
+
+Points = tuple[Point, ...]
+
+
+@dataclass(eq=False)
+class Task:
+    """A job with the points it settles, machine by machine.
+
+    ``rest``: further points of its only machine, which wait for its programs. ``suspect``: a worker that may have had
+    this task has died; ``deaths`` counts those that certainly had.
+    """
+
+    job: Job
+    points: tuple[tuple[Subject, Points], ...]
+    rest: Iterator[Points] | None = None
+    suspect: bool = False
+    deaths: int = 0
+
+    def rows(self, result: Result) -> tuple[Row, ...]:
+        """The rows of a result."""
+        parts = zip(self.points, result.outcomes, strict=True)
+        return tuple(row for (subject, points), outcomes in parts for row in subject.outcome_rows(points, outcomes))
+
+    def failed_rows(self, message: str) -> tuple[Row, ...]:
+        """The rows when there is no result."""
+        return tuple(row for subject, points in self.points for row in subject.failed_rows(points, message))
+
+    def following(self, programs: tuple[CompiledProgram, ...]) -> Iterator[Task]:
+        """Tasks for the points that waited for the machine's programs."""
+        subject, machine = self.points[0][0], self.job.machines[0]
+        for points in self.rest or ():
+            timed = MachineJob(machine.arch, timings_of(points), programs)
+            yield Task(replace(self.job, machines=(timed,), keep=False), ((subject, points),))
+
+    def following_failed(self, message: str) -> Iterator[tuple[Row, ...]]:
+        """Rows for the points that waited in vain."""
+        for points in self.rest or ():
+            yield self.points[0][0].failed_rows(points, message)
+
+
+def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
+    """The Timings of points, field by field."""
+    return tuple(json.loads(point.timing) for point in points)
+
 
 MACHINES = 4
 """Machines that one task compiles at most."""
@@ -38,7 +141,7 @@ class _Load:
 
     prepared: Prepared
     batch: Batch
-    machine: Machine
+    machine: MachineJob
     subject: Subject
     points: Points
 
@@ -111,7 +214,7 @@ class Planner:
             yield from (subject.infeasible_rows(points, misfit) for points in itertools.chain([first], chunks))
             return
         second = next(chunks, None)
-        machine = Machine(arch, timings_of(first))
+        machine = MachineJob(arch, timings_of(first))
         if second is None:
             self._under_way.update(point.key for point in first)
             yield _Load(prepared, batch, machine, subject, first)
