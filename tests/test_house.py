@@ -21,7 +21,6 @@ FLOORS = {
 KNOWN_CIRCLES = {
     frozenset({"byoc.frontend", "byoc.passes", "byoc.patterns"}),
     frozenset({"byoc.host", "byoc.pipeline", "byoc.quantisation"}),
-    frozenset({"experiments.report", "experiments.running", "experiments.sweep"}),
 }
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]
 
 
-@options.flat
+@options.expanded
 def command(
     model: options.Model,
     hardware: options.Hardware,

@@ -17,7 +17,7 @@ from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.running import Progress, silent
 
 if TYPE_CHECKING:
-    from dla_sim.presets import Preset as Machine
+    from dla_sim import presets
 
 DEFAULT_PRESET = "balanced-64"
 
@@ -75,7 +75,7 @@ class Hardware:
     settings: Settings = None
     isa: Isa = None
 
-    def load(self) -> Machine:
+    def load(self) -> presets.Preset:
         """What the options describe; raises InputError as ``load_hardware`` does."""
         from experiments.running.hardware import load_hardware
 
@@ -93,7 +93,7 @@ def _compile_option(option: Option) -> inspect.Parameter:
 _COMPILE_OPTIONS = tuple(map(_compile_option, OPTIONS))
 
 
-def flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
+def expanded(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """``command`` as Typer wants it: for each parameter that is a record, one option a field in its place."""
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
@@ -105,16 +105,16 @@ def flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
         for part in (_fields(parameter.annotation) if parameter.name in records else [parameter])
     ]
 
-    def flattened(**given: Any) -> int | None:
+    def taking_options(**given: Any) -> int | None:
         for name, record in records.items():
             taken = {item.name: given.pop(item.name) for item in fields(record)}
             given[name] = record(**{key: v.value if isinstance(v, Enum) else v for key, v in taken.items()})
         return command(**given)
 
-    flattened.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    flattened.__annotations__ = {part.name: part.annotation for part in parameters}
-    flattened.__doc__ = command.__doc__
-    return flattened
+    taking_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    taking_options.__annotations__ = {part.name: part.annotation for part in parameters}
+    taking_options.__doc__ = command.__doc__
+    return taking_options
 
 
 def _fields(record: Any) -> Iterator[inspect.Parameter]:

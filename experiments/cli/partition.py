@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from byoc.partition import Partition
 
 
-@options.flat
+@options.expanded
 def command(
     model: options.Model,
     hardware: options.Hardware,

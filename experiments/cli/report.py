@@ -45,8 +45,8 @@ def command(
     cost: options.Cost = None,
 ) -> None:
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
-    from experiments.report.sweep_file import is_sweep
     from experiments.report.terminal import report_console
+    from experiments.sweep.results import is_sweep
     from isa.files import write_atomically
 
     _check(files, compare, tables and (output is not None or png is not None))
@@ -134,10 +134,10 @@ def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> 
 
     ``cost`` names a table by which energy and area are estimated; they are columns, too.
     """
-    from experiments.report.html_sweep import sweep_page
-    from experiments.report.plots_sweep import save_sweep
-    from experiments.report.sweep_table import load_sweep
-    from experiments.report.sweep_text import print_sweep
+    from experiments.sweep.page import sweep_page
+    from experiments.sweep.plots import save_sweep
+    from experiments.sweep.results import load_sweep
+    from experiments.sweep.tables import print_sweep
 
     sweep = load_sweep(file, cost)
     chosen = sweep.objectives(across, up)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from experiments.report.schema import RunReport
 
 
-@options.flat
+@options.expanded
 def command(
     model: options.Model,
     hardware: options.Hardware,

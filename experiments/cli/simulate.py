@@ -98,7 +98,7 @@ class Wishes:
         return (self.break_at, self.until) != (None, None)
 
 
-@options.flat
+@options.expanded
 def command(
     *,
     file: What,

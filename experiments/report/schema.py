@@ -242,8 +242,9 @@ def report_json(report: RunReport) -> str:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Keys of Arch or Timing as ``--set`` writes them: ``pe.ic``."""
+    """All that is no table or list itself, by keys as ``--set`` has them, ``pe.ic``; of lists ``layers.0.cycles``."""
     found: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        inner = {str(number): item for number, item in enumerate(value)} if isinstance(value, list) else value
+        found |= flat(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
     return found

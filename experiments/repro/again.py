@@ -11,7 +11,7 @@ import json
 import random
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
+from experiments.report.schema import flat
 from experiments.report.store import load_report
 from experiments.running import Progress, silent
 from experiments.sweep.driver import Driver, Report
@@ -80,24 +81,12 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
         if not again.is_file():
             raise InputError(f"{path}: its command '{before.command}' gives no report any more")
         after = load_report(again)
-    old, new = (dict(_flat(report.model_dump(mode="json", by_alias=True))) for report in (before, after))
+    old, new = (flat(report.model_dump(mode="json", by_alias=True)) for report in (before, after))
     names = [name for name in dict.fromkeys((*old, *new)) if name not in _RUN_CONDITIONS]
     differing = [name for name in names if old.get(name) != new.get(name)]
     changes = () if before.version == after.version else (f"version was {before.version} and is {after.version}",)
     deviations = (Deviation(name, old.get(name), new.get(name)) for name in differing)
     return Repetition(len(names), tuple(deviations), changes)
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """(key, value) of everything that is no table or list itself; keys as ``layers.0.cycles``."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _flat(item, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _flat(item, f"{name}.{index}")
-    else:
-        yield name, value
 
 
 def repeat_sweep(

@@ -5,7 +5,7 @@ The tensors of a program come from files, from raw bytes in memory, or both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
 from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
-from experiments.report.schema import Figures
+from experiments.report.schema import Figures, flat
 from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import Host, infer
 from isa import program_file
@@ -114,15 +114,8 @@ def hardware_for(file: Path, program: Program, preset: str | None, settings: Ite
 
 def _differences(program: Program, hardware: Preset) -> str:
     """The keys in which the two machines differ, with both values."""
-    made, given = _flat(program.arch.model_dump()), _flat(hardware.arch.model_dump())
+    made, given = flat(program.arch.model_dump()), flat(hardware.arch.model_dump())
     return ", ".join(f"{key} is {made[key]} there and {given[key]} here" for key in made if made[key] != given[key])
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
 
 
 def image_segments(program: Program, images: Iterable[str]) -> list[Segment]:

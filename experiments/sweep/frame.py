@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.options import PROGRAM_OPTIONS
+from experiments.report.schema import flat
 from experiments.sweep.store import COLUMNS, Store
 from isa.errors import InputError
 from isa.files import check_writable, write_atomically
@@ -40,22 +41,15 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
 
 def flat_row(row: dict[str, Any]) -> dict[str, Any]:
     """One row, given by column, as :func:`flat_rows` has them."""
-    flat = {name: value for name, value in row.items() if name not in _NESTED}
-    flat |= {option.name: bool(flat[option.name]) for option in PROGRAM_OPTIONS if option.switch}
+    found = {name: value for name, value in row.items() if name not in _NESTED}
+    found |= {option.name: bool(found[option.name]) for option in PROGRAM_OPTIONS if option.switch}
     for name, prefix in _NESTED.items():
         if row[name] is not None:
-            flat |= _flattened(json.loads(row[name]), prefix)
-    pe = [flat.get(f"pe.{side}") for side in ("ic", "oc", "ow")]
+            found |= flat(json.loads(row[name]), prefix)
+    pe = [found.get(f"pe.{side}") for side in ("ic", "oc", "ow")]
     if all(isinstance(side, int) for side in pe):
-        flat["pe.count"] = pe[0] * pe[1] * pe[2]  # type: ignore[operator]
-    return flat
-
-
-def _flattened(values: dict[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= _flattened(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
+        found["pe.count"] = pe[0] * pe[1] * pe[2]  # type: ignore[operator]
+    return found
 
 
 def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from experiments.compare.comparison import Comparison, compare
 from experiments.compare.sources import report_snapshot
 from experiments.report.schema import RunReport
-from experiments.report.sweep_table import Sweep, load_sweep
 from experiments.running.workflow import run
+from experiments.sweep.results import Sweep, load_sweep
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from tests.experiments.command_line import save_tiny

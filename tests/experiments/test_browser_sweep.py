@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report.html_sweep import sweep_page
+from experiments.sweep.page import sweep_page
 from tests.experiments.browser import Browser, browser
 from tests.experiments.command_line import dla
 from tests.experiments.reporting import folder, grid

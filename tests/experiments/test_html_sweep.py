@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.report.html_sweep import sweep_page
-from experiments.report.sweep_columns import sign, title
-from experiments.report.sweep_table import Sweep, load_sweep, reasons
-from experiments.report.sweep_text import print_sweep, shown
+from experiments.sweep.page import sweep_page
+from experiments.sweep.results import Sweep, load_sweep, reasons, sign, title
 from experiments.sweep.store import Store
+from experiments.sweep.tables import print_sweep, shown
 from isa.errors import InputError
 from tests.experiments.reporting import Page, grid, grid_file
 from tests.experiments.test_html_run import data_of

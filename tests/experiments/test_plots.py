@@ -14,7 +14,7 @@ from experiments.report.charts.model import Bars
 from experiments.report.charts.run import layer_cycles, run_charts
 from experiments.report.charts.style import CAUSES, KINDS, PARTS
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
-from experiments.report.plots_sweep import Scale, save_sweep
+from experiments.sweep.plots import Scale, save_sweep
 from isa.errors import InputError
 from isa.instruction import KINDS as KIND_NAMES
 from tests.experiments.reporting import compared, grid, tiny_run, with_layers

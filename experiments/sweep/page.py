@@ -15,12 +15,11 @@ from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
 from experiments.report.schema import flat
-from experiments.report.sweep_columns import AXES, MORE_IS_BETTER, SIZE, title, unit
-from experiments.report.sweep_table import reasons
+from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, reasons, title, unit
 from isa.errors import InputError
 
 if TYPE_CHECKING:
-    from experiments.report.sweep_table import Objectives, Sweep
+    from experiments.sweep.results import Objectives, Sweep
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
 GROUPS: tuple[tuple[str, Marker], ...] = (

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.style import BLACK, VERMILION
-from experiments.report.html_sweep import GROUPS
 from experiments.report.plots import MARKERS, plain, save_figure
-from experiments.report.sweep_columns import SIZE, sign, title
-from experiments.report.sweep_text import shown
+from experiments.sweep.page import GROUPS
+from experiments.sweep.results import SIZE, sign, title
+from experiments.sweep.tables import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from experiments.report.sweep_table import Objectives, Sweep
+    from experiments.sweep.results import Objectives, Sweep
 
 MOST_LINES = 1500
 """Lines of parallel coordinates at most; of more points every second, third, ... is drawn, and the front."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments.report.sweep_columns import title
-from experiments.report.sweep_table import reasons
 from experiments.report.terminal import plain_table
+from experiments.sweep.results import reasons, title
 
 if TYPE_CHECKING:
-    from experiments.report.sweep_table import Objectives, Sweep
+    from experiments.sweep.results import Objectives, Sweep
+
 
 MOST_ROWS = 30
 """Rows of a table at most."""
