@@ -1,24 +1,31 @@
-"""``dla golden``: record, check and bless golden outputs; compare two machines or two versions on a network."""
+"""``dla golden``: record, check, bless and export golden outputs; compare two machines or two versions on a network."""
 
 from __future__ import annotations
 
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import golden_compare, golden_export, options
+from experiments.cli import options
+from isa.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from experiments.golden.deviation import CheckedCase
+    from experiments.rtl.export import Source
 
 app = typer.Typer(help="Golden outputs: record, check, bless, compare.", no_args_is_help=True)
-for _name, _command in (
-    ("snapshot", golden_compare.snapshot),
-    ("diff", golden_compare.diff),
-    ("export", golden_export.command),
-):
-    app.command(_name)(_command)
+
+
+class Format(StrEnum):
+    """What the files of an export are for."""
+
+    readmemh = "readmemh"
+
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the corpus.")]
 Levels = Annotated[
@@ -28,10 +35,35 @@ Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help=
 ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program of dla emit, or assembly text.")]
 CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="What to call the case.")]
 TensorFiles = Annotated[
-    list[str] | None, typer.Option("--tensor", metavar="NAME=FILE.npy", help="Contents of an input tensor. Repeatable.")
+    list[str] | None,
+    typer.Option("--tensor", metavar="NAME=FILE.npy", help="Contents of a program's input tensor. Repeatable."),
 ]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the new results are right; it is stored.")]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")]
+Side = Annotated[
+    str,
+    typer.Argument(
+        help="A machine (preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default), a snapshot, a run report, a corpus."
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("--model", metavar="MODEL", help="What machines run: a path or a built-in name.")
+]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the comparison as a page.")]
+OnMachine = Annotated[
+    str, typer.Option("--on", metavar="MACHINE", help="preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default.")
+]
+What = Annotated[
+    str, typer.Argument(metavar="CASE|PROGRAM", help="A golden case, or a file: a program of dla emit, or assembly.")
+]
+CorpusFolder = Annotated[
+    Path | None,
+    typer.Option("--corpus", metavar="DIR", help="Take the case from this corpus; else from the built-in ones."),
+]
+Formats = Annotated[Format, typer.Option("--format", help="readmemh: hexadecimal files, manifest, test bench.")]
+Target = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="The folder to make; default: runs/rtl/CASE.")
+]
 
 
 @app.command("record")
@@ -130,9 +162,75 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
         print(f"{event.action} by {event.version}: {event.cases} cases{changed}, digest {event.digest} {event.reason}")
 
 
-def _different(message: str) -> int:
-    import sys
+@app.command("snapshot")
+def snapshot(model: options.Model, machine: OnMachine = "default", output: options.Output = None) -> None:
+    """Run a network and keep values, cycles, instructions and bytes of every layer, for a later diff."""
+    from experiments.compare.snapshot_file import save_snapshot
+    from experiments.compare.sources import machine_snapshot
 
+    with options.stages() as progress:
+        taken = machine_snapshot(machine, model, progress)
+    place = output or Path(f"{Path(model).stem}.snapshot")
+    save_snapshot(taken, place)
+    print(f"{place}: {len(taken.layers)} layers, {taken.totals['cycles']:,} cycles")
+
+
+@app.command("diff")
+def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
+    """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
+    from json import dumps
+
+    from experiments.compare.comparison import compare, comparison_json
+    from experiments.compare.page import comparison_page
+    from experiments.compare.sources import snapshot_of
+    from experiments.compare.tables import print_comparison
+    from experiments.report.terminal import report_console
+    from isa.files import check_distinct, write_atomically
+
+    check_distinct(json=json, html=html)
+    with options.stages() as progress:
+        found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
+    if json is not None:
+        write_atomically(json, dumps(comparison_json(found), indent=1, ensure_ascii=False) + "\n")
+    if html is not None:
+        write_atomically(html, comparison_page(found))
+    print_comparison(found, report_console())
+    if found.differing:
+        first = found.differing[0]
+        return _different(f"{len(found.differing)} layers; {first.name}: {first.remark}")
+    return 0
+
+
+@app.command("export")
+def export(
+    case: What,
+    corpus: CorpusFolder = None,
+    format: Formats = Format.readmemh,
+    tensor: TensorFiles = None,
+    settings: options.Settings = None,
+    output: Target = None,
+) -> int:
+    """Write memories before and after, command words, what every command writes, and a test bench that compares."""
+    from experiments.golden.record import DisagreementError
+    from experiments.report.store import DEFAULT_FOLDER
+    from experiments.rtl.export import build_export
+    from experiments.rtl.readmemh import write_export
+
+    try:
+        with options.stages() as progress:
+            progress(f"exporting {case}")
+            source = _export_source(case, corpus, tensor or (), settings or ())
+            made = build_export(source)
+    except DisagreementError as error:
+        return _different(f"nothing exported: {error}")
+    folder = output or Path(DEFAULT_FOLDER) / "rtl" / source.name.replace("/", "-")
+    write_export(made, folder)
+    stop = f", stops with {made.stopped}" if made.stopped else ""
+    print(f"{folder}: {source.name}, {len(made.operations)} operations, {made.trace.cycles:,} cycles{stop}")
+    return 0
+
+
+def _different(message: str) -> int:
     print(f"difference: {message}", file=sys.stderr)
     return 1
 
@@ -145,3 +243,14 @@ def _write_json(place: Path, digest: str, outcomes: list[CheckedCase]) -> None:
 
     document = {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
     write_atomically(place, dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+def _export_source(case: str, corpus: Path | None, tensors: Sequence[str], settings: Sequence[str]) -> Source:
+
+    from experiments.rtl.export import catalogue_source, corpus_source, program_source
+
+    if corpus is None and Path(case).is_file():
+        return program_source(Path(case), tensors, settings)
+    if tensors or settings:
+        raise InputError(f"{case}: a case has its inputs and its timing; --tensor and --set are for programs")
+    return catalogue_source(case) if corpus is None else corpus_source(corpus, case)

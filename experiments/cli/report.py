@@ -115,9 +115,8 @@ def _run(file: Path) -> _Document:
 
 def _comparison(before: Path, after: Path) -> _Document:
     """Two runs side by side; raises InputError when one of the files is none."""
-    from experiments.compare.charts import comparison_charts
     from experiments.compare.comparison import compare
-    from experiments.compare.page import comparison_page
+    from experiments.compare.page import comparison_charts, comparison_page
     from experiments.compare.sources import report_snapshot
     from experiments.compare.tables import print_comparison
     from experiments.report.plots import save_charts

@@ -22,6 +22,8 @@ ASPECTS = (
 recorded words, what is refused, values by the reference semantics, by the kernels, outputs of the device, cycles by the
 event engine, by the engine without events, and work and traffic."""
 
+SHOWN = 16
+
 
 @dataclass(frozen=True)
 class Deviation:
@@ -69,23 +71,23 @@ class CheckedCase:
         return not self.deviations
 
 
-def checked_lines(outcome: CheckedCase) -> list[str]:
+def checked_lines(checked: CheckedCase) -> list[str]:
     """The report of a case that differs, line by line, the first wrong command on top."""
-    names = ", ".join(dict.fromkeys(item.aspect for item in outcome.deviations))
-    lines = [f"{outcome.name}: differs in {names}"]
-    if outcome.moment is not None:
-        lines += [f"  {line}" for line in _moment_lines(outcome, outcome.moment)]
-    for item in outcome.deviations:
+    names = ", ".join(dict.fromkeys(item.aspect for item in checked.deviations))
+    lines = [f"{checked.name}: differs in {names}"]
+    if checked.moment is not None:
+        lines += [f"  {line}" for line in _moment_lines(checked, checked.moment)]
+    for item in checked.deviations:
         where = "" if item.word is None else f" at word {item.word}"
         lines.append(f"  {item.aspect}{where}: {item.summary}")
     return lines
 
 
-def _moment_lines(outcome: CheckedCase, moment: Moment) -> list[str]:
+def _moment_lines(checked: CheckedCase, moment: Moment) -> list[str]:
     nodes = ", ".join(moment.onnx_nodes) or "none"
     lines = [f"first diverging command: word {moment.word}, {moment.text}"]
     lines.append(f"source: layer '{moment.layer}', ONNX nodes {nodes}")
-    lines.append(f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} now; " + _totals(outcome))
+    lines.append(f"cycles: {_span(moment.cycles_before)} before, {_span(moment.cycles_after)} now; " + _totals(checked))
     registers = " ".join(f"{name}={value}" for name, value in {**moment.fields, **moment.registers}.items())
     lines.append(f"registers: {registers}")
     for operand in moment.operands:
@@ -98,26 +100,23 @@ def _span(cycles: tuple[int, int] | None) -> str:
     return "no run" if cycles is None else f"{cycles[0]} to {cycles[1]}"
 
 
-def _totals(outcome: CheckedCase) -> str:
-    now = "no run" if outcome.total_after is None else str(outcome.total_after)
-    return f"whole case {outcome.total_before} before, {now} now"
+def _totals(checked: CheckedCase) -> str:
+    now = "no run" if checked.total_after is None else str(checked.total_after)
+    return f"whole case {checked.total_before} before, {now} now"
 
 
-def checked_json(outcome: CheckedCase) -> dict[str, Any]:
+def checked_json(checked: CheckedCase) -> dict[str, Any]:
     """The same as plain JSON values."""
     return {
-        "case": outcome.name,
-        "passed": outcome.passed,
-        "cycles": {"before": outcome.total_before, "after": outcome.total_after},
-        "first": None if outcome.moment is None else vars(outcome.moment),
+        "case": checked.name,
+        "passed": checked.passed,
+        "cycles": {"before": checked.total_before, "after": checked.total_after},
+        "first": None if checked.moment is None else vars(checked.moment),
         "differences": [
             {"aspect": item.aspect, "word": item.word, "summary": item.summary, **item.details}
-            for item in outcome.deviations
+            for item in checked.deviations
         ],
     }
-
-
-SHOWN = 16
 
 
 def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int | None) -> Moment | None:

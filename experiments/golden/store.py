@@ -4,12 +4,18 @@
 packs of objects carry a digest in their name, so nothing that a corpus needs is ever overwritten: a new corpus
 is written beside the old one and becomes valid in the one step that replaces the index. Whoever is killed before that
 step leaves the old corpus, and after it the new one; what no index needs is swept away by the next writer.
+
+Short contents stand in the case files as hexadecimal digits, longer ones are objects: named by the first 32 digits of
+the SHA-256 of their contents, equal ones stored once. The objects that a level of the corpus is the first to need lie
+together in one zip file, which any unzip can read.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from experiments.golden.case import LEVELS, StoredCase
-from experiments.golden.objects import Reader, Writer
 from experiments.golden.text import case_text, parse_case
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -25,6 +30,8 @@ from isa.files import write_atomically
 FORMAT = "dla-golden/1"
 INDEX = "corpus.json"
 _FOLDERS = ("cases", "objects")
+INLINE_BYTES = 48
+MAXIMUM_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -207,3 +214,94 @@ def choose(names: Collection[str], levels: Collection[str], cases: Collection[st
             raise InputError(f"no case is called '{case}'; 'dla golden list' shows all of a corpus")
     wanted = {name for case in cases for name in by_name[case]}
     return [name for name in names if name in wanted or name.partition("/")[0] in levels or not (levels or cases)]
+
+
+def digest_of(content: bytes) -> str:
+    """The name of an object."""
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+class Writer:
+    """Turns contents into references and collects the objects they need, in packs by ``level``."""
+
+    def __init__(self) -> None:
+        self.level = ""
+        self._known: set[str] = set()
+        self._packs: dict[str, dict[str, bytes]] = {}
+
+    def reference(self, content: bytes) -> str:
+        """``hex:...`` or ``object:...``."""
+        if len(content) <= INLINE_BYTES:
+            return f"hex:{content.hex()}"
+        digest = digest_of(content)
+        if digest not in self._known:
+            self._known.add(digest)
+            self._packs.setdefault(self.level, {})[digest] = content
+        return f"object:{digest}"
+
+    def packs(self) -> dict[str, bytes]:
+        """The packs by place; names and bytes follow from the contents alone."""
+        files = {}
+        for level, objects in self._packs.items():
+            raw = _zipped(objects)
+            files[f"objects/{level}-{hashlib.sha256(raw).hexdigest()[:8]}.zip"] = raw
+        return files
+
+
+def _zipped(objects: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for digest in sorted(objects):
+            info = zipfile.ZipInfo(digest, (1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, objects[digest])
+    return stream.getvalue()
+
+
+class Reader:
+    """Turns references of a corpus in ``folder`` back into contents; ``packs`` are places of zip files."""
+
+    def __init__(self, folder: Path, packs: Iterable[str]) -> None:
+        self._folder = folder
+        self._packs = tuple(packs)
+        self._places: dict[str, zipfile.ZipFile] | None = None
+
+    def content(self, reference: str) -> bytes:
+        """The contents; raises InputError for a reference that is malformed, or an object missing or damaged."""
+        kind, _, text = reference.partition(":")
+        if kind == "hex":
+            try:
+                return bytes.fromhex(text)
+            except ValueError as error:
+                raise InputError(f"'{reference[:40]}' is not hexadecimal") from error
+        if kind != "object":
+            raise InputError(f"'{reference[:40]}' is neither hex: nor object:")
+        if self._places is None:
+            self._places = {name: pack for pack in self._open() for name in pack.namelist()}
+        if text not in self._places:
+            raise InputError(f"object {text[:40]} is in no pack; restore the corpus or record it again")
+        return self._read(self._places[text], text)
+
+    def _open(self) -> Iterable[zipfile.ZipFile]:
+        for place in self._packs:
+            file = self._folder / place
+            if not file.is_file():
+                raise InputError(f"pack {place} is missing; restore it or record the corpus again")
+            try:
+                yield zipfile.ZipFile(io.BytesIO(file.read_bytes()))
+            except zipfile.BadZipFile as error:
+                raise InputError(f"pack {place} is damaged ({error}); restore it") from error
+
+    @staticmethod
+    def _read(pack: zipfile.ZipFile, digest: str) -> bytes:
+        try:
+            if pack.getinfo(digest).file_size > MAXIMUM_BYTES:
+                raise InputError(f"object {digest} has more than {MAXIMUM_BYTES} bytes; restore the corpus")
+            content = pack.read(digest)
+        except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"object {digest} is damaged ({error}); restore the corpus") from error
+        if digest_of(content) != digest:
+            raise InputError(f"object {digest} was changed (its SHA-256 is another); restore the corpus")
+        return content

@@ -17,6 +17,16 @@ from isa.access import Access, row_starts
 from isa.instruction import Command, Operands
 from isa.program import Program
 
+Axes = tuple[tuple[str, str], ...]
+SHAPES: tuple[Axes, ...] = (
+    (("channel", "OUTPUT_CHANNELS"), ("row", "OUTPUT_HEIGHT"), ("column", "OUTPUT_WIDTH")),
+    (("row", "ROWS"), ("channel", "OUTPUT_CHANNELS"), ("element", "LENGTH")),
+    (("row", "ROWS"), ("column", "OUTPUT_CHANNELS")),
+    (("element", "LENGTH"),),
+    (("box", "COUNT_3"), ("plane", "COUNT_2"), ("row", "COUNT_1"), ("byte", "BYTES")),
+)
+"""Axes of a result and the registers that say how long they are; the first that a command has all of fits."""
+
 
 def value_deviation(case: StoredCase, program: Program, way: str, effects: Effects, other: Effects) -> Deviation | None:
     """The first command, in stream order, that does not do what was recorded; then what stopped; then the outputs.
@@ -89,17 +99,6 @@ def _bytes_deviation(program: Program, way: str, number: int, row: CommandRecord
     details |= {"expected": expected, "actual": actual, "element": vars(element), "differ": count, "of": old.size}
     summary = f"{element.text()}: expected {expected}, actual {actual}; {count} of {old.size} elements differ; {sums}"
     return Deviation(way, row.word, summary, details)
-
-
-Axes = tuple[tuple[str, str], ...]
-SHAPES: tuple[Axes, ...] = (
-    (("channel", "OUTPUT_CHANNELS"), ("row", "OUTPUT_HEIGHT"), ("column", "OUTPUT_WIDTH")),
-    (("row", "ROWS"), ("channel", "OUTPUT_CHANNELS"), ("element", "LENGTH")),
-    (("row", "ROWS"), ("column", "OUTPUT_CHANNELS")),
-    (("element", "LENGTH"),),
-    (("box", "COUNT_3"), ("plane", "COUNT_2"), ("row", "COUNT_1"), ("byte", "BYTES")),
-)
-"""Axes of a result and the registers that say how long they are; the first that a command has all of fits."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from dla_sim.trace import Trace
 from experiments.cost.activity import run_activity
 from experiments.cost.estimate import estimate
 from experiments.cost.table import CostTable
-from experiments.report.figures import RegionRun, figures
-from experiments.report.occupancy import occupancy
+from experiments.report.figures import RegionRun, figures, occupancy
 from experiments.report.schema import (
     Accuracy,
     Check,

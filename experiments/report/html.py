@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from html import escape
 from importlib.resources import files
 from typing import Any
 
+from experiments.report.charts.style import escaped
 from isa.errors import InputError
 
 _POLICY = (
@@ -37,19 +37,19 @@ def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts:
 
     Raises InputError where plotly is not installed.
     """
-    links = "".join(f'<a href="#{section.identity}">{escape(section.heading)}</a>' for section in sections)
+    links = "".join(f'<a href="#{section.identity}">{escaped(section.heading)}</a>' for section in sections)
     parts = "".join(
-        f'<section id="{section.identity}"><h2>{escape(section.heading)}</h2>{section.body}</section>'
+        f'<section id="{section.identity}"><h2>{escaped(section.heading)}</h2>{section.body}</section>'
         for section in sections
     )
     code = "\n".join(asset(name) for name in ("page.js", *scripts))
     return (
         "<!DOCTYPE html>\n"
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width">'
         f"<style>{asset('page.css')}</style>"
-        f"</head><body><header><h1>{escape(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
+        f"</head><body><header><h1>{escaped(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'
         f"<script>{_plotly()}</script>"
         f'<script>"use strict";\n{code}</script></body></html>\n'
@@ -58,7 +58,7 @@ def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts:
 
 def chart_place(identity: str, note: str = "") -> str:
     """Where the script draws a chart, and how to read it."""
-    return f'<div class="chart" id="{identity}"></div>' + (f'<p class="note">{escape(note)}</p>' if note else "")
+    return f'<div class="chart" id="{identity}"></div>' + (f'<p class="note">{escaped(note)}</p>' if note else "")
 
 
 def embedded(data: Any) -> str:
@@ -72,7 +72,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: It
 
     def cells(tag: str, row: Sequence[object]) -> str:
         return "".join(
-            f"<{tag}{' class=number' if column in right else ''}>{escape(str(value))}</{tag}>"
+            f"<{tag}{' class=number' if column in right else ''}>{escaped(str(value))}</{tag}>"
             for column, value in enumerate(row)
         )
 
@@ -84,13 +84,13 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: It
 
 def pairs(rows: Iterable[tuple[str, object]]) -> str:
     """A table of names and values."""
-    lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows)
+    lines = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(str(value))}</td></tr>" for name, value in rows)
     return f'<div class="wide"><table class="pairs"><tbody>{lines}</tbody></table></div>'
 
 
 def folded(summary: str, body: str) -> str:
     """Something that opens on a click."""
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+    return f"<details><summary>{escaped(summary)}</summary>{body}</details>"
 
 
 @cache

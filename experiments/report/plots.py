@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
-from experiments.report.charts.style import BLACK
-from experiments.report.charts.text import shortened
+from experiments.report.charts.style import BLACK, shortened
 from isa.files import write_atomically
 
 if TYPE_CHECKING:

@@ -25,6 +25,9 @@ WRITES_SRAM, WRITES_DRAM, STOPS = 1, 2, 4
 """Bits of the last column of ``operations.hex``."""
 
 
+SMALLEST_MEMORY = 64
+
+
 def export_files(export: Export) -> dict[str, bytes]:
     """Every file of an export by its place in the folder; equal exports give equal bytes."""
     files: dict[str, str] = {}
@@ -185,9 +188,6 @@ def _operand(moved: Moved) -> dict[str, Any]:
 
 def _crc(content: bytes) -> str:
     return f"{zlib.crc32(content):08x}"
-
-
-SMALLEST_MEMORY = 64
 
 
 def testbench(export: Export) -> str:

@@ -11,8 +11,15 @@ import pytest
 
 from experiments.report.charts.interactive import figure
 from experiments.report.charts.model import Bars, Roofline
-from experiments.report.charts.roofline import intensity, roofline
-from experiments.report.charts.run import layer_cycles, layer_traffic, layer_utilization, run_charts, unit_causes
+from experiments.report.charts.run import (
+    intensity,
+    layer_cycles,
+    layer_traffic,
+    layer_utilization,
+    roofline,
+    run_charts,
+    unit_causes,
+)
 from experiments.report.html import embedded
 from experiments.report.html_run import run_page
 from experiments.report.schema import RunReport

@@ -11,9 +11,9 @@ from rich.console import Console
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
-from experiments.report.breakdown import breakdown_table
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
+from experiments.report.tables import breakdown_table
 from isa.arch import Arch
 from isa.assembler import assemble
 

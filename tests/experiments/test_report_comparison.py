@@ -5,8 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects
 from rich.console import Console
 
-from experiments.compare.charts import comparison_charts
-from experiments.compare.page import comparison_page
+from experiments.compare.page import comparison_charts, comparison_page
 from experiments.compare.tables import change, print_comparison, signed
 from experiments.report.charts.interactive import figure
 from experiments.report.schema import RunReport, flat

@@ -10,9 +10,8 @@ from dla_sim.device import Device
 from dla_sim.effects import completion_order
 from dla_sim.occupancy import live_bytes
 from dla_sim.timing import Timing
-from experiments.report import occupancy as module
-from experiments.report.figures import RegionRun
-from experiments.report.occupancy import occupancy
+from experiments.report import figures as module
+from experiments.report.figures import RegionRun, occupancy
 from experiments.report.schema import OCCUPANCY_POINTS, RunReport
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case

@@ -7,8 +7,7 @@ from math import log10
 from typing import Any
 
 from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
-from experiments.report.charts.style import BLACK, Style
-from experiments.report.charts.text import escaped, shortened
+from experiments.report.charts.style import BLACK, Style, escaped, shortened
 
 Figure = dict[str, Any]
 ROW_PIXELS = 19

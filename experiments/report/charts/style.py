@@ -1,4 +1,4 @@
-"""How charts tell things apart: colours that colour-blind people can tell apart, and patterns or markers beside them.
+"""How charts tell things apart: colours that colour-blind people can tell apart, patterns or markers, labels.
 
 The colours are those of Okabe and Ito, "Color Universal Design" (2008). Print in grey keeps the patterns and markers.
 """
@@ -6,6 +6,7 @@ The colours are those of Okabe and Ito, "Color Universal Design" (2008). Print i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Literal
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -14,6 +15,8 @@ GREY, LIGHT = "#999999", "#DDDDDD"
 
 Pattern = Literal["", "/", "\\", "x", "-", "|", "+", "."]
 Marker = Literal["circle", "square", "diamond", "triangle-up", "x", "star", "pentagon", "cross", "triangle-down"]
+
+LONGEST_LABEL = 34
 
 
 @dataclass(frozen=True)
@@ -68,3 +71,16 @@ FASTER, SLOWER = Style(GREEN, "-"), Style(VERMILION, "x")
 
 UNKNOWN = Style(BLACK, "", "cross")
 """For a name that a newer version may write."""
+
+
+def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
+    """``label`` with its middle left out where it is too long for an axis; both ends tell layers apart."""
+    if len(label) <= longest:
+        return label
+    front = (longest - 1) // 2
+    return f"{label[:front]}…{label[-(longest - 1 - front) :]}"
+
+
+def escaped(text: str) -> str:
+    """``text`` as plotly.js shows it unchanged: it knows a few elements of HTML, but no quotation marks as entities."""
+    return escape(text, quote=False)
