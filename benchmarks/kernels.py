@@ -17,7 +17,7 @@ from benchmarks import measuring  # before NumPy, whose number of threads it set
 # isort: split
 import numpy as np
 
-from dla_sim.kernels import Kernels
+from dla_sim.kernels.dispatch import Kernels
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit
 from isa.ops import ALL

@@ -17,7 +17,7 @@ from benchmarks import measuring  # before NumPy, whose number of threads it set
 from benchmarks.repetition import repeated
 from byoc.pipeline import compile as compile_network
 from dla_sim.device import Device, Engine
-from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
@@ -25,7 +25,7 @@ from experiments.running.hardware import load_hardware
 from experiments.running.network import load_network
 from isa.program import Program
 
-ENGINES: dict[str, Engine] = {"event (SimPy)": simulate, "recurrence": compute_schedule}
+ENGINES: dict[str, Engine] = {"event (SimPy)": simulate, "recurrence": compute_times}
 
 
 def accounted(device: Device, program: Program) -> Mapping[str, int]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.effects import carry_out, completion_order
+from dla_sim.engine.breakdown import roles
 from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_schedule
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import CommandTimes, completion_order
 from dla_sim.engine.workload import Workload
-from dla_sim.kernels import Kernels
-from dla_sim.loading import LoadedProgram, load
-from dla_sim.memory import check_inputs, scratchpad
+from dla_sim.kernels.dispatch import Kernel, Kernels, carry_out
+from dla_sim.memory import SystemMemory, check_inputs, scratchpad
+from dla_sim.prepared import Prepared, prepare
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from isa.arch import Arch
@@ -25,15 +27,29 @@ from isa.executor import Execution
 from isa.instruction import Machine
 from isa.program import Program
 
-Engine = Callable[[Workload], Schedule]
-"""Finds the schedule of a workload; there are two, equal to the cycle: ``dla_sim.engine.simulation.simulate`` on SimPy
-and ``dla_sim.engine.recurrence.compute_schedule``, which is faster."""
+Engine = Callable[[Workload], CommandTimes]
+"""Finds when the commands of a workload start and end; there are two, equal to the cycle:
+``dla_sim.engine.simulation.simulate`` on SimPy and ``dla_sim.engine.recurrence.compute_times``, which is faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedProgram:
+    """A program on a device. It holds no results: every run simulates time and data anew.
+
+    ``effects[i]`` executes command i on the memories: its kernel, or its semantics.
+    """
+
+    prepared: Prepared
+    workload: Workload
+    roles: NDArray[np.int64]
+    effects: tuple[Kernel, ...]
+    memory: SystemMemory
 
 
 class Device:
     """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.executor.Executor``. Not for several threads.
 
-    ``engine`` finds the schedule; by default it is the event engine for runs on data and the recurrence for timing-only
+    ``engine`` finds the times; by default it is the event engine for runs on data and the recurrence for timing-only
     runs. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose others to find programs
     that read what they never wrote).
     """
@@ -61,7 +77,7 @@ class Device:
         """
         if program not in self._loaded:
             check_arch(program, self.arch)
-            self._loaded[program] = load(program, self.timing, self._kernels)
+            self._loaded[program] = self._load(program)
         return self._loaded[program]
 
     def run(
@@ -72,30 +88,31 @@ class Device:
         ``inputs`` maps every input tensor's name to an array of its exact dtype and shape. With ``timing_only`` inputs
         are not looked at, no data is touched and there are no outputs; the trace is the same. Raises InputError as
         :meth:`load` does and for inputs that do not fit, DeadlockError and HazardError (both InputErrors) for a program
-        whose tokens are wrong; those of :func:`dla_sim.effects.carry_out` for a command that cannot be executed.
+        whose tokens are wrong, InputError or OverflowError for a command that cannot be executed.
         """
         loaded = self.load(program)
         if not timing_only:
             check_inputs(program.inputs, inputs)
-        engine = self._engine or (compute_schedule if timing_only else simulate)
-        schedule = engine(loaded.workload)
-        causes = explain(loaded.workload, schedule)
-        loaded.footprints.check(schedule)
-        outputs = {} if timing_only else self._execute(loaded, program, inputs, schedule)
-        trace = Trace(
-            loaded.commands,
-            loaded.sources,
-            loaded.workload,
-            loaded.labels,
-            loaded.roles,
-            schedule,
-            causes,
-            loaded.sram_peak_bytes,
+        engine = self._engine or (compute_times if timing_only else simulate)
+        times = engine(loaded.workload)
+        causes = explain(loaded.workload, times)
+        loaded.prepared.footprints.check(times)
+        outputs = {} if timing_only else self._execute(loaded, program, inputs, times)
+        return Execution(outputs, Trace(loaded.prepared, loaded.workload, loaded.roles, times, causes))
+
+    def _load(self, program: Program) -> LoadedProgram:
+        prepared = prepare(program)
+        commands, operands = prepared.commands, prepared.operands
+        return LoadedProgram(
+            prepared,
+            Workload(prepared.demands, self.timing),
+            roles(program, commands, operands),
+            tuple(self._kernels.kernel_for(command.instruction.mnemonic) for command in commands),
+            SystemMemory(program, operands),
         )
-        return Execution(outputs, trace)
 
     def _execute(
-        self, loaded: LoadedProgram, program: Program, inputs: Mapping[str, NDArray[Any]], schedule: Schedule
+        self, loaded: LoadedProgram, program: Program, inputs: Mapping[str, NDArray[Any]], times: CommandTimes
     ) -> dict[str, NDArray[Any]]:
         """Carry out the effects in order of completion.
 
@@ -106,9 +123,10 @@ class Device:
         memory.reset()
         for tensor in program.inputs:
             memory.put(tensor, inputs[tensor.name])
-        machine = Machine(self.arch, scratchpad(self.arch, loaded.sram_peak_bytes, self._sram_reset), memory.data)
-        commands, effects = loaded.commands, loaded.effects
-        for number in completion_order(loaded.workload, schedule):
+        prepared, effects = loaded.prepared, loaded.effects
+        sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
+        machine, commands = Machine(self.arch, sram, memory.data), prepared.commands
+        for number in completion_order(loaded.workload, times):
             carry_out(effects[number], commands[number], machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 

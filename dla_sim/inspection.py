@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.device import Device
-from dla_sim.effects import carry_out, completion_order
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.times import CommandTimes, completion_order
 from dla_sim.engine.workload import UNIT_NAMES, Workload
+from dla_sim.kernels.dispatch import carry_out
 from dla_sim.memory import check_inputs, scratchpad
 from dla_sim.trace import Trace
 from isa.errors import InputError
@@ -34,11 +34,13 @@ class Playback:
         loaded.memory.reset()
         for tensor in program.inputs:
             loaded.memory.put(tensor, inputs[tensor.name])
-        self.machine = Machine(device.arch, scratchpad(device.arch, loaded.sram_peak_bytes, 0), loaded.memory.data)
+        self.machine = Machine(
+            device.arch, scratchpad(device.arch, loaded.prepared.sram_peak_bytes, 0), loaded.memory.data
+        )
         self._effects = loaded.effects
-        self._commands = loaded.commands
-        self._end = trace.schedule.end
-        self._order = completion_order(loaded.workload, trace.schedule)
+        self._commands = loaded.prepared.commands
+        self._end = trace.times.end
+        self._order = completion_order(loaded.workload, trace.times)
         self._position = 0
 
     def following(self, until: int) -> int | None:
@@ -49,7 +51,7 @@ class Playback:
         return number if self._end[number] <= until else None
 
     def step(self) -> None:
-        """Carry out the next effect; errors are those of :func:`dla_sim.effects.carry_out`."""
+        """Carry out the next effect; errors are those of :func:`dla_sim.kernels.dispatch.carry_out`."""
         number = self._order[self._position]
         carry_out(self._effects[number], self._commands[number], self.machine)
         self._position += 1
@@ -103,30 +105,30 @@ class MachineState:
     blocked: str | None
 
 
-def state_at(workload: Workload, schedule: Schedule, cycle: int) -> MachineState:
+def state_at(workload: Workload, times: CommandTimes, cycle: int) -> MachineState:
     """The machine at ``cycle``, from 0 to the program's total; raises InputError for any other."""
-    if not 0 <= cycle <= schedule.total:
-        raise InputError(f"cycle {cycle} is not in the run; it has the cycles 0 to {schedule.total}")
-    missing = _missing(workload, schedule, cycle)
+    if not 0 <= cycle <= times.total:
+        raise InputError(f"cycle {cycle} is not in the run; it has the cycles 0 to {times.total}")
+    missing = _missing(workload, times, cycle)
     units = tuple(
-        _unit_state(name, members, schedule, missing, cycle)
+        _unit_state(name, members, times, missing, cycle)
         for name, members in zip(UNIT_NAMES, workload.demands.by_unit, strict=True)
     )
-    coming = np.flatnonzero(schedule.arrival > cycle)
+    coming = np.flatnonzero(times.arrival > cycle)
     following = int(coming[0]) if len(coming) else None
     return MachineState(
-        cycle, units, _token_counts(workload, schedule, cycle), following, _blocked(workload, units, following)
+        cycle, units, _token_counts(workload, times, cycle), following, _blocked(workload, units, following)
     )
 
 
 def _unit_state(
     name: str,
     members: NDArray[np.int64],
-    schedule: Schedule,
+    times: CommandTimes,
     missing: Mapping[int, tuple[tuple[int, int], ...]],
     cycle: int,
 ) -> UnitState:
-    arrival, start, end = schedule.arrival[members], schedule.start[members], schedule.end[members]
+    arrival, start, end = times.arrival[members], times.start[members], times.end[members]
     done = int((end <= cycle).sum())
     running = np.flatnonzero((start <= cycle) & (end > cycle))
     executing = int(members[running[0]]) if len(running) else None
@@ -154,19 +156,19 @@ def token_pairs(workload: Workload) -> tuple[tuple[int, int, int], ...]:
     return tuple(pairs)
 
 
-def _token_counts(workload: Workload, schedule: Schedule, cycle: int) -> tuple[int, ...]:
+def _token_counts(workload: Workload, times: CommandTimes, cycle: int) -> tuple[int, ...]:
     """All counters at ``cycle``: pushes come with completions, pops with starts."""
     demands = workload.demands
     return tuple(
-        int((schedule.end[pushing] <= cycle).sum() - (schedule.start[popping] <= cycle).sum())
+        int((times.end[pushing] <= cycle).sum() - (times.start[popping] <= cycle).sum())
         for pushing, popping in zip(demands.pushing, demands.popping, strict=True)
     )
 
 
-def _missing(workload: Workload, schedule: Schedule, cycle: int) -> Mapping[int, tuple[tuple[int, int], ...]]:
+def _missing(workload: Workload, times: CommandTimes, cycle: int) -> Mapping[int, tuple[tuple[int, int], ...]]:
     """(counter, pusher) of each token that a command wants and that has not been pushed at ``cycle``."""
     found: dict[int, tuple[tuple[int, int], ...]] = defaultdict(tuple)
     for counter, pusher, popper in token_pairs(workload):
-        if schedule.end[pusher] > cycle:
+        if times.end[pusher] > cycle:
             found[popper] += ((counter, pusher),)
     return found

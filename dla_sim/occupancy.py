@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.times import CommandTimes
 from isa.access import Access, row_starts
 from isa.instruction import Operands
 
 Int64 = NDArray[np.int64]
 
 
-def live_bytes(operands: Sequence[Operands], order: Sequence[int], schedule: Schedule) -> tuple[Int64, Int64]:
+def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> tuple[Int64, Int64]:
     """(cycles, bytes): from each of ``cycles`` on, in ascending order, so many scratchpad bytes are live.
 
     A byte is live from the completion of the command that wrote it to the completion of the last command that reads it
@@ -34,7 +34,7 @@ def live_bytes(operands: Sequence[Operands], order: Sequence[int], schedule: Sch
         changes.append((last[used], -lengths[used]))
 
     for number in order:
-        end = int(schedule.end[number])
+        end = int(times.end[number])
         for access in operands[number].reads:
             where = pieces.of(access)
             last[where[born[where] >= 0]] = end

@@ -10,14 +10,11 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 
+from dla_sim.engine.accounts import kind_cycles
 from dla_sim.engine.causes import explain
-from dla_sim.engine.demands import demands
-from dla_sim.engine.hazards import Footprints
-from dla_sim.engine.kind_cycles import kind_cycles
-from dla_sim.engine.labels import label
-from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.workload import Workload
-from dla_sim.memory import check_addresses, highest_byte
+from dla_sim.prepared import prepare, resized
 from dla_sim.timing import Timing
 from isa.program import Program
 
@@ -45,18 +42,13 @@ class ProgramTiming:
     """
 
     def __init__(self, program: Program) -> None:
-        commands, sources = program.commands[:-1], program.sources[:-1]
-        operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
-        check_addresses(program, commands, operands)
-        self._program, self._operands = program, operands
-        self._demands = demands(commands, operands, program.arch, len(program.words), program.command_address)
-        self._labels = label(commands, operands, sources)
-        self._footprints = Footprints(commands, operands, sources)
-        self.macs = int(self._labels.macs.sum())
-        self.dram_read_bytes = int(self._labels.read.sum())
-        self.dram_write_bytes = int(self._labels.write.sum())
-        self.sram_peak_bytes = highest_byte(operands, "sram")
-        self.sram_moved_bytes = self._demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
+        self._program = program
+        self._prepared = prepared = prepare(program)
+        self.macs = int(prepared.labels.macs.sum())
+        self.dram_read_bytes = int(prepared.labels.read.sum())
+        self.dram_write_bytes = int(prepared.labels.write.sum())
+        self.sram_peak_bytes = prepared.sram_peak_bytes
+        self.sram_moved_bytes = prepared.demands.ex_bytes + self.dram_read_bytes + self.dram_write_bytes
         self.instructions = len(program.commands)
         self.register_writes = len(program.words) - self.instructions
 
@@ -69,9 +61,8 @@ class ProgramTiming:
         same = program.words is self._program.words and program.provenance is self._program.provenance
         if not same or self._program.arch.model_copy(update=sizes) != program.arch:
             return None
-        found, commands = copy(self), self._program.commands[:-1]
-        check_addresses(program, commands, self._operands)
-        found._demands = demands(commands, self._operands, program.arch, len(program.words), program.command_address)
+        found = copy(self)
+        found._prepared = resized(self._prepared, program)
         return found
 
     def run(self, timing: Timing) -> Cycles:
@@ -79,8 +70,9 @@ class ProgramTiming:
 
         Raises DeadlockError and HazardError (both InputErrors) for a program whose tokens are wrong.
         """
-        workload = Workload(self._demands, timing)
-        schedule = compute_schedule(workload)
-        self._footprints.check(schedule)
-        kinds, ex_cycles = kind_cycles(self._labels, self._demands, schedule)
-        return Cycles(schedule.total, kinds, ex_cycles, explain(workload, schedule).units)
+        prepared = self._prepared
+        workload = Workload(prepared.demands, timing)
+        times = compute_times(workload)
+        prepared.footprints.check(times)
+        kinds, ex_cycles = kind_cycles(prepared.labels, prepared.demands, times)
+        return Cycles(times.total, kinds, ex_cycles, explain(workload, times).units)

@@ -13,32 +13,50 @@ from dla_sim.engine.accounts import Accounts, LayerAccount, account
 from dla_sim.engine.breakdown import break_down
 from dla_sim.engine.causes import Causes
 from dla_sim.engine.labels import Labels
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
+from dla_sim.prepared import Prepared
 from isa.instruction import Command
 from isa.program import Provenance
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One run. ``commands`` and ``sources`` (provenance, or None) are in stream order, without ``OP_END``.
+    """One run. ``times`` holds arrival, start and end of each command, ``causes.commands`` its cycles by cause.
 
-    ``schedule`` holds arrival, start and end of each command; ``causes.commands`` the cycles by cause of each command.
+    ``roles`` is the part of a layer's cycles that each command is (``dla_sim.engine.breakdown.PARTS``).
     """
 
-    commands: tuple[Command, ...]
-    sources: tuple[Provenance | None, ...]
+    prepared: Prepared
     workload: Workload
-    labels: Labels
     roles: NDArray[np.int64]
-    schedule: Schedule
+    times: CommandTimes
     causes: Causes
-    sram_peak_bytes: int
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The commands in stream order, without ``OP_END``."""
+        return self.prepared.commands
+
+    @property
+    def sources(self) -> tuple[Provenance | None, ...]:
+        """The provenance of each command, or None."""
+        return self.prepared.sources
+
+    @property
+    def labels(self) -> Labels:
+        """Kind, layer, work and traffic of each command."""
+        return self.prepared.labels
+
+    @property
+    def sram_peak_bytes(self) -> int:
+        """One past the highest byte of the scratchpad that any command touches."""
+        return self.prepared.sram_peak_bytes
 
     @property
     def cycles(self) -> int:
         """Cycles of the whole run."""
-        return self.schedule.total
+        return self.times.total
 
     @property
     def units(self) -> Mapping[str, Mapping[str, int]]:
@@ -48,7 +66,7 @@ class Trace:
     @cached_property
     def accounts(self) -> Accounts:
         """Cycles by kind and by layer."""
-        return account(self.labels, self.causes, self.schedule)
+        return account(self.labels, self.causes, self.times)
 
     @property
     def kinds(self) -> Mapping[str, int]:
@@ -67,11 +85,11 @@ class Trace:
 
     @cached_property
     def breakdown(self) -> tuple[Mapping[str, int], ...]:
-        """For each of ``layers``, its cycles by part (``dla_sim.engine.roles.PARTS``): what they went into.
+        """For each of ``layers``, its cycles by part (``dla_sim.engine.breakdown.PARTS``): what they went into.
 
         Each layer's sum to its ``cycles``; an AssertionError if they do not.
         """
-        parts = break_down(self.workload, self.labels, self.roles, self.schedule, self.causes)
+        parts = break_down(self.workload, self.labels, self.roles, self.times, self.causes)
         if [sum(part.values()) for part in parts] != [layer.cycles for layer in self.layers]:
             raise AssertionError("the parts of a layer's cycles do not add up to its cycles")
         return parts

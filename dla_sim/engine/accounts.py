@@ -1,4 +1,7 @@
-"""Accounts: the cycles of a run by kind and by layer (docs/machine.md, section 7), with each layer's work, stalls."""
+"""Accounts: the cycles of a run by kind and by layer (docs/machine.md, section 7), with each layer's work, stalls.
+
+A sweep needs the cycles by kind alone, which take no timeline.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,8 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.causes import CAUSES, DRAINED, Causes
 from dla_sim.engine.labels import DMA, ISSUE, Labels
-from dla_sim.engine.schedule import Schedule
-from dla_sim.engine.timeline import executing, oldest_unfinished
-from dla_sim.engine.workload import EX, LD, ST, UNIT_NAMES
+from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
+from dla_sim.engine.workload import EX, LD, ST, UNIT_NAMES, Demands
 from isa.instruction import KINDS
 
 Int64 = NDArray[np.int64]
@@ -48,38 +50,38 @@ class Accounts:
     layers: tuple[LayerAccount, ...]
 
 
-def account(labels: Labels, causes: Causes, schedule: Schedule) -> Accounts:
+def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
     """The accounts of one run. A sum that is not the total is an AssertionError."""
-    lengths, kind, layer = _timeline(labels, causes, schedule)
+    lengths, kind, layer = _timeline(labels, causes, times)
     by_kind = np.bincount(kind, weights=lengths, minlength=len(KINDS)).astype(np.int64)
     by_layer = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
-    if by_kind.sum() != schedule.total or by_layer.sum() != schedule.total:
+    if by_kind.sum() != times.total or by_layer.sum() != times.total:
         raise AssertionError("the cycles by kind or by layer do not add up to the total")
-    table = _ex_table(labels, causes, schedule)
+    table = _ex_table(labels, causes, times)
     kinds, ex_cycles = by_kind.tolist(), table.sum(axis=0).tolist()
     layers = _layers(labels, causes, by_layer, table)
     return Accounts(dict(zip(KINDS, kinds, strict=True)), dict(zip(KINDS, ex_cycles, strict=True)), layers)
 
 
-def _timeline(labels: Labels, causes: Causes, schedule: Schedule) -> tuple[Int64, Int64, Int64]:
+def _timeline(labels: Labels, causes: Causes, times: CommandTimes) -> tuple[Int64, Int64, Int64]:
     """(length, kind, layer) of stretches of the run, in order, in each of which nothing changes."""
-    edges = np.unique(np.concatenate([[0, schedule.total], schedule.start, schedule.end]))
+    edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
     begin = edges[:-1]
-    if not len(schedule.end):
+    if not len(times.end):
         return np.diff(edges), np.full(len(begin), ISSUE), np.zeros(len(begin), dtype=np.int64)
-    units = [executing(members, schedule, begin) for members in causes.by_unit]
+    units = [executing(members, times, begin) for members in causes.by_unit]
     moving = (units[LD] >= 0) | (units[ST] >= 0)
     computing = units[EX] >= 0
     kind = np.where(computing, labels.kind[units[EX]], np.where(moving, DMA, ISSUE))
-    layer = np.where(computing, labels.layer[units[EX]], labels.layer[oldest_unfinished(schedule, begin)])
+    layer = np.where(computing, labels.layer[units[EX]], labels.layer[oldest_unfinished(times, begin)])
     return np.diff(edges), kind, layer
 
 
-def _ex_table(labels: Labels, causes: Causes, schedule: Schedule) -> Int64:
+def _ex_table(labels: Labels, causes: Causes, times: CommandTimes) -> Int64:
     """(layers, kinds): cycles in which EX executes."""
     members = causes.by_unit[EX]
     table = np.zeros((len(labels.layers), len(KINDS)), dtype=np.int64)
-    np.add.at(table, (labels.layer[members], labels.kind[members]), schedule.end[members] - schedule.start[members])
+    np.add.at(table, (labels.layer[members], labels.kind[members]), times.end[members] - times.start[members])
     return table
 
 
@@ -111,3 +113,30 @@ def _layers(labels: Labels, causes: Causes, cycles: Int64, table: Int64) -> tupl
 def _named(cycles: Int64) -> dict[str, int]:
     """Cycles by cause, without ``busy`` and ``drained``, which are no stalls of a layer."""
     return {cause: int(cycles[index]) for index, cause in enumerate(CAUSES) if index not in (0, DRAINED)}
+
+
+def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[dict[str, int], dict[str, int]]:
+    """(cycles of the run by kind, cycles in which EX executes by kind), as :func:`account` has them.
+
+    Where EX executes the cycle is its command's; of the others those in which LD or ST executes are DMA. A sum of the
+    first that is not the total, or a negative figure, is an AssertionError.
+    """
+    executing = demands.by_unit[EX]
+    durations = times.end[executing] - times.start[executing]
+    table = np.bincount(labels.kind[executing], weights=durations, minlength=len(KINDS)).astype(np.int64)
+    ex_cycles = dict(zip(KINDS, table.tolist(), strict=True))
+    active = _covered(times)
+    table[DMA] += active - table.sum()
+    table[ISSUE] += times.total - active
+    if table.sum() != times.total or table.min() < 0:
+        raise AssertionError("the cycles by kind do not add up to the total")
+    return dict(zip(KINDS, table.tolist(), strict=True)), ex_cycles
+
+
+def _covered(times: CommandTimes) -> int:
+    """Cycles in which any unit executes."""
+    order = np.argsort(times.start, kind="stable")
+    start, end = times.start[order], times.end[order]
+    reached = np.maximum.accumulate(end)
+    before = np.concatenate(([0], reached[:-1])) if len(end) else reached
+    return int(np.maximum(end - np.maximum(start, before), 0).sum())

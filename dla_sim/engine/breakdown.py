@@ -1,24 +1,55 @@
-"""Breakdown: what each cycle of each layer went into or was spent waiting for (docs/machine.md, section 7)."""
+"""Breakdown: what each cycle of each layer went into or was spent waiting for (docs/machine.md, section 7).
+
+Its parts come from the commands: each has one, by what it moves or computes.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.causes import BUS as BUS_CAUSE
 from dla_sim.engine.causes import SRAM, Causes
-from dla_sim.engine.demands import EX, LD, ST
 from dla_sim.engine.labels import Labels
-from dla_sim.engine.roles import BUS, ISSUE, PARTS, SCRATCHPAD
-from dla_sim.engine.schedule import Schedule
-from dla_sim.engine.timeline import executing, oldest_unfinished
-from dla_sim.engine.workload import Workload
+from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
+from dla_sim.engine.workload import EX, LD, ST, Workload
+from isa.instruction import Command, Operands, Unit
+from isa.program import Program
 
 Int64 = NDArray[np.int64]
 
+PARTS = ("compute", "scratchpad", "weights", "input", "bus", "store", "issue")
+"""Parts of a layer's cycles (docs/machine.md, section 7)."""
+COMPUTE, SCRATCHPAD, WEIGHTS, INPUT, BUS, STORE, ISSUE = range(len(PARTS))
+
+
+def roles(program: Program, commands: Sequence[Command], operands: Sequence[Operands]) -> Int64:
+    """The part of each command: ``COMPUTE``, ``WEIGHTS``, ``INPUT``, ``STORE``, or ``ISSUE`` for ``OP_SYNC``.
+
+    A load is one of weights (or other constants) if its first byte lies in a segment of the program and in no tensor.
+    """
+    units = np.array([command.unit.value for command in commands], dtype=np.int64)
+    found = np.where(units == Unit.EX.value, COMPUTE, STORE)
+    found[np.array([command.instruction.unit is None for command in commands], dtype=np.bool_)] = ISSUE
+    loads = np.flatnonzero((units == Unit.LD.value) & (found != ISSUE))
+    first = np.array([operands[number].reads[0].address for number in loads.tolist()], dtype=np.int64)
+    constants = _within(first, [(segment.address, segment.data.size) for segment in program.segments])
+    tensors = _within(first, [(tensor.address, tensor.nbytes) for tensor in program.tensors])
+    found[loads] = np.where(constants & ~tensors, WEIGHTS, INPUT)
+    return found
+
+
+def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Whether each address lies in one of the ranges (address, bytes)."""
+    start, size = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
+    offset = addresses[:, None] - start
+    return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
+
 
 def break_down(
-    workload: Workload, labels: Labels, roles: Int64, schedule: Schedule, causes: Causes
+    workload: Workload, labels: Labels, roles: Int64, times: CommandTimes, causes: Causes
 ) -> tuple[dict[str, int], ...]:
     """For each layer, in the order of ``labels.layers``, its cycles by part, zeros included.
 
@@ -28,59 +59,59 @@ def break_down(
     members = workload.demands.by_unit[EX]
     waited = causes.commands[members, SRAM]
     layer = labels.layer[members]
-    np.add.at(table, (layer, roles[members]), schedule.end[members] - schedule.start[members] - waited)
+    np.add.at(table, (layer, roles[members]), times.end[members] - times.start[members] - waited)
     np.add.at(table, (layer, np.full(len(members), SCRATCHPAD)), waited)
     if len(workload):
-        _add_waits(table, workload, labels, roles, schedule, causes)
-        if table.sum() != schedule.total or table.min() < 0:
+        _add_waits(table, workload, labels, roles, times, causes)
+        if table.sum() != times.total or table.min() < 0:
             raise AssertionError("the parts of the layers' cycles do not add up to the total")
     return tuple(dict(zip(PARTS, row, strict=True)) for row in table.tolist())
 
 
 def _add_waits(
-    table: Int64, workload: Workload, labels: Labels, roles: Int64, schedule: Schedule, causes: Causes
+    table: Int64, workload: Workload, labels: Labels, roles: Int64, times: CommandTimes, causes: Causes
 ) -> None:
     """Add the stretches of the run in which EX does not execute."""
     lost = causes.commands[:, BUS_CAUSE]
-    times = (schedule.start, schedule.end, schedule.arrival, schedule.end - lost)
-    edges = np.unique(np.concatenate([[0, schedule.total], *times]))
+    changes = (times.start, times.end, times.arrival, times.end - lost)
+    edges = np.unique(np.concatenate([[0, times.total], *changes]))
     begin, length = edges[:-1], np.diff(edges)
-    idle = executing(workload.demands.by_unit[EX], schedule, begin) < 0
+    idle = executing(workload.demands.by_unit[EX], times, begin) < 0
     begin, length = begin[idle], length[idle]
-    command = _awaited(workload, schedule, begin)
-    part = np.where(command < 0, ISSUE, np.where(begin >= (schedule.end - lost)[command], BUS, roles[command]))
-    np.add.at(table, (labels.layer[oldest_unfinished(schedule, begin)], part), length)
+    command = _awaited(workload, times, begin)
+    part = np.where(command < 0, ISSUE, np.where(begin >= (times.end - lost)[command], BUS, roles[command]))
+    np.add.at(table, (labels.layer[oldest_unfinished(times, begin)], part), length)
 
 
-def _awaited(workload: Workload, schedule: Schedule, times: Int64) -> Int64:
-    """At times when EX does not execute: the command of LD or ST that it waits for to complete, or -1 for none.
+def _awaited(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
+    """At cycles when EX does not execute: the command of LD or ST that it waits for to complete, or -1 for none.
 
     That is the command which executes on the unit that EX lacks a token of or, if EX lacks a command, on the unit
     whose full queue holds up the command processor; once EX has no more commands, on ST or else LD.
     """
     demands = workload.demands
-    loading, storing = (executing(demands.by_unit[unit], schedule, times) for unit in (LD, ST))
-    upcoming = np.searchsorted(schedule.start[demands.by_unit[EX]], times, side="right")
+    loading, storing = (executing(demands.by_unit[unit], times, cycles) for unit in (LD, ST))
+    upcoming = np.searchsorted(times.start[demands.by_unit[EX]], cycles, side="right")
     some = upcoming < len(demands.by_unit[EX])
     head = np.where(some, np.append(demands.by_unit[EX], 0)[upcoming], 0)
-    arrived = schedule.arrival[head] <= times
+    arrived = times.arrival[head] <= cycles
     unit = np.select(
-        [~some, ~arrived, _missing(demands.pushers[0, head], schedule, times)],
-        [np.where(storing >= 0, ST, LD), _held_up(workload, schedule, times), LD],
+        [~some, ~arrived, _missing(demands.pushers[0, head], times, cycles)],
+        [np.where(storing >= 0, ST, LD), _held_up(workload, times, cycles), LD],
         ST,
     )
     return np.select([unit == LD, unit == ST], [loading, storing], -1)
 
 
-def _missing(pushers: Int64, schedule: Schedule, times: Int64) -> NDArray[np.bool_]:
+def _missing(pushers: Int64, times: CommandTimes, cycles: Int64) -> NDArray[np.bool_]:
     """Whether a token of ``pushers`` (-1: none is needed) is not there yet."""
-    return (pushers >= 0) & (schedule.end[pushers] > times)
+    return (pushers >= 0) & (times.end[pushers] > cycles)
 
 
-def _held_up(workload: Workload, schedule: Schedule, times: Int64) -> Int64:
+def _held_up(workload: Workload, times: CommandTimes, cycles: Int64) -> Int64:
     """The unit whose queue is full when the next operation of the stream is for it, else -1."""
-    following = np.searchsorted(schedule.arrival, times, side="right")
+    following = np.searchsorted(times.arrival, cycles, side="right")
     room = workload.demands.room(workload.timing.queue_depth)
     some = following < len(workload)
     following = np.where(some, following, 0)
-    return np.where(some & _missing(room[following], schedule, times), workload.demands.unit[following], -1)
+    return np.where(some & _missing(room[following], times, cycles), workload.demands.unit[following], -1)

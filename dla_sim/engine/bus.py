@@ -1,81 +1,157 @@
-"""The shared bus: one slot a cycle, round robin among the requesters in their data phase (docs/machine.md, section 6).
+"""The shared bus: one slot a cycle, round robin among the ports in their data phase (docs/machine.md, section 6).
 
-Between two changes of the set of requesters the grants follow in closed form: with k requesters in cyclic order after
-the one served last, the requester at position p is granted the cycles t + p, t + p + k, t + p + 2k, ...
+:class:`Arbiter` is the rule; both engines and the account of the bus (`dla_sim.bus_usage`) go by it. To the engine
+without events a bus is a :class:`Bus`: the machine's :class:`SharedBus`, or :class:`OwnBuses` without contention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
-from simpy import Event
-
-from dla_sim.engine.moment import URGENT, Clock, Moment
-
-FETCH, LD_PORT, ST_PORT = 0, 1, 2
-_CYCLIC = ((1, 2, 0), (2, 0, 1), (0, 1, 2))
-"""The order in which requesters are looked at, by the one served last."""
+PORTS = ("fetch", "LD", "ST")
+"""Who asks for the bus: the command fetch and two units."""
+FETCH_PORT, LD_PORT, ST_PORT = range(len(PORTS))
+NEVER = 1 << 62
+"""The time of what has not happened."""
 
 
-class Bus:
-    """Grants slots. ``done[requester]`` is called in the cycle in which the data phase of ``requester`` has ended.
+class Arbiter:
+    """Grants the slots of the data phases going on, from one change in the set of ports to the next in closed form.
 
-    The ends of data phases are urgent: in every cycle they come before all beginnings, and no end of the same cycle can
-    follow, for a data phase that begins has at least one slot to go.
+    With k ports in cyclic order after the one served last, the one at position p is granted the cycles now + p,
+    now + p + k, now + p + 2k, ... Slots are granted up to cycle ``now``; ``waiting`` are the ports in their data phase,
+    in any order, and ``left`` the slots that each port still has to get: 0 for the others.
     """
 
-    __slots__ = ("_clock", "_last", "_left", "_pending", "_since", "done")
+    __slots__ = ("_cyclic", "_last", "left", "now", "waiting")
 
-    def __init__(self, clock: Clock, done: list[Callable[[], None]]) -> None:
-        self._clock = clock
-        self.done = done
-        self._left = [0, 0, 0]
-        self._last = ST_PORT
-        self._since = 0
-        self._pending: Event | None = None
+    def __init__(self, ports: int = len(PORTS)) -> None:
+        self._cyclic = [[(last + step) % ports for step in range(1, ports + 1)] for last in range(ports)]
+        self._last = ports - 1
+        self.left = [0] * ports
+        self.waiting: list[int] = []
+        self.now = 0
 
-    def begin(self, requester: int, slots: int) -> None:
-        """The data phase of ``requester`` begins now: it takes part in this cycle's grant. ``slots`` is at least 1."""
-        self._advance()
-        self._left[requester] = slots
-        self._plan()
+    def begin(self, port: int, slots: int) -> None:
+        """A data phase of ``slots`` > 0 begins now: ``port`` takes part in this cycle's grant."""
+        self.left[port] = slots
+        self.waiting.append(port)
 
-    def _waiting(self) -> list[int]:
-        left = self._left
-        return [requester for requester in _CYCLIC[self._last] if left[requester]]
+    def next_end(self) -> int:
+        """The cycle in which the next data phase has ended if none begins before. There must be one going on."""
+        order = self._order()
+        count, left, now = len(order), self.left, self.now
+        return min(now + position + (left[port] - 1) * count + 1 for position, port in enumerate(order))
 
-    def _advance(self) -> None:
-        """Account for the grants of the cycles since the last change."""
-        now = self._clock.cycle
-        granted = now - self._since
-        self._since = now
-        if not granted:
-            return
-        waiting = self._waiting()
-        count = len(waiting)
-        if not count:
-            return
-        whole, rest = divmod(granted, count)
-        for position, requester in enumerate(waiting):
-            self._left[requester] -= whole + (position < rest)
-        self._last = waiting[rest - 1]
+    def grant(self, horizon: int) -> int:
+        """Grant slots up to cycle ``horizon``, or to the first end of a data phase not after it.
 
-    def _plan(self) -> None:
-        """Schedule the next end of a data phase; what was planned before no longer holds."""
-        waiting = self._waiting()
-        if not waiting:
-            self._pending = None
-            return
-        count, left = len(waiting), self._left
-        delay = min(position + (left[requester] - 1) * count + 1 for position, requester in enumerate(waiting))
-        self._pending = Moment(self._clock, delay, self._end, URGENT)
+        The port whose data phase has ended, or -1. No two end in one cycle.
+        """
+        waiting, left, now = self.waiting, self.left, self.now
+        if len(waiting) != 1:
+            return self._grant_among(horizon)
+        port = waiting[0]
+        end = now + left[port]
+        if end <= horizon:
+            self.now, self._last, left[port] = end, port, 0
+            waiting.clear()
+            return port
+        if horizon > now:
+            self.now, self._last, left[port] = horizon, port, end - horizon
+        return -1
 
-    def _end(self, event: Event) -> None:
-        if event is not self._pending:
-            return
-        active = self._waiting()
-        self._advance()
-        self._plan()
-        for requester in active:
-            if not self._left[requester]:
-                self.done[requester]()
+    def _grant_among(self, horizon: int) -> int:
+        """The same for several ports, or none."""
+        left, now, order = self.left, self.now, self._order()
+        count = len(order)
+        ended, end = -1, horizon + 1
+        for position, port in enumerate(order):
+            finish = now + position + (left[port] - 1) * count + 1
+            if finish < end:
+                ended, end = port, finish
+        self.now = min(end, horizon)
+        if order and self.now > now:
+            whole, rest = divmod(self.now - now, count)
+            for position, port in enumerate(order):
+                left[port] -= whole + (position < rest)
+            self._last = order[rest - 1]
+        if ended >= 0:
+            self.waiting.remove(ended)
+        return ended
+
+    def _order(self) -> list[int]:
+        """The ports in their data phase, the one to be served first in front."""
+        left = self.left
+        return [port for port in self._cyclic[self._last] if left[port]]
+
+
+class Bus(Protocol):
+    """What grants slots to data phases that are announced."""
+
+    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+
+    def proceed(self) -> bool:
+        """Advance until a data phase has ended; False if there is none."""
+
+
+class OwnBuses:
+    """Every port has a bus of its own: no machine of the document, but what remains without contention.
+
+    All times are then sums and maxima of others, so that no cost that falls makes any of them later.
+    """
+
+    __slots__ = ("known",)
+
+    def __init__(self, known: list[int]) -> None:
+        self.known = known
+
+    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+        """A data phase of ``slots`` begins at ``time`` and ends as many cycles later."""
+        self.known[result] = time + slots + tail
+
+    def proceed(self) -> bool:
+        """Nothing goes on by itself."""
+        return False
+
+
+class SharedBus(Arbiter):
+    """One bus. Data phases are announced in any order, but never before the time that the bus has reached.
+
+    ``known`` is written when one ends.
+    """
+
+    __slots__ = ("_announced", "_results", "known")
+
+    def __init__(self, known: list[int]) -> None:
+        super().__init__()
+        self.known = known
+        self._announced: list[tuple[int, int, int, int, int]] = []  # by time
+        self._results = [(0, 0)] * len(PORTS)  # and tails, of the data phases going on
+
+    def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
+        """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+        self._announced.append((time, port, slots, result, tail))
+        self._announced.sort()
+
+    def proceed(self) -> bool:
+        """Advance until a data phase has ended; False if there is none."""
+        announced, waiting = self._announced, self.waiting
+        while announced or waiting:
+            if waiting:
+                ended = self.grant(announced[0][0] if announced else NEVER)
+                if ended >= 0:
+                    result, tail = self._results[ended]
+                    self.known[result] = self.now + tail
+                    return True
+            time, port, slots, result, tail = announced.pop(0)
+            end = time + slots
+            if not waiting and not (announced and announced[0][0] < end):  # nobody disturbs it
+                self.now, self._last = end, port
+                self.known[result] = end + tail
+                return True
+            self.now = time
+            self._results[port] = result, tail
+            self.begin(port, slots)
+        return False

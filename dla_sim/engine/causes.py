@@ -1,4 +1,4 @@
-"""Causes: why every cycle of every unit went by (docs/machine.md, section 7), command by command, from a schedule."""
+"""Causes: why every cycle of every unit went by (docs/machine.md, section 7), command by command, from its times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Workload
 
 CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
@@ -37,46 +37,44 @@ class Causes:
         return tables
 
 
-def explain(workload: Workload, schedule: Schedule) -> Causes:
-    """The causes of all cycles of a schedule.
+def explain(workload: Workload, times: CommandTimes) -> Causes:
+    """The causes of all cycles of a run.
 
     The rules of the machine are applied anew to the times that the engine found: a start that they do not explain to
     the cycle, a negative figure or a sum that is not the total is an AssertionError.
     """
     columns = workload.columns
     causes = np.zeros((len(workload), len(CAUSES)), dtype=np.int64)
-    tokens = _token_times(workload, schedule)
+    tokens = _token_times(workload, times)
     for members in workload.demands.by_unit:
-        _explain_waits(members, schedule, tokens, causes)
-    shared = (columns["slots"] > 0) * (
-        schedule.end - schedule.start - columns["lead"] - columns["tail"] - columns["slots"]
-    )
+        _explain_waits(members, times, tokens, causes)
+    shared = (columns["slots"] > 0) * (times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"])
     causes[:, BUS] = shared
     causes[:, DRAM] = columns["latency"] + columns["slots"] - columns["beats"]
     causes[:, SRAM] = columns["scratchpad"]
     constant = columns["lead"] + columns["tail"] + columns["beats"] - columns["latency"] - columns["scratchpad"]
     causes[:, BUSY] = constant
-    _check(workload, schedule, causes)
-    return Causes(causes, workload.demands.by_unit, schedule.total)
+    _check(workload, times, causes)
+    return Causes(causes, workload.demands.by_unit, times.total)
 
 
-def _token_times(workload: Workload, schedule: Schedule) -> NDArray[np.int64]:
+def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:
     """(commands, 4): the cycle in which the token that a command pops from each counter was there; -1 for no pop."""
-    times = np.full((len(workload), len(TOKEN_QUEUES)), -1, dtype=np.int64)
+    there = np.full((len(workload), len(TOKEN_QUEUES)), -1, dtype=np.int64)
     for counter in range(len(TOKEN_QUEUES)):
         pushing, popping = workload.demands.pushing[counter], workload.demands.popping[counter]
-        times[popping, counter] = schedule.end[pushing[: len(popping)]]
-    return times
+        there[popping, counter] = times.end[pushing[: len(popping)]]
+    return there
 
 
 def _explain_waits(
-    members: NDArray[np.int64], schedule: Schedule, tokens: NDArray[np.int64], causes: NDArray[np.int64]
+    members: NDArray[np.int64], times: CommandTimes, tokens: NDArray[np.int64], causes: NDArray[np.int64]
 ) -> None:
     """Fill in what the commands ``members`` of one unit waited for before they started."""
     if not len(members):
         return
-    arrival, start = schedule.arrival[members], schedule.start[members]
-    free = np.concatenate(([0], schedule.end[members[:-1]]))
+    arrival, start = times.arrival[members], times.start[members]
+    free = np.concatenate(([0], times.end[members[:-1]]))
     causes[members, QUEUE_EMPTY] = np.maximum(arrival - free, 0)
     waited = np.maximum(arrival, free)
     # Counters are in the order LD to EX, EX to LD, EX to ST, ST to EX: only EX has two, and LD's comes first.
@@ -88,11 +86,11 @@ def _explain_waits(
         raise AssertionError("a command started at a time that its arrival, unit and tokens do not explain")
 
 
-def _check(workload: Workload, schedule: Schedule, causes: NDArray[np.int64]) -> None:
+def _check(workload: Workload, times: CommandTimes, causes: NDArray[np.int64]) -> None:
     """Assert that no figure is negative and that the cycles up to each unit's last command are all explained."""
     if causes.min(initial=0) < 0:
         raise AssertionError("an account of cycles is negative")
     for name, members in zip(UNIT_NAMES, workload.demands.by_unit, strict=True):
-        last = int(schedule.end[members].max(initial=0))
-        if causes[members].sum() != last or last >= schedule.total:
+        last = int(times.end[members].max(initial=0))
+        if causes[members].sum() != last or last >= times.total:
             raise AssertionError(f"the cycles of unit {name} do not add up to the total")

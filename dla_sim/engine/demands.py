@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.scratchpad import crowd
 from dla_sim.engine.transfers import TransferTable
+from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
 
@@ -123,7 +123,14 @@ def _row(command: Command, operands: Operands, arch: Arch, bank_bytes: int) -> t
     streams = [access for access in (*operands.reads, *operands.writes) if access.total]
     reads, writes = (sum(access.total for access in items) for items in (operands.reads, operands.writes))
     compute = command.instruction.cycles(command, arch)
-    return unit, command.index, sync, compute, crowd(streams, bank_bytes), reads, writes
+    return unit, command.index, sync, compute, _crowd(streams, bank_bytes), reads, writes
+
+
+def _crowd(streams: Sequence[Access], bank_bytes: int) -> int:
+    """The largest number of streams in one bank; a stream belongs to every bank that its hull touches."""
+    banks = [(access.address // bank_bytes, (access.end - 1) // bank_bytes) for access in streams]
+    # A bank with the most streams is always the first bank of one of them.
+    return max((sum(low <= bank <= high for low, high in banks) for bank, _ in banks), default=0)
 
 
 def _tokens(command: Command) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.times import CommandTimes
 from isa.access import Access, overlap
 from isa.errors import InputError
 from isa.instruction import Command, Operands
@@ -45,30 +45,30 @@ class Footprints:
         self.members = tuple(np.flatnonzero((units == unit) & touches) for unit in range(3))
         self._known: dict[tuple[int, int], tuple[str, int, int] | None] = {}
 
-    def check(self, schedule: Schedule) -> None:
-        """Raises HazardError for the first pair, by unit and stream order, that collides under ``schedule``."""
+    def check(self, times: CommandTimes) -> None:
+        """Raises HazardError for the first pair, by unit and stream order, that collides under ``times``."""
         for first, second in _UNIT_PAIRS:
-            left, right = _concurrent(self.members[first], self.members[second], schedule)
+            left, right = _concurrent(self.members[first], self.members[second], times)
             suspicious = _touch(self._writes, self._all, left, right) | _touch(self._writes, self._all, right, left)
             for pair in np.flatnonzero(suspicious).tolist():
-                self._check_pair(int(left[pair]), int(right[pair]), schedule)
+                self._check_pair(int(left[pair]), int(right[pair]), times)
 
-    def _check_pair(self, one: int, other: int, schedule: Schedule) -> None:
+    def _check_pair(self, one: int, other: int, times: CommandTimes) -> None:
         if (one, other) not in self._known:
             self._known[one, other] = _collision(self._operands[one], self._operands[other])
         found = self._known[one, other]
         if found is not None:
             space, low, high = found
             raise HazardError(
-                f"{self._name(one, schedule)} and {self._name(other, schedule)} both access {space} bytes "
+                f"{self._name(one, times)} and {self._name(other, times)} both access {space} bytes "
                 f"{low:#x} to {high:#x} and one of them writes; a token between them is missing",
                 words=(self._commands[one].index, self._commands[other].index),
             )
 
-    def _name(self, number: int, schedule: Schedule) -> str:
+    def _name(self, number: int, times: CommandTimes) -> str:
         command, source = self._commands[number], self._sources[number]
         layer = f"layer '{source.layer}', " if source is not None else ""
-        cycles = f"cycles {schedule.start[number]} to {schedule.end[number]}"
+        cycles = f"cycles {times.start[number]} to {times.end[number]}"
         return f"{command.instruction.mnemonic_for(command.fields)} at word {command.index} ({layer}{cycles})"
 
 
@@ -84,10 +84,10 @@ def _hulls(accesses: list[list[Access]]) -> Int64:
     return hulls
 
 
-def _concurrent(left: Int64, right: Int64, schedule: Schedule) -> tuple[Int64, Int64]:
+def _concurrent(left: Int64, right: Int64, times: CommandTimes) -> tuple[Int64, Int64]:
     """All pairs of a command of ``left`` and one of ``right``, each in time order, whose executions intersect."""
-    first = np.searchsorted(schedule.end[right], schedule.start[left], side="right")
-    last = np.searchsorted(schedule.start[right], schedule.end[left], side="left")
+    first = np.searchsorted(times.end[right], times.start[left], side="right")
+    last = np.searchsorted(times.start[right], times.end[left], side="left")
     counts = last - first
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(left, counts), right[np.repeat(first, counts) + offsets]

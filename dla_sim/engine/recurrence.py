@@ -9,75 +9,214 @@ still unknown depends on such an end and comes after it, so that no data phase h
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
 
-from dla_sim.engine.deadlock import standstill
-from dla_sim.engine.grants import Bus, Grants, OwnBuses
-from dla_sim.engine.schedule import DeadlockError, Schedule
-from dla_sim.engine.sequences import NEVER, Fetch, Issue, Sequence, Times, Transfers, UnitSequence
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus, OwnBuses, SharedBus
+from dla_sim.engine.demands import AT_ONCE
+from dla_sim.engine.times import CommandTimes, standstill
 from dla_sim.engine.workload import EX, LD, ST, Workload
 
+Int64 = NDArray[np.int64]
 
-def compute_schedule(workload: Workload) -> Schedule:
+
+class Times:
+    """All times of a run in one list: ends and arrivals of the commands, readiness and requests of the chunks.
+
+    ``known[n]`` is the end of command n, ``known[commands + n]`` its arrival, ``known[ready + c]`` the end of the data
+    phase of chunk c and ``known[requested + c]`` its request. ``known[zero]`` is 0, ``known[never]`` never comes.
+    ``issued`` is the cycle in which ``OP_END`` can be executed as far as the words before it matter.
+    """
+
+    __slots__ = ("commands", "issued", "known", "never", "ready", "requested", "starts", "zero")
+
+    def __init__(self, workload: Workload) -> None:
+        self.commands = commands = len(workload)
+        chunks = len(workload.chunk_slots)
+        self.zero = 2 * commands
+        self.never = 2 * commands + 1
+        self.ready = 2 * commands + 2
+        self.requested = self.ready + chunks
+        self.known = [NEVER] * (2 * commands + 2 + 2 * chunks)
+        self.known[self.zero] = 0
+        buffers = min(chunks, workload.timing.fetch_buffers)
+        self.known[self.requested : self.requested + buffers] = [0] * buffers
+        self.starts = [0] * commands
+        self.issued = NEVER
+
+
+InOrder = Iterator[int]
+"""What happens in order: runs on until it needs a time that is not known, and yields its place in ``Times.known``.
+
+To be asked again only when that time is known."""
+
+
+def _issue(workload: Workload, times: Times) -> InOrder:
+    """The command processor: executes the words, at most one a cycle."""
+    known, timing, commands = times.known, workload.timing, times.commands
+    chunks, chunk_words, buffers = len(workload.chunk_slots), timing.fetch_bytes // 8, timing.fetch_buffers
+    room = _places(workload.demands.room(timing.queue_depth), times).tolist()
+    words = [*workload.demands.word.tolist(), workload.word_count - 1]
+    time = executed = 0  # the first cycle in which the next word can be executed, and how many have been
+    chunk, boundary = -1, 0  # the chunk of the next word, and the first word that is not in it
+    for number, word in enumerate(words):
+        while word >= boundary:
+            time += boundary - executed
+            executed = boundary
+            if chunk >= 0 and chunk + buffers < chunks:
+                known[times.requested + chunk + buffers] = time
+            chunk += 1
+            if known[times.ready + chunk] == NEVER:
+                yield times.ready + chunk
+            time = max(time, known[times.ready + chunk])
+            boundary += chunk_words
+        time += word - executed
+        if number == commands:
+            break
+        free = known[room[number]]
+        if free > time:
+            if free == NEVER:
+                yield room[number]
+                free = known[room[number]]
+            if free > time:
+                time = free
+        time += 1
+        executed = word + 1
+        known[commands + number] = time
+    times.issued = time
+    yield times.never
+
+
+def _fetch(workload: Workload, times: Times, bus: Bus) -> InOrder:
+    """The command fetch: the chunks, one after the other."""
+    known, before, latency = times.known, 0, workload.timing.dram_latency
+    for chunk, slots in enumerate(workload.chunk_slots):
+        requested, ready = times.requested + chunk, times.ready + chunk
+        if known[requested] == NEVER:
+            yield requested
+        bus.announce(FETCH_PORT, max(known[requested] + latency, before), slots, ready, 0)
+        if known[ready] == NEVER:
+            yield ready
+        before = known[ready]
+    yield times.never
+
+
+def _compute(workload: Workload, times: Times) -> InOrder:
+    """EX: starts each command when it has arrived, the one before it has ended and its tokens are there."""
+    known, starts, free = times.known, times.starts, 0
+    for number, arrival, first, second, lead, _, tail in _rows(workload, times, EX):
+        begin = known[arrival]
+        if begin == NEVER:
+            yield arrival
+            begin = known[arrival]
+        if free > begin:
+            begin = free
+        for place in (first, second):
+            token = known[place]
+            if token > begin:
+                if token == NEVER:
+                    yield place
+                    token = known[place]
+                if token > begin:
+                    begin = token
+        starts[number] = begin
+        free = known[number] = begin + lead + tail
+    yield times.never
+
+
+def _move(workload: Workload, times: Times, unit: int, bus: Bus) -> InOrder:
+    """LD or ST: as EX, but the end of a command with a data phase is known when the bus has granted its slots."""
+    known, starts, free = times.known, times.starts, 0
+    port = LD_PORT if unit == LD else ST_PORT
+    for number, arrival, token, _, lead, slots, tail in _rows(workload, times, unit):
+        begin = known[arrival]
+        if begin == NEVER:
+            yield arrival
+            begin = known[arrival]
+        if free > begin:
+            begin = free
+        there = known[token]
+        if there > begin:
+            if there == NEVER:
+                yield token
+                there = known[token]
+            if there > begin:
+                begin = there
+        starts[number] = begin
+        if slots:
+            bus.announce(port, begin + lead, slots, number, tail)
+            if known[number] == NEVER:
+                yield number
+            free = known[number]
+        else:
+            free = known[number] = begin + lead + tail
+    yield times.never
+
+
+def _rows(workload: Workload, times: Times, unit: int) -> Iterator[tuple[int, ...]]:
+    """(number, places of arrival and of the two tokens, lead, slots, tail) of each command of one unit."""
+    demands, columns = workload.demands, workload.columns
+    members = demands.by_unit[unit]
+    first, second = _places(demands.pushers[:, members], times)
+    costs = (columns[name][members] for name in ("lead", "slots", "tail"))
+    columns_of_rows = (members, members + times.commands, first, second, *costs)
+    return zip(*(column.tolist() for column in columns_of_rows), strict=True)
+
+
+def _places(commands: Int64, times: Times) -> Int64:
+    """Where in ``Times.known`` the ends of ``commands`` are."""
+    return np.where(commands >= 0, commands, np.where(commands == AT_ONCE, times.zero, times.never))
+
+
+def compute_times(workload: Workload) -> CommandTimes:
     """When each command of ``workload`` arrives, starts and ends, from a drained machine at cycle 0.
 
     Equal to :func:`dla_sim.engine.simulation.simulate`. Raises DeadlockError when the program stands still before its
     ``OP_END``.
     """
     times = Times(workload)
-    return _schedule(workload, times, Grants(times.known))
+    return _run(workload, times, SharedBus(times.known))
 
 
-def schedule_without_sharing(workload: Workload) -> Schedule:
+def times_without_sharing(workload: Workload) -> CommandTimes:
     """The same if fetch, LD and ST had a bus each (docs/machine.md, section 8). No total is below this one's.
 
-    Raises DeadlockError as :func:`compute_schedule` does.
+    Raises DeadlockError as :func:`compute_times` does.
     """
     times = Times(workload)
-    return _schedule(workload, times, OwnBuses(times.known))
+    return _run(workload, times, OwnBuses(times.known))
 
 
-def _schedule(workload: Workload, times: Times, bus: Bus) -> Schedule:
-    issue = Issue(workload, times)
-    units = (
-        Transfers(workload, times, LD, bus),
-        UnitSequence(workload, times, EX),
-        Transfers(workload, times, ST, bus),
+def _run(workload: Workload, times: Times, bus: Bus) -> CommandTimes:
+    sequences = (
+        _issue(workload, times),
+        _fetch(workload, times, bus),
+        _compute(workload, times),
+        _move(workload, times, ST, bus),
+        _move(workload, times, LD, bus),
     )
-    _settle((issue, Fetch(workload, times, bus), units[EX], units[ST], units[LD]), times.known, bus)
+    _settle(sequences, times, bus)
     count = times.commands
     ends, arrivals = times.known[:count], times.known[count : 2 * count]
-    if issue.position < count or NEVER in ends:
-        raise DeadlockError(*standstill(workload, arrivals, ends))
-    total = max(issue.time, max(ends, default=0)) + 1
-    starts = times.starts
-    return Schedule(_column(arrivals), _column(starts), _column(ends), total)
+    if times.issued == NEVER or NEVER in ends:
+        raise standstill(workload, arrivals, ends)
+    total = max(times.issued, max(ends, default=0)) + 1
+    return CommandTimes(_column(arrivals), _column(times.starts), _column(ends), total)
 
 
-def _column(values: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    return np.array(values, dtype=np.int64)
-
-
-def _settle(sequences: tuple[Sequence, ...], known: list[int], bus: Bus) -> None:
+def _settle(sequences: tuple[InOrder, ...], times: Times, bus: Bus) -> None:
     """Let the sequences run on as far as they can, then the bus to its next end, until there is none."""
-    issue, fetch, ex, st, ld = sequences
-    while True:
-        running = True
-        while running:
-            running = False
-            if known[issue.wait] < NEVER:
-                issue.proceed()
-                running = True
-            if known[fetch.wait] < NEVER:
-                fetch.proceed()
-            if known[ex.wait] < NEVER:
-                ex.proceed()
-                running = True
-            if known[st.wait] < NEVER:
-                st.proceed()
-                running = True
-            if known[ld.wait] < NEVER:
-                ld.proceed()
-                running = True
-        if not bus.proceed():
-            return
+    known, waiting = times.known, dict.fromkeys(sequences, times.zero)
+    moving = True
+    while moving or bus.proceed():
+        moving = False
+        for sequence, place in waiting.items():
+            if known[place] < NEVER:
+                waiting[sequence] = next(sequence)
+                moving = True
+
+
+def _column(values: list[int]) -> Int64:
+    return np.array(values, dtype=np.int64)

@@ -1,31 +1,296 @@
-"""The event engine, on SimPy: events are per command or per change in the set of bus requesters, never per cycle."""
+"""The event engine, on SimPy: events are per command or per change in the set of bus ports, never per cycle.
+
+A bus, a command fetch, a command processor and three units, each a small machine of its own that tells the others when
+something has ended (docs/machine.md, sections 3 to 6).
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Sequence
+
 import numpy as np
+from simpy import Environment, Event
+from simpy.events import NORMAL, URGENT, EventPriority
 
-from dla_sim.engine.bus import LD_PORT, ST_PORT, Bus
-from dla_sim.engine.deadlock import standstill
-from dla_sim.engine.fetch import CommandFetch
-from dla_sim.engine.grants import NEVER
-from dla_sim.engine.moment import Clock
-from dla_sim.engine.processor import CommandProcessor
-from dla_sim.engine.schedule import DeadlockError, Schedule
-from dla_sim.engine.unit import Tokens, Unit
-from dla_sim.engine.workload import TOKEN_QUEUES, Workload
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, PORTS, ST_PORT, Arbiter
+from dla_sim.engine.times import CommandTimes, standstill
+from dla_sim.engine.workload import TOKEN_QUEUES, Cost, Workload
 
 
-def simulate(workload: Workload) -> Schedule:
+class Clock(Environment):
+    """The simulated time, in whole cycles."""
+
+    @property
+    def cycle(self) -> int:
+        """The current cycle."""
+        return int(self._now)
+
+
+class Moment(Event):
+    """Calls ``action`` ``delay`` cycles from now; within a cycle, URGENT moments come before NORMAL ones."""
+
+    def __init__(
+        self, clock: Clock, delay: int, action: Callable[[Event], None], priority: EventPriority = NORMAL
+    ) -> None:
+        # As simpy.Timeout does: set the fields here instead of in Event.__init__, because there is one call a command.
+        self.env = clock
+        self.callbacks = [action]
+        self._value = None
+        self._ok = True
+        clock.schedule(self, priority, delay)
+
+
+class BusEvents:
+    """Grants slots. ``done[port]`` is called in the cycle in which the data phase of ``port`` has ended.
+
+    The ends of data phases are urgent: in every cycle they come before all beginnings, and no end of the same cycle can
+    follow, for a data phase that begins has at least one slot to go.
+    """
+
+    __slots__ = ("_arbiter", "_clock", "_pending", "done")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._arbiter = Arbiter()
+        self._pending: Event | None = None
+        self.done: list[Callable[[], None]] = [lambda: None] * len(PORTS)
+
+    def begin(self, port: int, slots: int) -> None:
+        """The data phase of ``port`` begins now. ``slots`` is at least 1."""
+        self._arbiter.grant(self._clock.cycle)
+        self._arbiter.begin(port, slots)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Schedule the next end of a data phase; what was planned before no longer holds."""
+        arbiter = self._arbiter
+        if arbiter.waiting:
+            self._pending = Moment(self._clock, arbiter.next_end() - arbiter.now, self._end, URGENT)
+        else:
+            self._pending = None
+
+    def _end(self, event: Event) -> None:
+        if event is self._pending:
+            ended = self._arbiter.grant(self._clock.cycle)
+            self._plan()
+            self.done[ended]()
+
+
+class CommandFetch:
+    """Brings the chunks of command words over the bus, in order (docs/machine.md, section 4).
+
+    ``ready`` counts the chunks that have arrived; ``on_ready`` is called when it rises."""
+
+    __slots__ = ("_bus", "_busy", "_clock", "_latency", "_requests", "_slots", "on_ready", "ready")
+
+    def __init__(self, clock: Clock, bus: BusEvents, chunk_slots: Sequence[int], latency: int) -> None:
+        self._clock = clock
+        self._bus = bus
+        self._slots = chunk_slots
+        self._latency = latency
+        self._requests: list[int] = []
+        self._busy = False
+        self.ready = 0
+        self.on_ready: Callable[[], None] = lambda: None
+        bus.done[FETCH_PORT] = self._arrived
+
+    def request(self, time: int) -> None:
+        """The next chunk not yet requested, if there is one, is requested in cycle ``time``, now or later."""
+        if len(self._requests) < len(self._slots):
+            self._requests.append(time)
+            if not self._busy:
+                self._prepare()
+
+    def _prepare(self) -> None:
+        """Schedule the data phase of the next chunk: its latency over, and the chunk before it out of the way."""
+        if self.ready < len(self._requests):
+            self._busy = True
+            now = self._clock.cycle
+            Moment(self._clock, max(0, self._requests[self.ready] + self._latency - now), self._begin)
+
+    def _begin(self, _: Event) -> None:
+        self._bus.begin(FETCH_PORT, self._slots[self.ready])
+
+    def _arrived(self) -> None:
+        self.ready += 1
+        self._busy = False
+        self._prepare()
+        self.on_ready()
+
+
+class Tokens:
+    """The four token counters, and the waiting unit that each one wakes."""
+
+    __slots__ = ("counts", "readers")
+
+    def __init__(self) -> None:
+        self.counts = [0, 0, 0, 0]
+        self.readers: list[Callable[[], None]] = []
+
+
+class ExecutionUnit:
+    """Executes the commands of its queue one at a time, in order (docs/machine.md, sections 3 and 5).
+
+    Takes commands of ``costs`` by number and records when each started and ended. ``port`` is that of the bus, None for
+    EX, which moves no data over it.
+
+    A command starts as soon as it has arrived, the one before it has completed and its tokens are there. Only this unit
+    pops those tokens, so it does not matter in which order the events of one cycle are seen: each of them tries again.
+    """
+
+    __slots__ = (
+        "_arrival", "_bus", "_clock", "_costs", "_end", "_executing", "_port", "_start", "_tokens",
+        "on_complete", "queue",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        clock: Clock,
+        costs: Sequence[Cost],
+        tokens: Tokens,
+        bus: BusEvents,
+        port: int | None,
+        times: tuple[list[int], list[int], list[int]],
+    ) -> None:
+        self._clock = clock
+        self._costs = costs
+        self._tokens = tokens
+        self._bus = bus
+        self._port = port if port is not None else -1  # EX never moves data
+        self._arrival, self._start, self._end = times
+        self._executing = False
+        self.queue: deque[int] = deque()
+        self.on_complete: Callable[[], None] = lambda: None
+        if port is not None:
+            bus.done[port] = self._data_end
+
+    def offer(self, command: int) -> None:
+        """Put a command into the queue; it can start from its arrival on, which may lie ahead."""
+        self.queue.append(command)
+        if not self._executing:
+            self.try_start()
+
+    def try_start(self) -> None:
+        """Start the command at the head of the queue, if there is one and all its tokens are there."""
+        if self._executing or not self.queue:
+            return
+        command = self.queue[0]
+        cost = self._costs[command]
+        counts = self._tokens.counts
+        for counter in cost.pops:
+            if not counts[counter]:
+                return
+        for counter in cost.pops:
+            counts[counter] -= 1
+        self._executing = True
+        now = self._clock.cycle
+        start = max(now, self._arrival[command])
+        self._start[command] = start
+        if cost.slots:
+            Moment(self._clock, start + cost.lead - now, self._data_begin)
+        else:
+            Moment(self._clock, start + cost.lead + cost.tail - now, self._complete)
+
+    def _data_begin(self, _: Event) -> None:
+        self._bus.begin(self._port, self._costs[self.queue[0]].slots)
+
+    def _data_end(self) -> None:
+        Moment(self._clock, self._costs[self.queue[0]].tail, self._complete)
+
+    def _complete(self, _: Event) -> None:
+        command = self.queue.popleft()
+        self._end[command] = self._clock.cycle
+        self._executing = False
+        for counter in self._costs[command].pushes:
+            self._tokens.counts[counter] += 1
+            self._tokens.readers[counter]()
+        self.try_start()
+        self.on_complete()
+
+
+class CommandProcessor:
+    """Executes the command words in order, at most one a cycle (docs/machine.md, section 4).
+
+    Puts commands into the queues of ``units``, writes their arrivals, and finds the program's ``total`` cycles. It runs
+    ahead of the simulated time as far as what it needs is certain: a chunk that is there stays, and room in a queue can
+    only grow until the processor itself fills it. So SETs and words that never wait cost no events.
+    """
+
+    __slots__ = (
+        "_arrival", "_chunk_words", "_clock", "_depth", "_fetch", "_last_word", "_time", "_units", "_word",
+        "_workload", "next", "total",
+    )  # fmt: skip
+
+    def __init__(
+        self, clock: Clock, workload: Workload, fetch: CommandFetch, units: Sequence[ExecutionUnit], arrival: list[int]
+    ) -> None:
+        self._clock = clock
+        self._workload = workload
+        self._fetch = fetch
+        self._units = units
+        self._arrival = arrival
+        self._depth = workload.timing.queue_depth
+        self._chunk_words = workload.timing.fetch_bytes // 8
+        self._last_word = workload.word_count - 1
+        self._word = 0  # the next word to execute,
+        self._time = 0  # and the first cycle in which it can be, as far as the words before it matter
+        self.next = 0  # the next command
+        self.total = 0
+        fetch.on_ready = self.proceed
+        for unit in units:
+            unit.on_complete = self.proceed
+
+    def proceed(self) -> None:
+        """Execute words as long as nothing has to be waited for. Called at the end of anything that it may wait for."""
+        self._time = max(self._time, self._clock.cycle)
+        costs = self._workload.costs
+        while self.next < len(costs):
+            cost = costs[self.next]
+            unit = self._units[cost.unit]
+            if not self._run_to(cost.word) or len(unit.queue) == self._depth:
+                return
+            self._arrival[self.next] = self._time + 1
+            unit.offer(self.next)
+            self.next += 1
+            self._word_executed()
+        if not self.total and self._run_to(self._last_word) and not any(unit.queue for unit in self._units):
+            self.total = self._time + 1
+
+    def _run_to(self, word: int) -> bool:
+        """Execute the SETs before ``word``; False if a chunk is missing, up to and with the one that holds ``word``."""
+        while self._word // self._chunk_words < self._fetch.ready:
+            boundary = (self._word // self._chunk_words + 1) * self._chunk_words
+            if word < boundary:
+                self._time += word - self._word
+                self._word = word
+                return True
+            self._time += boundary - self._word
+            self._word = boundary
+            self._fetch.request(self._time)
+        return False
+
+    def _word_executed(self) -> None:
+        self._time += 1
+        self._word += 1
+        if self._word % self._chunk_words == 0:
+            self._fetch.request(self._time)
+
+
+def simulate(workload: Workload) -> CommandTimes:
     """When each command of ``workload`` arrives, starts and ends, from a drained machine at cycle 0.
 
     Raises DeadlockError when the program stands still before its ``OP_END``.
     """
     clock = Clock(initial_time=0)
-    bus = Bus(clock, [lambda: None] * 3)
+    bus = BusEvents(clock)
     tokens = Tokens()
     times: tuple[list[int], ...] = tuple([0] * len(workload) for _ in range(3))
     arrival, start, end = times
-    units = [Unit(clock, workload.costs, tokens, bus, port, (arrival, start, end)) for port in (LD_PORT, 0, ST_PORT)]
+    units = [
+        ExecutionUnit(clock, workload.costs, tokens, bus, port, (arrival, start, end))
+        for port in (LD_PORT, None, ST_PORT)
+    ]
     tokens.readers = [units[reader].try_start for _, reader in TOKEN_QUEUES]
     fetch = CommandFetch(clock, bus, workload.chunk_slots, workload.timing.dram_latency)
     processor = CommandProcessor(clock, workload, fetch, units, arrival)
@@ -34,6 +299,6 @@ def simulate(workload: Workload) -> Schedule:
     clock.run()
     if not processor.total:
         # Nothing arrives or ends in cycle 0, so that 0 stands for what never came.
-        raise DeadlockError(*standstill(workload, [time or NEVER for time in arrival], [time or NEVER for time in end]))
+        raise standstill(workload, [time or NEVER for time in arrival], [time or NEVER for time in end])
     arrivals, starts, ends = (np.array(column, dtype=np.int64) for column in times)
-    return Schedule(arrivals, starts, ends, processor.total)
+    return CommandTimes(arrivals, starts, ends, processor.total)

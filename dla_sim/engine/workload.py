@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.demands import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands
-from dla_sim.engine.scratchpad import scratchpad_cycles
 from dla_sim.engine.transfers import row_slots
 from dla_sim.timing import Timing
 
-__all__ = ["EX", "LD", "ST", "TOKEN_QUEUES", "UNIT_NAMES", "Cost", "Workload"]
+__all__ = ["EX", "LD", "ST", "TOKEN_QUEUES", "UNIT_NAMES", "Cost", "Demands", "Workload"]
 
 Int64 = NDArray[np.int64]
 
@@ -58,7 +57,7 @@ class Workload:
         and tail wait for the system memory and ``scratchpad`` cycles for the scratchpad.
         """
         demands, timing = self.demands, self.timing
-        scratchpad = scratchpad_cycles(demands.compute, demands.crowd, demands.reads, demands.writes, timing)
+        scratchpad = _scratchpad_cycles(demands.compute, demands.crowd, demands.reads, demands.writes, timing)
         lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
         lead[demands.sync] = timing.sync_cycles
         tail, slots, beats, latency = (np.zeros_like(lead) for _ in range(4))
@@ -88,3 +87,16 @@ class Workload:
         ends = np.minimum(starts + timing.fetch_bytes, first + 8 * self.word_count)
         slots: list[int] = row_slots(starts, ends - starts, timing).tolist()
         return slots
+
+
+def _scratchpad_cycles(compute: Int64, streams: Int64, reads: Int64, writes: Int64, timing: Timing) -> Int64:
+    """The further cycles x that EX waits for the scratchpad (docs/machine.md, section 5), command by command.
+
+    ``streams`` is the largest number of streams in one bank, ``reads`` and ``writes`` are bytes.
+    """
+    needed = compute * np.maximum(1, -(-streams // timing.bank_ports))
+    if timing.sram_read_bytes:
+        needed = np.maximum(needed, -(-reads // timing.sram_read_bytes))
+    if timing.sram_write_bytes:
+        needed = np.maximum(needed, -(-writes // timing.sram_write_bytes))
+    return needed - compute

@@ -1,12 +1,49 @@
-"""What a kernel is to the dispatcher, in two steps: what depends on the command alone, then the work on memories."""
+"""What a kernel is: an attempt, prepared from the command alone and carried out on memories with scratch buffers.
+
+A command's result may be written while its operands are still being read only where their ranges lie apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
 
-from dla_sim.kernels.scratch import Scratch
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
 from isa.arch import Arch
 from isa.instruction import Command, Machine
+
+_GRANULE = 1 << 16
+_LINE = 64
+
+
+class Scratch:
+    """Buffers by name. Not thread-safe: each device that runs beside another needs its own.
+
+    An array from :meth:`array` holds whatever was left there, and is valid until the next call with the same name.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, NDArray[np.uint8]] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """A dense array of ``shape`` and ``dtype`` in the buffer ``name``, aligned to a cache line, not initialised."""
+        kind = np.dtype(dtype)
+        size = prod(shape) * kind.itemsize
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.size < size:
+            raw = np.empty(-(-size // _GRANULE) * _GRANULE + _LINE, dtype=np.uint8)
+            start = -raw.ctypes.data % _LINE
+            buffer = self._buffers[name] = raw[start : raw.size - _LINE + start]
+        return np.ndarray(shape, kind, buffer)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all buffers."""
+        return sum(buffer.size for buffer in self._buffers.values())
+
 
 Attempt = Callable[[Machine, Scratch], bool]
 """Executes one command; False, with nothing written, where the memories' contents leave it to the semantics."""
@@ -21,3 +58,17 @@ def at_once(kernel: Callable[[Command, Machine, Scratch], bool]) -> Prepare:
         return lambda machine, scratch: kernel(command, machine, scratch)
 
     return prepare
+
+
+Range = tuple[int, int]
+"""First byte and one past the last."""
+
+
+def all_apart(output: Range, reads: Sequence[Range]) -> bool:
+    """Whether no byte of ``output`` is in any of ``reads``."""
+    return all(end <= output[0] or output[1] <= first for first, end in reads)
+
+
+def highest(*ranges: Range) -> int:
+    """One past the highest byte of the ranges."""
+    return max(end for _, end in ranges)

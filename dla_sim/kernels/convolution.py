@@ -13,15 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt
+from dla_sim.kernels.attempt import Attempt, Scratch
 from dla_sim.kernels.depthwise import depthwise_window
-from dla_sim.kernels.overlaps import all_apart, highest
-from dla_sim.kernels.products import CHUNK, add_chunks, multiply
-from dla_sim.kernels.results import Finish, Results, finish
-from dla_sim.kernels.scratch import Scratch
+from dla_sim.kernels.results import CHUNK, Results, add_chunks, multiply, prepare_window
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa.arch import Arch
-from isa.instruction import Command, Machine
+from isa.instruction import Command
 from isa.ops.convolution import element_bytes
 
 _BLOCK_ELEMENTS = 1 << 20
@@ -49,21 +46,10 @@ def grouped(command: Command, arch: Arch) -> Attempt | None:
 def _prepare(shape: Window, groups: int, element: int, command: Command, arch: Arch) -> Attempt | None:
     if shape.ic == groups and (groups > 1 or shape.oc == 1):
         return depthwise_window(shape, element, command, arch)
-    taps, fill = shape.kh * shape.kw, command["EX_INPUT_ZERO_POINT"]
-    products = shape.ic // groups * taps
-    ending = finish(command, arch, shape.oc, products)
-    if ending is None or taps > CHUNK or (shape.padded and not -128 <= fill <= 127):
-        return None
-    weights = command["EX_OPERAND_ADDRESS"]
-    output = shape.output, shape.output + shape.output_bytes(element)
-    reads = (
-        (shape.input, shape.input + shape.input_bytes),
-        (weights, weights + shape.oc * products),
-        (ending.address, ending.end),
-    )
-    if not all_apart(output, reads):
-        return None
-    return _Convolution(_groups(shape, groups), ending, weights, fill, highest(output, *reads)).run
+    products = shape.ic // groups * shape.kh * shape.kw
+    weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
+    run = _Convolution(_groups(shape, groups), weights, fill).run
+    return prepare_window(shape, products, element, command, arch, run)
 
 
 def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
@@ -85,28 +71,21 @@ def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
-    """A prepared convolution. ``end`` is one past the highest byte that it touches."""
+    """A convolution: the window of each group, where the weights are, and what the padding reads."""
 
     groups: tuple[Window, ...]
-    finish: Finish
     weights: int
     fill: int
-    end: int
 
-    def run(self, machine: Machine, scratch: Scratch) -> bool:
-        """Executes the command: an attempt."""
-        if self.end > machine.sram.size:
-            return False
-        results = self.finish.load(machine)
-        if results is None:
-            return False
+    def run(self, results: Results, scratch: Scratch) -> None:
+        """Computes all groups."""
+        machine = results.machine
         for number, shape in enumerate(self.groups):
             size = shape.oc, shape.ic * shape.kh * shape.kw
             weights: NDArray[np.float32] = scratch.array("weights", size, np.float32)
             np.copyto(weights, np.ndarray(size, np.int8, machine.sram, self.weights + number * size[0] * size[1]))
             planes = source(shape, machine, scratch, self.fill, shape.split)
             _blocks(shape, number * shape.oc, planes, weights, results, scratch)
-        return True
 
 
 def _blocks(

@@ -1,23 +1,25 @@
 """``OP_DEPTH_CONV``, and ``OP_CONV`` with one input and one output channel (an emulated depthwise filter).
 
-Two ways, chosen by the shape: by planes (here and in `depthwise_planes`) and by pixels (`depthwise_pixels`). Sums of at
-most 1024 products are exact in float32 in any order (see `convolution`).
+Two ways, chosen by the shape. Sums of at most 1024 products are exact in float32 in any order (see `convolution`).
+
+- By planes, for large planes or few channels: the input becomes float32 in one copy a kernel column, each with exactly
+  the columns of the outputs, rows split by their phase under the stride. Then all outputs of a channel are one
+  contiguous run for every tap, and ``einsum`` multiplies and adds them up in one pass.
+- By pixels, for small planes: these are transposed to float32 (rows, phases, columns, channels), columns split by their
+  phase under the stride. So a tap of a whole row of outputs is one contiguous run of OW * C elements, as are its
+  weights, repeated OW times.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt
-from dla_sim.kernels.depthwise_pixels import by_pixels
-from dla_sim.kernels.depthwise_planes import by_planes
-from dla_sim.kernels.overlaps import all_apart, highest
-from dla_sim.kernels.products import CHUNK
-from dla_sim.kernels.results import Finish, finish
-from dla_sim.kernels.scratch import Scratch
-from dla_sim.kernels.windows import Window, window
+from dla_sim.kernels.attempt import Attempt, Scratch
+from dla_sim.kernels.results import Results, prepare_window
+from dla_sim.kernels.windows import Source, Window, source, window
 from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.ops.convolution import element_bytes
@@ -37,41 +39,159 @@ def depthwise(command: Command, arch: Arch) -> Attempt | None:
 
 def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) -> Attempt | None:
     """Prepares a depthwise convolution of a known window with outputs of ``element`` bytes."""
-    taps, fill = shape.kh * shape.kw, command["EX_INPUT_ZERO_POINT"]
-    ending = finish(command, arch, shape.oc, taps)
-    if ending is None or shape.oc % shape.ic or taps > CHUNK or (shape.padded and not -128 <= fill <= 127):
+    if shape.oc % shape.ic:
         return None
-    weights = command["EX_OPERAND_ADDRESS"]
-    output = shape.output, shape.output + shape.output_bytes(element)
-    reads = (
-        (shape.input, shape.input + shape.input_bytes),
-        (weights, weights + shape.oc * taps),
-        (ending.address, ending.end),
-    )
-    if not all_apart(output, reads):
-        return None
-    return _Depthwise(shape, ending, weights, fill, highest(output, *reads)).run
+    weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
+    few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
+    compute = by_pixels if few else by_planes
+
+    def run(results: Results, scratch: Scratch) -> None:
+        factors = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights)
+        compute(shape, fill, factors, results, scratch)
+
+    return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
 
 
-@dataclass(frozen=True, eq=False)
-class _Depthwise:
-    """A prepared depthwise convolution. ``end`` is one past the highest byte that it touches."""
+_PLANE_ELEMENTS = 1 << 20
+"""Elements of the float32 copies of one block of channels."""
 
-    shape: Window
-    finish: Finish
-    weights: int
-    fill: int
-    end: int
 
-    def run(self, machine: Machine, scratch: Scratch) -> bool:
-        """Executes the command: an attempt."""
-        if self.end > machine.sram.size:
-            return False
-        results = self.finish.load(machine)
-        if results is None:
-            return False
-        shape = self.shape
-        weights = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, machine.sram, self.weights)
-        few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
-        (by_pixels if few else by_planes)(shape, self.fill, weights, results, scratch)
-        return True
+def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
+    """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
+    multiplier = shape.oc // shape.ic
+    machine, dtype = results.machine, results.finish.dtype
+    planes = source(shape, machine, scratch, fill, shape.split)
+    factors = weights.astype(np.float32).transpose(2, 1, 0)
+    height = -(-shape.rows // shape.sy)
+    inputs = max(_PLANE_ELEMENTS // (multiplier * shape.kw * shape.sy * height * shape.ow), 1)
+    for first in range(0, shape.ic, inputs):
+        count = min(inputs, shape.ic - first)
+        channel, channels = first * multiplier, count * multiplier
+        copies = _copies(shape, planes, first, count, scratch)
+        sums = _sums_by_planes(shape, copies, factors[:, :, channel : channel + channels], scratch)
+        results.store(sums, shape.output_view(machine.sram, dtype, channel, channels), channel, 0)
+
+
+def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Scratch) -> NDArray[np.float32]:
+    """(KW, channels, phases, rows, OW) float32: the columns that each kernel column reads, for some channels.
+
+    Row r of the input is row r // sy of phase r % sy.
+    """
+    multiplier, phases, height = shape.oc // shape.ic, shape.sy, -(-shape.rows // shape.sy)
+    full = scratch.array("copies", (shape.kw, count, multiplier, phases, height, shape.ow), np.float32)
+    strides = (planes.plane, 0, shape.sy * planes.row, planes.step)
+    for phase in range(min(phases, shape.rows)):
+        rows = -(-(shape.rows - phase) // shape.sy)
+        skip = first * planes.plane + phase * planes.row
+        planes.copy_taps(full[:, :, :, phase, :rows], strides, skip, shape.dx)
+    return full.reshape(shape.kw, count * multiplier, phases, height, shape.ow)
+
+
+def _sums_by_planes(
+    shape: Window, copies: NDArray[np.float32], factors: NDArray[np.float32], scratch: Scratch
+) -> NDArray[np.float32]:
+    """(channels, OH * OW) float32 sums of products over all taps; ``factors`` is (KW, KH, channels).
+
+    Kernel rows whose input rows have one phase are taken together.
+    """
+    channels = copies.shape[1]
+    total: NDArray[np.float32] = scratch.array("sums", (channels, shape.pixels), np.float32)
+    kernel_column, plane, phase, row, _ = copies.strides
+    period = shape.sy // gcd(shape.sy, shape.dy)
+    for first in range(min(period, shape.kh)):
+        start, step = first * shape.dy, period * shape.dy // shape.sy
+        group = factors[:, first::period]
+        skip = phase * (start % shape.sy) + row * (start // shape.sy)
+        size = (shape.kw, group.shape[1], channels, shape.pixels)
+        taps = np.ndarray(size, np.float32, copies, skip, (kernel_column, step * row, plane, 4))
+        if first == 0:
+            np.einsum("xyc,xycp->cp", group, taps, out=total)
+        else:
+            part = scratch.array("part", total.shape, np.float32)
+            np.add(total, np.einsum("xyc,xycp->cp", group, taps, out=part), out=total)
+    return total
+
+
+_PIXEL_ELEMENTS = 1 << 19
+"""Elements of the float32 planes of one block of channels."""
+_SKEW = 16
+"""Elements added to the rows of the result before it is transposed. Their length is often a power of two, and the
+columns of such a matrix share a few sets of the first-level cache."""
+
+
+def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
+    """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
+    multiplier = shape.oc // shape.ic
+    inputs = max(_PIXEL_ELEMENTS // (multiplier * shape.rows * shape.columns), 1)
+    for first in range(0, shape.ic, inputs):
+        count = min(inputs, shape.ic - first)
+        channels = slice(first * multiplier, (first + count) * multiplier)
+        pixels = _pixels(shape, fill, first, count, results.machine, scratch)
+        sums = _sums_by_pixels(shape, pixels, _factors(shape, weights[channels], scratch), scratch)
+        _store_pixels(shape, sums, channels.start, results, scratch)
+
+
+def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results: Results, scratch: Scratch) -> None:
+    """Results of (OH * OW, channels) sums to the planes of the output."""
+    pixels, channels = sums.shape
+    dtype = results.finish.dtype
+    result = scratch.array("result", (pixels, channels + _SKEW), dtype)[:, :channels]
+    results.store(sums, result, first, 1)
+    np.copyto(shape.output_view(results.machine.sram, dtype, first, channels), result.T)
+
+
+def _pixels(
+    shape: Window, fill: int, first: int, count: int, machine: Machine, scratch: Scratch
+) -> NDArray[np.float32]:
+    """(rows, phases, columns, channels) float32 of some input channels, with padding, repeated by the multiplier."""
+    multiplier = shape.oc // shape.ic
+    size = (shape.rows, shape.sx, -(-shape.columns // shape.sx), count, multiplier)
+    pixels: NDArray[np.float32] = scratch.array("pixels", size, np.float32)
+    if shape.padded:
+        pixels.fill(fill)
+    address = shape.input + first * shape.input_plane
+    top, bottom = shape.top, min(shape.rows, shape.top + shape.ih)
+    end = min(shape.columns, shape.left + shape.iw)
+    for phase in range(shape.sx):
+        # Column j of the phase is input column j * sx + phase - left.
+        low = max(-((phase - shape.left) // shape.sx), 0)
+        high = max(-(-(end - phase) // shape.sx), low)
+        if high > low and bottom > top:
+            inner = pixels[top:bottom, phase, low:high]
+            start = address + low * shape.sx + phase - shape.left
+            strides = (shape.iw, shape.sx, shape.input_plane, 0)
+            np.copyto(inner, np.ndarray(inner.shape, np.int8, machine.sram, start, strides))
+    return pixels.reshape(*size[:3], count * multiplier)
+
+
+def _factors(shape: Window, weights: NDArray[np.int8], scratch: Scratch) -> NDArray[np.float32]:
+    """(KW, KH, OW * channels) float32 weights, repeated for each column of outputs."""
+    channels = len(weights)
+    short = scratch.array("short factors", (shape.kw, shape.kh, channels), np.float32)
+    np.copyto(short, weights.transpose(2, 1, 0))
+    full: NDArray[np.float32] = scratch.array("factors", (shape.kw, shape.kh, shape.ow, channels), np.float32)
+    np.copyto(full, short[:, :, None])
+    return full.reshape(shape.kw, shape.kh, shape.ow * channels)
+
+
+def _sums_by_pixels(
+    shape: Window, pixels: NDArray[np.float32], factors: NDArray[np.float32], scratch: Scratch
+) -> NDArray[np.float32]:
+    """(OH * OW, channels) float32 sums of products over all taps."""
+    run = factors.shape[2]
+    total: NDArray[np.float32] = scratch.array("sums", (shape.oh, run), np.float32)
+    row, phase, column, _ = pixels.strides
+    period = shape.sx // gcd(shape.sx, shape.dx)
+    for first in range(min(period, shape.kw)):
+        taken = range(first, shape.kw, period)
+        start, step = first * shape.dx, period * shape.dx // shape.sx
+        size = (len(taken), shape.kh, shape.oh, run)
+        skip = phase * (start % shape.sx) + column * (start // shape.sx)
+        taps = np.ndarray(size, np.float32, pixels, skip, (step * column, shape.dy * row, shape.sy * row, 4))
+        if first == 0:
+            np.einsum("xyq,xyrq->rq", factors[::period], taps, out=total)
+        else:
+            part = scratch.array("part", total.shape, np.float32)
+            np.einsum("xyq,xyrq->rq", factors[first::period], taps, out=part)
+            np.add(total, part, out=total)
+    return total.reshape(shape.oh * shape.ow, -1)

@@ -7,17 +7,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dla_sim.kernels.addition import addition
-from dla_sim.kernels.attempt import Attempt, Prepare, at_once
+from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
 from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
-from dla_sim.kernels.elementwise import comparison, unary
+from dla_sim.kernels.elementwise import addition, comparison, unary
 from dla_sim.kernels.matmul import matrix_product
 from dla_sim.kernels.movement import transfer
 from dla_sim.kernels.pooling import pooling
 from dla_sim.kernels.requantisation import requantisation
-from dla_sim.kernels.scratch import Scratch
 from isa.arch import Arch
+from isa.assembler import command_text
+from isa.errors import InputError
 from isa.instruction import Command, Machine
 
 Kernel = Callable[[Command, Machine], None]
@@ -82,3 +82,11 @@ def _semantics(command: Command, machine: Machine) -> None:
 def kernel_for(mnemonic: str, arch: Arch) -> Kernel:
     """`Kernels.kernel_for` of kernels with a scratch memory of their own."""
     return Kernels(arch).kernel_for(mnemonic)
+
+
+def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
+    """The effect of one command; its InputError or OverflowError names the command: word and assembly."""
+    try:
+        effect(command, machine)
+    except (InputError, OverflowError) as error:
+        raise type(error)(f"word {command.index}, {command_text(command)}: {error}") from error

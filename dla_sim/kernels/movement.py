@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from dla_sim.kernels.attempt import Attempt
-from dla_sim.kernels.scratch import Scratch
+from dla_sim.kernels.attempt import Attempt, Scratch
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Machine

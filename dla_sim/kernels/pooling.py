@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.overlaps import all_apart, highest
-from dla_sim.kernels.scratch import Scratch
+from dla_sim.kernels.attempt import Scratch, all_apart, highest
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa import numerics
 from isa.instruction import Command, Machine

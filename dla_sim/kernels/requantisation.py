@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dla_sim.kernels.overlaps import all_apart
+from dla_sim.kernels.attempt import Scratch, all_apart
 from dla_sim.kernels.results import LARGEST_SQUARES
-from dla_sim.kernels.scratch import Scratch
 from isa import numerics
 from isa.instruction import Command, Machine
 from isa.ops.channels import load_records

@@ -1,7 +1,11 @@
-"""From exact sums of products to the result of a command: bias, requantisation or int32, and the store."""
+"""Exact sums of int8 products with float32 arithmetic, and from them to the result of a command.
+
+A result is the sum, the bias, then requantisation or int32, and the store.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -9,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.kernels.attempt import Attempt, Range, Scratch, all_apart, highest
+from dla_sim.kernels.windows import Window
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -19,6 +25,11 @@ EXACT = 1 << 24
 """Float32 holds every integer up to this magnitude."""
 PRODUCT = 1 << 14
 """Largest magnitude of a product of two int8."""
+CHUNK = EXACT // PRODUCT
+"""Products whose float32 sum is exact: 1024. In any order, for every partial sum is an integer of at most 2**24."""
+_NARROW = 64, 128
+_COLUMNS = 448
+"""For at most so many rows and products BLAS is up to 1.4 times faster on so many columns at a time."""
 _INT32 = 1 << 31
 LARGEST_SQUARES = 1e36
 """Sum of squared scales up to which no accumulator times a scale leaves float32; not so if a scale is not a number."""
@@ -26,6 +37,27 @@ _FEW, _MANY = 256, 8192
 _BUFFER = 512
 """NumPy copies rows of up to ``_MANY`` elements through a buffer when one operand is broadcast, unless the buffer is
 small; for shorter rows than ``_FEW`` the copy is the faster way."""
+
+
+def multiply(left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """``out = left @ right``, exact for raw int8 values and at most 1024 products a sum."""
+    rows, products = left.shape
+    columns = right.shape[1]
+    if rows > _NARROW[0] or products > _NARROW[1] or columns < 2 * _COLUMNS:
+        np.matmul(left, right, out=out)
+        return
+    for first in range(0, columns, _COLUMNS):
+        last = first + _COLUMNS
+        np.matmul(left, right[:, first:last], out=out[:, first:last])
+
+
+def add_chunks(parts: Iterable[NDArray[np.float32]], shape: tuple[int, ...], scratch: Scratch) -> NDArray[np.int32]:
+    """int32 sum of exact float32 ``parts``, which may share one buffer; the caller knows that it fits int32."""
+    total: NDArray[np.int32] = scratch.array("int32 sums", shape, np.int32)
+    total.fill(0)
+    for part in parts:
+        np.add(total, part.astype(np.int32), out=total)
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,22 +101,6 @@ class Finish:
             return None
         rounded_once = self.requantise and self.is_float and largest <= EXACT
         return Results(self, machine, bias, bias_float if rounded_once or largest <= room else None, scale)
-
-
-def finish(command: Command, arch: Arch, channels: int, products: int) -> Finish | None:
-    """How a convolution or matrix product with ``products`` products a sum ends.
-
-    None for what is left to the semantics: clamp limits in the wrong order.
-    """
-    low, high = lower_limit(command), command["EX_CLAMP_HIGH"]
-    requantise = bool(command.fields["requantise"])
-    if requantise and low > high:
-        return None
-    address = command["EX_CHANNEL_ADDRESS"]
-    return Finish(
-        command, channels, products, low, high, command["EX_OUTPUT_ZERO_POINT"], requantise,
-        arch.numerics == "onnxruntime", address, address + channels * arch.channel_record_bytes,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,3 +158,64 @@ class Results:
 def _along(column: NDArray[Any], axis: int) -> NDArray[Any]:
     """A column (channels, 1) as it stands beside sums whose channels are ``axis``."""
     return column if axis == 0 else column.T
+
+
+Compute = Callable[[Results, Scratch], None]
+"""Computes the exact sums of a command and stores their results."""
+
+
+def prepare_sums(
+    command: Command, arch: Arch, channels: int, products: int, output: Range, reads: Sequence[Range], compute: Compute
+) -> Attempt | None:
+    """The attempt of a command with ``products`` products a sum: ``compute``, with the results it is to store.
+
+    ``reads`` are the ranges of its operands but for the channel records. None for what is left to the semantics: clamp
+    limits in the wrong order, and results over operands.
+    """
+    finish = _finish(command, arch, channels, products)
+    if finish is None:
+        return None
+    reads = (*reads, (finish.address, finish.end))
+    if not all_apart(output, reads):
+        return None
+    end = highest(output, *reads)
+
+    def attempt(machine: Machine, scratch: Scratch) -> bool:
+        results = finish.load(machine) if end <= machine.sram.size else None
+        if results is None:
+            return False
+        compute(results, scratch)
+        return True
+
+    return attempt
+
+
+def prepare_window(
+    shape: Window, products: int, element: int, command: Command, arch: Arch, compute: Compute
+) -> Attempt | None:
+    """:func:`prepare_sums` of a sliding window: ``products`` weights an output channel, outputs of ``element`` bytes.
+
+    None also where a channel has more taps than an exact sum, or the padding reads what is no int8.
+    """
+    fill, weights = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ADDRESS"]
+    if shape.kh * shape.kw > CHUNK or (shape.padded and not -128 <= fill <= 127):
+        return None
+    output = shape.output, shape.output + shape.output_bytes(element)
+    reads = (shape.input, shape.input + shape.input_bytes), (weights, weights + shape.oc * products)
+    return prepare_sums(command, arch, shape.oc, products, output, reads, compute)
+
+
+def _finish(command: Command, arch: Arch, channels: int, products: int) -> Finish | None:
+    """How a convolution or matrix product with ``products`` products a sum ends.
+
+    None for what is left to the semantics: clamp limits in the wrong order.
+    """
+    low, high = lower_limit(command), command["EX_CLAMP_HIGH"]
+    requantise = bool(command.fields["requantise"])
+    if requantise and low > high:
+        return None
+    address = command["EX_CHANNEL_ADDRESS"]
+    return Finish(
+        command, channels, products, low, high, command["EX_OUTPUT_ZERO_POINT"], requantise,
+        arch.numerics == "onnxruntime", address, address + channels * arch.channel_record_bytes,
+    )  # fmt: skip

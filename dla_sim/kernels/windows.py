@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.scratch import Scratch
+from dla_sim.kernels.attempt import Scratch
 from isa.instruction import Command, Machine
 
 _REGISTERS = itemgetter(

@@ -36,7 +36,7 @@ def lines(playback: Playback, program: Program, trace: Trace, until: int) -> Ite
 
     The last one of a whole run is ``OP_END``, executed by the command processor (unit CP).
     """
-    start, end = trace.schedule.start, trace.schedule.end
+    start, end = trace.times.start, trace.times.end
     while (number := playback.following(until)) is not None:
         command = trace.commands[number]
         operands = command.instruction.operands(command, program.arch)

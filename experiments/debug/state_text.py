@@ -14,7 +14,7 @@ from isa.assembler import command_text
 
 def state_lines(run: RegionRun, stop: Stop) -> Iterator[str]:
     """The machine at the stop, then the command that was asked for: operands and register snapshot."""
-    state = state_at(run.trace.workload, run.trace.schedule, stop.cycle)
+    state = state_at(run.trace.workload, run.trace.times, stop.cycle)
     yield f"region {run.region} at cycle {stop.cycle:,} of {run.trace.cycles:,}"
     for unit in state.units:
         yield f"  {unit.name}  {unit.done} of {unit.commands} commands done; {_doing(run, unit)}"
@@ -39,7 +39,7 @@ def _word(run: RegionRun, number: int) -> int:
 def _doing(run: RegionRun, unit: UnitState) -> str:
     if unit.executing is None:
         return "idle" if unit.done < unit.commands else "drained"
-    schedule = run.trace.schedule
+    schedule = run.trace.times
     cycles = f"cycles {schedule.start[unit.executing]:,} to {schedule.end[unit.executing]:,}"
     return f"executes {_name(run, unit.executing)}, {cycles}"
 
@@ -47,7 +47,7 @@ def _doing(run: RegionRun, unit: UnitState) -> str:
 def _reason(run: RegionRun, waiting: Waiting) -> str:
     if waiting.behind is not None:
         return f"behind word {_word(run, waiting.behind)}"
-    end = run.trace.schedule.end
+    end = run.trace.times.end
     tokens = []
     for counter, pusher in waiting.missing:
         giver = UNIT_NAMES[TOKEN_QUEUES[counter][0]]
@@ -65,7 +65,7 @@ def _processor(run: RegionRun, state: MachineState) -> str:
         return "has executed OP_END"
     if state.next is None:
         return "has put every command in its queue; OP_END waits until all units are drained"
-    arrival = int(run.trace.schedule.arrival[state.next])
+    arrival = int(run.trace.times.arrival[state.next])
     if arrival == state.cycle + 1:
         return f"executes {_name(run, state.next)} in this cycle"
     reason = f"the queue of {state.blocked} is full" if state.blocked else "the words before it come first"
@@ -73,7 +73,7 @@ def _processor(run: RegionRun, state: MachineState) -> str:
 
 
 def _command_lines(run: RegionRun, number: int) -> Iterator[str]:
-    command, schedule = run.trace.commands[number], run.trace.schedule
+    command, schedule = run.trace.commands[number], run.trace.times
     yield f"{_name(run, number)}: in its queue from {schedule.arrival[number]:,}, executes in cycles " + (
         f"{schedule.start[number]:,} to {schedule.end[number]:,}"
     )

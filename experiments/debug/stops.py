@@ -69,14 +69,14 @@ def _at_word(run: RegionRun, number: int, word: int, after: bool, text: str) -> 
         raise InputError(f"--break {text}: word {word} is a SET; the next operation is word {operation}")
     if following is None:  # OP_END, which no unit executes
         return Stop(number, trace.cycles - (not after), None)
-    times = trace.schedule.end if after else trace.schedule.start
+    times = trace.times.end if after else trace.times.start
     return Stop(number, int(times[following]), following)
 
 
 def _at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
     """The first command of a layer to start, or its last to complete."""
     for number, run in enumerate(runs):
-        schedule = run.trace.schedule
+        schedule = run.trace.times
         members = [n for n, source in enumerate(run.trace.sources) if source is not None and source.layer == layer]
         if members:
             command = (

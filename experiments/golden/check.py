@@ -163,7 +163,7 @@ class _Runs:
         return Deviation("refusal", None, summary, {"expected": before, "actual": now})
 
     def _cycles(self, aspect: str, trace: Trace, record: Record) -> Iterator[Deviation]:
-        spans = list(zip(trace.schedule.start.tolist(), trace.schedule.end.tolist(), strict=True))
+        spans = list(zip(trace.times.start.tolist(), trace.times.end.tolist(), strict=True))
         for row, command, (start, end) in zip(record.commands, trace.commands, spans, strict=False):
             if (row.start, row.end) != (start, end):
                 summary = f"{start} to {end} ({end - start} cycles), recorded {row.start} to {row.end} " + (
@@ -201,7 +201,7 @@ class _Runs:
         """The outputs of the device itself, which executes in an order of its own."""
         try:
             trace = self.trace
-            engine = None if trace is None else lambda workload: trace.schedule
+            engine = None if trace is None else lambda workload: trace.times
             device = Device(self.program.arch, self.timing, engine=engine)
             outputs = device.run(self.program, tensors(self.program, self.case.inputs)).outputs
         except Exception as error:  # as above

@@ -133,7 +133,7 @@ def moment_of(case: StoredCase, program: Program, trace: Trace | None, word: int
     before = next(((row.start, row.end) for row in case.record.commands if row.word == command.index), None)
     after = None
     if trace is not None:
-        after = int(trace.schedule.start[number]), int(trace.schedule.end[number])
+        after = int(trace.times.start[number]), int(trace.times.end[number])
     return Moment(
         command.index,
         command_text(command),

@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim import effects
 from dla_sim.device import Device, Engine
-from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine import times
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
-from dla_sim.kernels import Kernels
+from dla_sim.kernels.dispatch import Kernels
 from dla_sim.memory import SystemMemory, highest_byte, scratchpad
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
@@ -31,7 +31,7 @@ from isa.program import Program
 
 Way = Literal["reference", "kernels"]
 Inputs = Mapping[str, bytes]
-ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_schedule}
+ENGINES: Mapping[str, Engine] = {"cycles": simulate, "recurrence": compute_times}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ def _kernels(program: Program) -> Callable[[Command, Machine], None]:
 
 def completion_order(trace: Trace) -> list[int]:
     """Numbers of the commands by completion; ties by unit, as the device has it."""
-    return list(effects.completion_order(trace.workload, trace.schedule))
+    return list(times.completion_order(trace.workload, trace.times))
 
 
 def cycles_of(trace: Trace) -> Cycles:
@@ -156,7 +156,7 @@ def totals_of(trace: Trace) -> dict[str, int]:
 
 def command_rows(trace: Trace, effects: Effects, contents: bool) -> tuple[CommandRecord, ...]:
     """One record a command, in stream order."""
-    starts, ends = trace.schedule.start.tolist(), trace.schedule.end.tolist()
+    starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
     rows = []
     for number, command in enumerate(trace.commands):
         content = effects.contents[number]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.effects import completion_order
 from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.times import completion_order
 from dla_sim.occupancy import live_bytes
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
@@ -128,7 +128,7 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
     for run in runs:
         trace = run.trace
         operands = [command.instruction.operands(command, run.program.arch) for command in trace.commands]
-        found, counts = live_bytes(operands, completion_order(trace.workload, trace.schedule), trace.schedule)
+        found, counts = live_bytes(operands, completion_order(trace.workload, trace.times), trace.times)
         changes += [np.array([offset], dtype=np.int64), offset + found]
         levels += [np.zeros(1, dtype=np.int64), counts]
         offset += trace.cycles

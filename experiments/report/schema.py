@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
-from dla_sim.engine.roles import PARTS
 from experiments.cost.estimate import Estimate
 from isa.instruction import KINDS
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf, nextafter
 from typing import Any
 
-from dla_sim.bus_usage import REQUESTERS, bus_usage
-from dla_sim.effects import completion_order
+from dla_sim.bus_usage import bus_usage
+from dla_sim.engine.bus import PORTS
 from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import token_pairs
 from dla_sim.occupancy import live_bytes
@@ -81,7 +82,7 @@ def _slice(track: str, name: str, category: str, span: tuple[int, int], argument
 
 def _commands(trace: Trace, offset: int) -> Iterator[Event]:
     """One slice a command, labelled with its layer, or its mnemonic where no provenance covers it."""
-    times = (trace.schedule.arrival, trace.schedule.start, trace.schedule.end, trace.labels.kind)
+    times = (trace.times.arrival, trace.times.start, trace.times.end, trace.labels.kind)
     rows = zip(trace.commands, trace.sources, trace.causes.commands.tolist(), *map(_listed, times), strict=True)
     for command, source, causes, arrival, start, end, kind in rows:
         by_cause = {name: cycles for name, cycles in zip(CAUSES, causes, strict=True) if cycles}
@@ -109,7 +110,7 @@ def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
     The token is there one cycle later, but at that time the pusher's slice has ended and viewers would bind the flow
     to the next one.
     """
-    start, end = trace.schedule.start.tolist(), trace.schedule.end.tolist()
+    start, end = trace.times.start.tolist(), trace.times.end.tolist()
     for number, (counter, pusher, popper) in enumerate(token_pairs(trace.workload), start=flows):
         units = [UNIT_NAMES[unit] for unit in TOKEN_QUEUES[counter]]
         common = {"name": f"token {units[0]} to {units[1]}", "cat": "token", "id": number, "pid": PROCESS}
@@ -119,25 +120,25 @@ def _tokens(trace: Trace, offset: int, flows: int) -> Iterator[Event]:
 
 def _bus(trace: Trace, offset: int) -> Iterator[Event]:
     """A slice a chunk of command words, and how many slots of 100 go to each requester."""
-    usage = bus_usage(trace.workload, trace.schedule)
+    usage = bus_usage(trace.workload, trace.times)
     for number, (begin, end) in enumerate(usage.chunks):
         yield _slice("command fetch", f"chunk {number}", "ISSUE", (offset + begin, offset + end), {})
     before = 0
     for stretch in usage.stretches:
         if stretch.begin > before:
-            yield _counter("bus", offset + before, dict.fromkeys(REQUESTERS, 0.0))
+            yield _counter("bus", offset + before, dict.fromkeys(PORTS, 0.0))
         shares = (round(100 * slots / (stretch.end - stretch.begin), 1) for slots in stretch.granted)
-        yield _counter("bus", offset + stretch.begin, dict(zip(REQUESTERS, shares, strict=True)))
+        yield _counter("bus", offset + stretch.begin, dict(zip(PORTS, shares, strict=True)))
         before = stretch.end
-    yield _counter("bus", offset + before, dict.fromkeys(REQUESTERS, 0.0))
+    yield _counter("bus", offset + before, dict.fromkeys(PORTS, 0.0))
 
 
 def _scratchpad(run: RegionRun, offset: int) -> Iterator[Event]:
     """The scratchpad's live bytes."""
     trace = run.trace
     operands = [command.instruction.operands(command, run.program.arch) for command in trace.commands]
-    order = completion_order(trace.workload, trace.schedule)
-    cycles, counts = live_bytes(operands, order, trace.schedule)
+    order = completion_order(trace.workload, trace.times)
+    cycles, counts = live_bytes(operands, order, trace.times)
     yield _counter("SRAM live bytes", offset, {"bytes": 0})
     for cycle, count in zip(cycles.tolist(), counts.tolist(), strict=True):
         yield _counter("SRAM live bytes", offset + cycle, {"bytes": count})

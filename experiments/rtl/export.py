@@ -126,7 +126,7 @@ def build_export(source: Source) -> Export:
 
 def _operations(watcher: Watcher, trace: Trace) -> tuple[Operation, ...]:
     """Every command up to the last, or to the one that stops the machine, executed in stream order."""
-    schedule, waits = trace.schedule, trace.causes.commands[:, CAUSES.index("sram")]
+    schedule, waits = trace.times, trace.causes.commands[:, CAUSES.index("sram")]
     found = []
     for number, command in enumerate(watcher.commands):
         operands = watcher.operands[number]
@@ -164,7 +164,7 @@ def _check_order(source: Source, in_order: Effects, timed: Effects) -> None:
 def _check_record(source: Source, trace: Trace, timed: Effects) -> None:
     if source.record is None:
         return
-    starts, ends = trace.schedule.start.tolist(), trace.schedule.end.tolist()
+    starts, ends = trace.times.start.tolist(), trace.times.end.tolist()
     for number, row in enumerate(source.record.commands):
         if (row.writes, row.start, row.end) != (timed.writes[number], starts[number], ends[number]):
             raise InputError(

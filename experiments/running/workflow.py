@@ -14,8 +14,8 @@ from byoc.options import DEFAULTS, CompileOptions
 from byoc.pipeline import CompiledNetwork
 from byoc.pipeline import compile as compile_network
 from dla_sim.device import Device, Engine
-from dla_sim.engine.schedule import Schedule
 from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import DEFAULT_PRESET, Preset
 from dla_sim.trace import Trace
@@ -113,9 +113,9 @@ def infer(
 
 def once(engine: Engine) -> Engine:
     """``engine``, run once a workload: timing depends on the program alone, so further inputs reuse its schedule."""
-    known: WeakKeyDictionary[Workload, Schedule] = WeakKeyDictionary()
+    known: WeakKeyDictionary[Workload, CommandTimes] = WeakKeyDictionary()
 
-    def scheduled(workload: Workload) -> Schedule:
+    def scheduled(workload: Workload) -> CommandTimes:
         if workload not in known:
             known[workload] = engine(workload)
         return known[workload]

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from dla_sim.device import Device, Engine
 from dla_sim.engine.accounts import account
 from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
 from dla_sim.timing import Timing
 from isa.program import Program
@@ -31,7 +31,7 @@ class Observed:
     layers: Mapping[str, int]
 
 
-ENGINES: Mapping[str, Engine] = {"event": simulate, "recurrence": compute_schedule}
+ENGINES: Mapping[str, Engine] = {"event": simulate, "recurrence": compute_times}
 
 
 def observe(engine: Engine, program: Program, timing: Timing) -> Observed:
@@ -41,7 +41,7 @@ def observe(engine: Engine, program: Program, timing: Timing) -> Observed:
     causes = explain(loaded.workload, schedule)
     units = {unit: _without_zeros(row) for unit, row in causes.units.items()}
     spans = tuple(zip(schedule.start.tolist(), schedule.end.tolist(), strict=True))
-    accounts = account(loaded.labels, causes, schedule)
+    accounts = account(loaded.prepared.labels, causes, schedule)
     layers = _without_zeros({layer.name: layer.cycles for layer in accounts.layers})
     return Observed(schedule.total, units, spans, _without_zeros(accounts.kinds), layers)
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dla_sim.kernels import Kernels
+from dla_sim.kernels.dispatch import Kernels
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine

@@ -7,11 +7,10 @@ from typing import Literal
 
 import pytest
 
-from dla_sim.device import Device
+from dla_sim.device import Device, LoadedProgram
 from dla_sim.engine.breakdown import break_down
 from dla_sim.engine.causes import explain
-from dla_sim.engine.recurrence import compute_schedule
-from dla_sim.loading import LoadedProgram
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.timing import Timing
 from isa.assembler import assemble
 from isa.instruction import Command, Unit
@@ -26,10 +25,10 @@ class CycleByCycle:
 
     def __init__(self, program: Program, loaded: LoadedProgram) -> None:
         workload = loaded.workload
-        schedule = compute_schedule(workload)
+        schedule = compute_times(workload)
         causes = explain(workload, schedule)
         self.program = program
-        self.commands = loaded.commands
+        self.commands = loaded.prepared.commands
         self.depth = workload.timing.queue_depth
         self.arrival, self.start, self.end = (
             column.tolist() for column in (schedule.arrival, schedule.start, schedule.end)
@@ -97,11 +96,17 @@ class CycleByCycle:
 def broken_down(program: Program, timing: Timing) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
     """What the device says, and what the rules say: (layer, part) -> cycles."""
     loaded = Device(program.arch, timing).load(program)
-    schedule = compute_schedule(loaded.workload)
+    schedule = compute_times(loaded.workload)
     causes = explain(loaded.workload, schedule)
-    parts = break_down(loaded.workload, loaded.labels, loaded.roles, schedule, causes)
+    labels = loaded.prepared.labels
+    parts = break_down(loaded.workload, labels, loaded.roles, schedule, causes)
     found = Counter(
-        {(name, key): n for name, row in zip(loaded.labels.layers, parts, strict=True) for key, n in row.items() if n}
+        {
+            (name, key): n
+            for name, row in zip(loaded.prepared.labels.layers, parts, strict=True)
+            for key, n in row.items()
+            if n
+        }
     )
     return found, CycleByCycle(program, loaded).table()
 

@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
-from dla_sim.bus_usage import REQUESTERS, BusUsage, bus_usage
+from dla_sim.bus_usage import BusUsage, bus_usage
 from dla_sim.device import Device
-from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine.bus import PORTS
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.timing import Timing
 from isa.program import Program
 from tests.dla_sim.cases import build_program
@@ -37,7 +38,7 @@ def _granted_by_ticks(program: Program, timing: Timing) -> tuple[list[str | None
 
 def _usage(program: Program, timing: Timing) -> BusUsage:
     workload = Device(program.arch, timing).load(program).workload
-    return bus_usage(workload, compute_schedule(workload))
+    return bus_usage(workload, compute_times(workload))
 
 
 @pytest.mark.parametrize("first", range(0, 200, 25))
@@ -51,7 +52,7 @@ def test_grants_are_those_of_the_tick_model(first: int) -> None:
         busy = 0
         for stretch in usage.stretches:
             found = Counter(grants[stretch.begin : stretch.end])
-            assert {name: n for name, n in zip(REQUESTERS, stretch.granted, strict=True) if n} == found
+            assert {name: n for name, n in zip(PORTS, stretch.granted, strict=True) if n} == found
             busy += stretch.end - stretch.begin
             shared += len(found) > 1
         assert busy == len(grants) - grants.count(None)

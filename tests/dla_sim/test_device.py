@@ -61,7 +61,7 @@ def test_runs_do_not_influence_one_another() -> None:
     second = device.run(program, {"x": X[::-1]})
     assert np.array_equal(first.outputs["y"], X)
     assert np.array_equal(second.outputs["y"], X[::-1])
-    assert np.array_equal(first.trace.schedule.end, second.trace.schedule.end)
+    assert np.array_equal(first.trace.times.end, second.trace.times.end)
     assert first.trace.units == second.trace.units
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dla_sim.device import Device
 from dla_sim.engine.causes import explain
 from dla_sim.engine.hazards import HazardError, _concurrent
-from dla_sim.engine.schedule import DeadlockError, Schedule
+from dla_sim.engine.times import CommandTimes, DeadlockError
 from dla_sim.timing import Timing
 from isa.assembler import assemble
 from isa.errors import InputError
@@ -173,8 +173,8 @@ def test_a_schedule_that_breaks_the_rules_does_not_pass(column: str) -> None:
     program = assemble(chain())
     device = Device(program.arch)
     loaded = device.load(program)
-    schedule = device.run(program, {}, timing_only=True).trace.schedule
-    for command in range(len(loaded.commands)):
+    schedule = device.run(program, {}, timing_only=True).trace.times
+    for command in range(len(loaded.prepared.commands)):
         wrong = getattr(schedule, column).copy()
         wrong[command] += 1
         with pytest.raises(AssertionError):
@@ -194,6 +194,6 @@ def test_concurrent_pairs_are_those_that_intersect(first: list[tuple[int, int]],
             now = spans[-1][1]
     start, end = (np.array([span[side] for span in spans], dtype=np.int64) for side in (0, 1))
     left, right = np.arange(len(first)), len(first) + np.arange(len(second))
-    found = _concurrent(left, right, Schedule(start, start, end, 1000))
+    found = _concurrent(left, right, CommandTimes(start, start, end, 1000))
     expected = [(i, j) for i in left for j in right if start[i] < end[j] and start[j] < end[i]]
     assert list(zip(*(side.tolist() for side in found), strict=True)) == expected

@@ -21,7 +21,7 @@ def trace_of(text: str, timing: Timing) -> Trace:
 
 def spans(trace: Trace) -> list[tuple[int, int, int]]:
     """(arrival, start, end) of each command."""
-    schedule = trace.schedule
+    schedule = trace.times
     return list(zip(schedule.arrival.tolist(), schedule.start.tolist(), schedule.end.tolist(), strict=True))
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.recurrence import compute_schedule, schedule_without_sharing
+from dla_sim.engine.recurrence import compute_times, times_without_sharing
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.workload import Workload
 from dla_sim.timing import Timing
@@ -48,10 +48,10 @@ def test_random_programs_are_never_slower_without_sharing() -> None:
         case = random_case(seed)
         demands = Device(case.arch, Timing(**case.timing)).load(build_program(case)).workload.demands
         workload = Workload(demands, Timing(**case.timing))
-        total, alone = compute_schedule(workload).total, schedule_without_sharing(workload).total
+        total, alone = compute_times(workload).total, times_without_sharing(workload).total
         assert alone <= total, f"seed {seed}"
         for name, timing in better_machines(case.timing):
-            assert schedule_without_sharing(Workload(demands, timing)).total <= alone, f"seed {seed}, {name}"
+            assert times_without_sharing(Workload(demands, timing)).total <= alone, f"seed {seed}, {name}"
 
 
 @pytest.mark.parametrize("anomaly", ANOMALIES, ids=lambda anomaly: anomaly.name)
@@ -61,12 +61,11 @@ def test_anomalies_are_as_documented(anomaly: Anomaly) -> None:
     worse, better = Timing(**anomaly.timing), Timing(**{**anomaly.timing, **anomaly.better})
     for timing, expected in ((worse, anomaly.before), (better, anomaly.after)):
         assert run_ticks(program, timing).total == expected
-        for engine in (simulate, compute_schedule):
+        for engine in (simulate, compute_times):
             run = Device(program.arch, timing, engine=engine).run(program, {}, timing_only=True)
             assert run.trace.cycles == expected
     alone = [
-        schedule_without_sharing(Device(program.arch, timing).load(program).workload).total
-        for timing in (worse, better)
+        times_without_sharing(Device(program.arch, timing).load(program).workload).total for timing in (worse, better)
     ]
     assert alone[1] <= alone[0]
     assert anomaly.before < anomaly.after
@@ -89,7 +88,7 @@ def test_compiled_networks_are_not_slower(network: str, schedule: Literal["seed"
     program = compiled_program(network, schedule)
     demands = Device(program.arch).load(program).workload.demands
     for base in (Timing(), Timing(bus_bytes=32, outstanding_bursts=4), Timing(dram_latency=300, queue_depth=1)):
-        total = compute_schedule(Workload(demands, base)).total
+        total = compute_times(Workload(demands, base)).total
         for name, timing in better_machines(base.model_dump()):
-            better = compute_schedule(Workload(demands, timing)).total
+            better = compute_times(Workload(demands, timing)).total
             assert (better - total) * TOLERANCE <= total, f"{name}, {base}"

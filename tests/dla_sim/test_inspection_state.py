@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.engine.recurrence import compute_schedule
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import MachineState, state_at
 from dla_sim.timing import Timing
@@ -71,7 +71,7 @@ def test_states_are_those_of_the_tick_model(first: int) -> None:
         case = random_case(seed)
         program, timing = build_program(case), Timing(**case.timing)
         workload = Device(program.arch, timing).load(program).workload
-        schedule = compute_schedule(workload)
+        schedule = compute_times(workload)
         expected = _tick_states(program, timing)
         for cycle in range(0, schedule.total, 1 + schedule.total // 400):
             state = state_at(workload, schedule, cycle)
@@ -87,7 +87,7 @@ def test_states_are_those_of_the_tick_model(first: int) -> None:
 def test_cycles_outside_the_run_are_refused() -> None:
     program = build_program(random_case(3))
     workload = Device(program.arch).load(program).workload
-    schedule = compute_schedule(workload)
+    schedule = compute_times(workload)
     finished = state_at(workload, schedule, schedule.total)
     assert all(unit.done == unit.commands and not unit.waiting for unit in finished.units)
     assert finished.next is None

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dla_sim.kernels import Kernels, kernel_for
-from dla_sim.kernels.addition import exact_in_float64
-from dla_sim.kernels.dispatch import KERNELS
+from dla_sim.kernels.dispatch import KERNELS, Kernels, kernel_for
+from dla_sim.kernels.elementwise import exact_in_float64
 from isa import numerics
 from isa.ops import ALL
 from isa.registers import RESET

@@ -69,8 +69,8 @@ WAYS: dict[str, dict[str, int]] = {
     "by planes": {"depthwise._FEW_PIXELS": 0},
     "by pixels": {"depthwise._FEW_PIXELS": 1 << 30, "depthwise._NARROW": 1 << 30, "depthwise._MANY_CHANNELS": 1},
     "split columns": {"windows._WORTH_SPLITTING": 1, "depthwise._FEW_PIXELS": 0},
-    "small blocks": {f"{name}._BLOCK_ELEMENTS": 60 for name in ("convolution", "depthwise_planes", "depthwise_pixels")}
-    | {"products._COLUMNS": 2, "results._FEW": 2},
+    "small blocks": {f"{name}_ELEMENTS": 60 for name in ("convolution._BLOCK", "depthwise._PLANE", "depthwise._PIXEL")}
+    | {"results._COLUMNS": 2, "results._FEW": 2},
 }
 """Settings of the kernels' own choices, which otherwise depend on sizes that a test can hardly reach."""
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from dla_sim.device import Device
-from dla_sim.effects import completion_order
-from dla_sim.engine.recurrence import compute_schedule
-from dla_sim.engine.schedule import Schedule
+from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.times import CommandTimes, completion_order
 from dla_sim.occupancy import live_bytes
 from dla_sim.timing import Timing
 from isa.access import Access, strided
@@ -20,12 +19,12 @@ from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
 
 
-def _schedule(ends: Sequence[int]) -> Schedule:
+def _schedule(ends: Sequence[int]) -> CommandTimes:
     end = np.array(ends, dtype=np.int64)
-    return Schedule(end - 5, end - 5, end, max(ends) + 1)
+    return CommandTimes(end - 5, end - 5, end, max(ends) + 1)
 
 
-def _as_list(operands: Sequence[Operands], order: Sequence[int], schedule: Schedule) -> list[tuple[int, int]]:
+def _as_list(operands: Sequence[Operands], order: Sequence[int], schedule: CommandTimes) -> list[tuple[int, int]]:
     cycles, counts = live_bytes(operands, order, schedule)
     return list(zip(cycles.tolist(), counts.tolist(), strict=True))
 
@@ -51,13 +50,13 @@ def test_counts_are_those_of_single_bytes(seed: int) -> None:
     case = random_case(seed)
     program, timing = build_program(case), Timing(**case.timing)
     loaded = Device(program.arch, timing).load(program)
-    schedule = compute_schedule(loaded.workload)
-    operands = [command.instruction.operands(command, program.arch) for command in loaded.commands]
+    schedule = compute_times(loaded.workload)
+    operands = [command.instruction.operands(command, program.arch) for command in loaded.prepared.commands]
     order = completion_order(loaded.workload, schedule)
     assert _as_list(operands, order, schedule) == _byte_by_byte(operands, order, schedule)
 
 
-def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], schedule: Schedule) -> list[tuple[int, int]]:
+def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], schedule: CommandTimes) -> list[tuple[int, int]]:
     lives: dict[int, list[list[int]]] = defaultdict(list)
     for number in order:
         end = int(schedule.end[number])

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from dla_sim.device import Device, Engine
-from dla_sim.engine.accounts import account
+from dla_sim.engine.accounts import account, kind_cycles
 from dla_sim.engine.causes import explain
-from dla_sim.engine.kind_cycles import kind_cycles
-from dla_sim.engine.recurrence import compute_schedule
-from dla_sim.engine.schedule import DeadlockError
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
+from dla_sim.engine.times import DeadlockError
 from dla_sim.engine.workload import Workload
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
@@ -53,7 +52,7 @@ def test_random_programs() -> None:
     for seed in range(200):
         case = random_case(seed)
         workload = workload_of(build_program(case), Timing(**case.timing))
-        assert outcome(compute_schedule, workload) == outcome(simulate, workload), f"seed {seed}"
+        assert outcome(compute_times, workload) == outcome(simulate, workload), f"seed {seed}"
 
 
 def test_programs_that_lack_pushes() -> None:
@@ -65,7 +64,7 @@ def test_programs_that_lack_pushes() -> None:
         workload = workload_of(program, Timing(**case.timing))
         expected = outcome(simulate, workload)
         deadlocks += len(expected) == 1
-        assert outcome(compute_schedule, workload) == expected, f"seed {seed}"
+        assert outcome(compute_times, workload) == expected, f"seed {seed}"
     assert deadlocks > 30
 
 
@@ -89,7 +88,7 @@ def test_compiled_networks(network: str, schedule: Literal["seed", "default"]) -
     program = compiled_program(network, schedule)
     for timing in TIMINGS:
         workload = workload_of(program, timing)
-        assert outcome(compute_schedule, workload) == outcome(simulate, workload), timing
+        assert outcome(compute_times, workload) == outcome(simulate, workload), timing
 
 
 def test_a_sweep_equals_single_runs() -> None:
@@ -107,8 +106,9 @@ def test_kinds_alone_equal_the_accounts() -> None:
         case = random_case(seed)
         program, timing = build_program(case), Timing(**case.timing)
         loaded = Device(program.arch, timing).load(program)
-        schedule = compute_schedule(loaded.workload)
-        accounts = account(loaded.labels, explain(loaded.workload, schedule), schedule)
-        assert kind_cycles(loaded.labels, loaded.workload.demands, schedule) == (accounts.kinds, accounts.ex_cycles), (
-            seed
-        )
+        schedule = compute_times(loaded.workload)
+        accounts = account(loaded.prepared.labels, explain(loaded.workload, schedule), schedule)
+        assert kind_cycles(loaded.prepared.labels, loaded.workload.demands, schedule) == (
+            accounts.kinds,
+            accounts.ex_cycles,
+        ), seed

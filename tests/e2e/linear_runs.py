@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels import Kernels
+from dla_sim.kernels.dispatch import Kernels
 from isa.instruction import Machine
 from isa.program import Program
 from isa.verify.sanitizer_stream import Stream

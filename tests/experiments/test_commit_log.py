@@ -46,7 +46,7 @@ def test_form_is_documented_columns_in_order_of_completion() -> None:
     assert first.startswith("# dla-log 1 region 0 program ")
     assert first.endswith(f" arch {hardware.arch.digest()}")
     assert names.removeprefix("#").split() == list(commit_log.COLUMNS)
-    schedule = region.trace.schedule
+    schedule = region.trace.times
     assert len(lines) == len(region.trace.commands) + 1
     rows = [line.split(None, 6) for line in lines]
     assert [int(row[0]) for row in rows] == sorted(int(row[0]) for row in rows)

@@ -28,8 +28,8 @@ def test_breakpoints_are_starts_and_ends_of_commands() -> None:
     _, regions = digits_regions()
     trace = regions[0].trace
     for number, command in enumerate(trace.commands):
-        assert find_stop(regions, str(command.index), None) == Stop(0, trace.schedule.start[number], number)
-        assert find_stop(regions, f"0/{command.index:#x}:after", None) == Stop(0, trace.schedule.end[number], number)
+        assert find_stop(regions, str(command.index), None) == Stop(0, trace.times.start[number], number)
+        assert find_stop(regions, f"0/{command.index:#x}:after", None) == Stop(0, trace.times.end[number], number)
     last = len(regions[0].program.words) - 1
     assert find_stop(regions, str(last), None) == Stop(0, trace.cycles - 1, None)
     assert find_stop(regions, f"{last}:after", None) == Stop(0, trace.cycles, None)
@@ -43,8 +43,8 @@ def test_a_layer_breaks_at_its_first_start_and_after_its_last_end() -> None:
             before, after = find_stop(regions, layer, None), find_stop(regions, f"{layer}:after", None)
             assert before is not None
             assert after is not None
-            assert (before.run, before.cycle) == (run, region.trace.schedule.start[members].min())
-            assert (after.run, after.cycle) == (run, region.trace.schedule.end[members].max())
+            assert (before.run, before.cycle) == (run, region.trace.times.start[members].min())
+            assert (after.run, after.cycle) == (run, region.trace.times.end[members].max())
 
 
 def test_cycles_of_regions_add_up() -> None:
@@ -60,7 +60,7 @@ def test_effects_up_to_the_cycle_are_there_and_no_others(capsys: Capture) -> Non
     _digits(capsys)
     _, (region,) = digits_regions()
     first = region.trace.commands[0]
-    end = int(region.trace.schedule.end[0])
+    end = int(region.trace.times.end[0])
     (segment,) = region.program.segments
     expected = segment.data[first["LD_DRAM_ADDRESS"] - segment.address :][: first["LD_BYTES"]].tobytes()
     dump = f"{first['LD_SRAM_ADDRESS']}..{first['LD_SRAM_ADDRESS'] + first['LD_BYTES']}:bytes.bin"
@@ -93,7 +93,7 @@ def test_a_breakpoint_shows_units_tokens_operands_and_registers(capsys: Capture)
     shown = dla(capsys, "simulate", "digits.dla", "--break", "classifier:after").out
     assert shown.startswith("region 0 at cycle ")
     shown = dla(capsys, "simulate", "digits.dla", "--break", str(command.index)).out
-    start, end = trace.schedule.start[number], trace.schedule.end[number]
+    start, end = trace.times.start[number], trace.times.end[number]
     assert shown.startswith(f"region 0 at cycle {start:,} of {trace.cycles:,}\n")
     assert (
         f"executes word {command.index} OP_MAT_MUL requantise=1 pop.LD push.ST (layer 'classifier', tile 0), "
@@ -112,7 +112,7 @@ def test_a_wait_is_named_with_the_command_that_ends_it(capsys: Capture) -> None:
     _, (region,) = digits_regions()
     trace = region.trace
     convolution = next(n for n, command in enumerate(trace.commands) if command.unit.name == "EX")
-    cycle = int(trace.schedule.start[convolution]) - 1
+    cycle = int(trace.times.start[convolution]) - 1
     shown = dla(capsys, "simulate", "digits.dla", "--until", str(cycle)).out
     pusher = next(command for command in trace.commands if command.push_next)
     assert (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dla_sim.engine.breakdown import PARTS as PART_NAMES
 from dla_sim.engine.causes import CAUSES as CAUSE_NAMES
-from dla_sim.engine.roles import PARTS as PART_NAMES
 from experiments.compare.page import comparison_charts
 from experiments.report.charts.model import Bars
 from experiments.report.charts.run import layer_cycles, run_charts

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from dla_sim.device import Device
-from dla_sim.effects import completion_order
+from dla_sim.engine.times import completion_order
 from dla_sim.occupancy import live_bytes
 from dla_sim.timing import Timing
 from experiments.report import figures as module
@@ -29,9 +29,9 @@ def random_run(seed: int) -> RegionRun:
 def levels(run: RegionRun) -> np.ndarray:
     """Live bytes in every cycle."""
     operands = [command.instruction.operands(command, run.program.arch) for command in run.trace.commands]
-    order = completion_order(run.trace.workload, run.trace.schedule)
+    order = completion_order(run.trace.workload, run.trace.times)
     found = np.zeros(run.trace.cycles, dtype=np.int64)
-    for cycle, count in zip(*live_bytes(operands, order, run.trace.schedule), strict=True):
+    for cycle, count in zip(*live_bytes(operands, order, run.trace.times), strict=True):
         found[cycle:] = count
     return found
 

@@ -127,7 +127,7 @@ def test_slices_are_the_commands_one_after_another(isa: str) -> None:
     offset = 0
     expected = []
     for region in regions:
-        schedule = region.trace.schedule
+        schedule = region.trace.times
         for number, command in enumerate(region.trace.commands):
             source = region.trace.sources[number]
             assert source is not None
