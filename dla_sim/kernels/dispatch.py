@@ -88,5 +88,7 @@ def carry_out(effect: Kernel, command: Command, machine: Machine) -> None:
     """The effect of one command; its InputError or OverflowError names the command: word and assembly."""
     try:
         effect(command, machine)
-    except (InputError, OverflowError) as error:
-        raise type(error)(f"word {command.index}, {command_text(command)}: {error}") from error
+    except InputError as error:
+        raise InputError(f"word {command.index}, {command_text(command)}: {error}", words=(command.index,)) from error
+    except OverflowError as error:
+        raise OverflowError(f"word {command.index}, {command_text(command)}: {error}") from error
