@@ -22,7 +22,7 @@ SCHEMA = "dla-explore/1"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class GridComparison:
     """Against the whole grid: hypervolumes, and points needed for ``GOAL`` of the grid's, None where not reached.
 
     ``by_chance`` is the median over random orders of the grid.
@@ -50,7 +50,7 @@ class Exploration:
     front: tuple[Found, ...]
     grid_points: int
     reference: Pair | None
-    comparison: Comparison | None
+    comparison: GridComparison | None
     grid: tuple[Pair | None, ...]
 
     def content(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def explored(
         front=tuple(ended[place] for place in best),
         grid_points=grid_points,
         reference=reference,
-        comparison=None if grid is None or reference is None else compare(found, grid, reference),
+        comparison=None if grid is None or reference is None else against_grid(found, grid, reference),
         grid=() if grid is None else tuple(grid),
     )
 
@@ -118,11 +118,11 @@ def _reference(objectives: Objectives, pairs: Sequence[Pair]) -> Pair | None:
     return first, second
 
 
-def compare(found: Sequence[Found], grid: Sequence[Pair | None], reference: Pair) -> Comparison:
+def against_grid(found: Sequence[Found], grid: Sequence[Pair | None], reference: Pair) -> GridComparison:
     """The points of a search, in their order, against the whole grid."""
     total = _volume(grid, reference)
     reached = _volume([item.costs for item in found], reference)
-    return Comparison(
+    return GridComparison(
         points=len(grid),
         ok=sum(pair is not None for pair in grid),
         grid_hypervolume=total,

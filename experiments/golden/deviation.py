@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -162,8 +163,6 @@ def _operands(case: StoredCase, program: Program, trace: Trace | None, number: i
 
 
 def _operand(access: Access, machine: Machine) -> dict[str, Any]:
-    from zlib import crc32
-
     content = touched((access,), machine)
     first = np.frombuffer(content[:SHOWN], np.int8).tolist()
     more = " ..." if len(content) > SHOWN else ""

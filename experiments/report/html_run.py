@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
+from experiments.report.schema import flat
 from experiments.report.tables import machine_line, total_lines
 
 if TYPE_CHECKING:
@@ -95,14 +95,5 @@ def _configuration(report: RunReport) -> str:
         ("seed", report.seed),
     ]
     rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
-    machine = [*settings("arch", report.arch), *settings("timing", report.timing)]
-    return pairs(rows) + folded("The whole machine", pairs(machine))
-
-
-def settings(name: str, values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Keys and values of Arch or Timing as ``--set`` writes them, e.g. ``pe.ic``."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}: {key}.{inner}", found) for inner, found in value.items())
-        else:
-            yield f"{name}: {key}", value if isinstance(value, str | int) else json.dumps(value)
+    machine = flat({"arch": report.arch, "timing": report.timing})
+    return pairs(rows) + folded("The whole machine", pairs(machine.items()))

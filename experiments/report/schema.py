@@ -28,13 +28,13 @@ Count = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class Record(BaseModel):
+class Part(BaseModel):
     """Base of all parts: immutable, and no key that the format does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
-class Totals(Record):
+class Totals(Part):
     """Figures of all regions together; ``instructions`` counts operations, not register writes."""
 
     cycles: Count
@@ -47,7 +47,7 @@ class Totals(Record):
     instructions: Count
 
 
-class Layer(Record):
+class Layer(Part):
     """One layer of one region. ``stalls``: for each unit, cycles its commands of this layer waited, by cause.
 
     ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
@@ -68,7 +68,7 @@ class Layer(Record):
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
 
 
-class PlacementEntry(Record):
+class PlacementEntry(Part):
     """Where one node of the canonical graph runs; ``reason`` on the CPU, with the actual values."""
 
     node: str
@@ -78,7 +78,7 @@ class PlacementEntry(Record):
     reason: str | None
 
 
-class HostLayer(Record):
+class HostLayer(Part):
     """The estimate for one node on the CPU."""
 
     node: str
@@ -87,7 +87,7 @@ class HostLayer(Record):
     estimated_cycles: Count
 
 
-class Host(Record):
+class Host(Part):
     """The CPU's share: always an estimate, never part of the totals. Cycles are the accelerator's."""
 
     nodes: Count
@@ -96,7 +96,7 @@ class Host(Record):
     layers: tuple[HostLayer, ...] = ()
 
 
-class FirstDifference(Record):
+class FirstDifference(Part):
     """The first wrong element: region outputs in order of execution, elements row-major."""
 
     tensor: str
@@ -110,7 +110,7 @@ class FirstDifference(Record):
         return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
 
 
-class Check(Record):
+class Check(Part):
     """Every region output and model output against the oracle, element by element, without tolerance."""
 
     oracle: str
@@ -121,7 +121,7 @@ class Check(Record):
     first: FirstDifference | None = None
 
 
-class Accuracy(Record):
+class Accuracy(Part):
     """Share of images classified correctly; ``differences`` counts images whose int8 outputs differ from the DLA's."""
 
     float_: Fraction | None = Field(alias="float")
@@ -131,7 +131,7 @@ class Accuracy(Record):
     differences: Count = 0
 
 
-class Compilation(Record):
+class Compilation(Part):
     """What the compiler made, all regions together; ``sets_elided`` counts register writes saved."""
 
     regions: Count
@@ -141,7 +141,7 @@ class Compilation(Record):
     dram_bytes: Count
 
 
-class Occupancy(Record):
+class Occupancy(Part):
     """Live bytes of the scratchpad (``dla_sim.occupancy``) over the run, regions one after another.
 
     Point i is about cycles i * ``cycles_per_point`` up to the next point's, or to the end of the run: the most bytes
@@ -153,7 +153,7 @@ class Occupancy(Record):
     mean_bytes: tuple[Count, ...] = Field(max_length=OCCUPANCY_POINTS)
 
 
-class Figures(Record):
+class Figures(Part):
     """What the machine did: validation proves that kinds, layers and every unit's causes add up to the total."""
 
     totals: Totals
@@ -169,7 +169,7 @@ class Figures(Record):
         return self
 
 
-class RunReport(Record):
+class RunReport(Part):
     """The report of one run. Its figures are a :class:`Figures` and validated as such."""
 
     schema_: Literal["dla-run/1"] = Field(default=SCHEMA, alias="schema")

@@ -10,7 +10,7 @@ import pytest
 from experiments.explore.hypervolume import Pair
 from experiments.explore.objectives import OBJECTIVES, costs, parse_objectives
 from experiments.explore.proposer import SAMPLERS, SamplerName
-from experiments.explore.result import compare, explored
+from experiments.explore.result import against_grid, explored
 from experiments.explore.search import TOGETHER, Choice, Found, Row, search
 from experiments.explore.text import lines, shown_value
 from isa.errors import InputError
@@ -89,7 +89,7 @@ def test_the_front_is_found_with_a_part_of_the_grid(sampler: SamplerName) -> Non
     found = search(AXES, Plant(), pair, points=len(grid) // 2, sampler=sampler, seed=0)
     ended = [item for item in grid if item is not None]
     reference = 1.1 * max(p[0] for p in ended), 1.1 * max(p[1] for p in ended)
-    compared = compare(found, grid, reference)
+    compared = against_grid(found, grid, reference)
     assert compared.share > 0.95
     assert (compared.points, compared.ok) == (75, 60)
     assert compared.by_chance is not None

@@ -53,7 +53,7 @@ def test_the_page_says_what_made_it_and_why_nodes_fell_back() -> None:
     fallback = next(entry for entry in report.placement if entry.op_type == "Softmax")
     assert fallback.on == "cpu"
     assert fallback.reason
-    for text in (report.command, fallback.reason, fallback.node, *report.hashes.values(), "arch: pe.ic", "schedule"):
+    for text in (report.command, fallback.reason, fallback.node, *report.hashes.values(), "arch.pe.ic", "schedule"):
         assert text in page.text
     assert f"{report.totals.cycles:,}" in page.text
 

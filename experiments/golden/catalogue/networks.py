@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from onnx import ModelProto
+
+from byoc.host.runtime import region_inputs
+from byoc.options import CompileOptions
+from byoc.pipeline import import_model
 from dla_sim.presets import Preset
 from experiments.golden.case import Case
+from experiments.models.builder import NetworkBuilder
 from experiments.running.hardware import load_hardware
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from experiments.running.network import Network
+from experiments.running.network import Network, load_network, network_feeds
+from experiments.running.workflow import infer
 
 
 @dataclass(frozen=True)
@@ -66,19 +69,12 @@ def cases() -> Iterator[Case]:
 
 
 def _network(name: str) -> Network:
-    from byoc.pipeline import import_model
-    from experiments.running.network import Network, load_network
-
     if name != "thin-mobilenet":
         return load_network(name)
     return Network(name, import_model(thin_mobilenet(), name))
 
 
 def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
-    from byoc.host.runtime import region_inputs
-    from byoc.options import CompileOptions
-    from experiments.running.network import network_feeds
-    from experiments.running.workflow import infer
 
     hardware: Preset = load_hardware(recipe.preset, [f"numerics={recipe.numerics}"], recipe.isa)
     options = CompileOptions(schedule=recipe.schedule, emulate_depthwise=recipe.isa == "v1")
@@ -94,7 +90,6 @@ def _cases(recipe: Recipe, network: Network) -> Iterator[Case]:
 
 def thin_mobilenet() -> ModelProto:
     """A few blocks of MobileNet with a residual sum and a grouped convolution, input (1, 3, 32, 32): all of v3."""
-    from experiments.models.builder import NetworkBuilder
 
     net = NetworkBuilder("thin-mobilenet", "image", (1, 3, 32, 32), 0)
 
