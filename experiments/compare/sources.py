@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
+from byoc.package.package import Package
 from dla_sim.presets import DEFAULT_PRESET, Preset
 from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
 from experiments.compare.snapshot_file import load_snapshot
@@ -25,9 +26,6 @@ from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import Inference, infer
 from experiments.version import tool_version
 from isa.errors import InputError
-
-if TYPE_CHECKING:
-    from byoc.package.package import Package
 
 SEPARATE_PART = ":requantise"
 """Ends the name of a layer that another schedule fuses into the one before it."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
+from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
-from experiments.report.schema import flat
+from experiments.report.schema import Layer, RunReport, flat
 from experiments.report.tables import machine_line, total_lines
-
-if TYPE_CHECKING:
-    from experiments.report.charts.model import Chart
-    from experiments.report.schema import Layer, RunReport
 
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -12,11 +11,8 @@ from rich.text import Text
 
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.text import cost_lines
+from experiments.report.schema import Figures, HostLayer, Layer, RunReport
 from experiments.report.terminal import plain_table
-
-if TYPE_CHECKING:
-    from experiments.report.schema import Figures, HostLayer, Layer, RunReport
-
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""

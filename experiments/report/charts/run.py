@@ -7,14 +7,9 @@ at x of them a byte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from experiments.report.charts.model import Bars, Chart, Mark, Roofline, Series, Steps
 from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, READ, SKY, UNKNOWN, WRITTEN, Style
-
-if TYPE_CHECKING:
-    from experiments.report.schema import Layer, RunReport
-
+from experiments.report.schema import Layer, RunReport
 
 PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
 """How charts name the parts of a layer's cycles."""
