@@ -7,7 +7,7 @@ from typing import Literal
 
 from byoc.options import DEFAULTS, CompileOptions, Grouped
 from isa.arch import Arch
-from isa.lookup import variant
+from isa.plugins import variant
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.executor import Execution
 from isa.instruction import Machine
-from isa.program import Program
+from isa.program import Execution, Program
 
 Engine = Callable[[Workload], CommandTimes]
 """Finds when the commands of a workload start and end; there are two, equal to the cycle:
@@ -47,7 +46,7 @@ class LoadedProgram:
 
 
 class Device:
-    """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.executor.Executor``. Not for several threads.
+    """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.program.Executor``. Not for several threads.
 
     ``engine`` finds the times; by default it is the event engine for runs on data and the recurrence for timing-only
     runs. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose others to find programs

@@ -15,7 +15,7 @@ import numpy as np
 from isa.encoding import decode_operation, decode_set, encode_operation, encode_set
 from isa.errors import InputError
 from isa.instruction import NEXT, PREVIOUS, Command, Unit
-from isa.lookup import variant
+from isa.plugins import variant
 from isa.program import Program, Segment
 from isa.program_file import header_of, program_from_header
 from isa.variants import SET_OPCODE, Variant

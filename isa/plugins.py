@@ -1,4 +1,6 @@
-"""Packages outside this repository: they add instructions and variants through the entry point group ``dla.isa``.
+"""Variants by name, also those of packages outside this repository.
+
+Such packages add instructions and variants through the entry point group ``dla.isa``.
 
 An entry point names an :class:`Extension`, or a function without parameters that returns one::
 
@@ -14,16 +16,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from isa.errors import InputError
 from isa.table import Extension, Table, built_in
+from isa.variants import VARIANTS, Variant
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "dla.isa"
 Kind = TypeVar("Kind")
 
-__all__ = ["GROUP", "Extension", "installed", "loaded"]
+__all__ = ["GROUP", "Extension", "installed", "loaded", "variant"]
+
+
+def variant(name: str) -> Variant:
+    """The variant called ``name``: of this repository, of an installed package, or composed as in ``v2+OP_NAME``.
+
+    Raises InputError listing those that exist, and for a package whose declarations do not fit in.
+    """
+    return VARIANTS[name] if name in VARIANTS else installed().variant(name)
 
 
 @cache
@@ -45,6 +58,8 @@ def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]
     An owner is the package and the entry point, as messages name them; the object is of ``kind``, called ``name`` in
     messages, or what a function without parameters returned. Raises InputError for what cannot be loaded.
     """
+    from importlib.metadata import entry_points  # takes longer to import than all of isa, and is rarely needed
+
     found = {_owner(entry): entry for entry in entry_points(group=group)}
     for owner in sorted(found):
         yield owner, _load(found[owner], owner, kind, name)

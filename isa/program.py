@@ -1,10 +1,14 @@
-"""Program: everything the device needs to run one region - command words, memory images, tensors and provenance."""
+"""Program: everything the device needs to run one region - command words, memory images, tensors and provenance.
+
+And the one place where compiler and device meet at run time: whoever can execute a Program on tensors is an Executor.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +16,7 @@ from numpy.typing import NDArray
 from isa.arch import Arch
 from isa.encoding import decode
 from isa.instruction import Command
-from isa.lookup import variant
+from isa.plugins import variant
 from isa.variants import Variant
 
 TensorType = Literal["int8", "int32"]
@@ -103,3 +107,22 @@ class Program:
                 current = next(ranges, None)
             found.append(current if current is not None and command.index >= current.first else None)
         return tuple(found)
+
+
+TraceT_co = TypeVar("TraceT_co", covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Execution(Generic[TraceT_co]):
+    """Results of one run: output tensors by name, and the executor's own account of the run."""
+
+    outputs: Mapping[str, NDArray[Any]]
+    trace: TraceT_co
+
+
+class Executor(Protocol[TraceT_co]):
+    """Runs a program on input tensors (by name, exact dtype and shape) from a drained machine."""
+
+    def run(self, program: Program, inputs: Mapping[str, NDArray[Any]]) -> Execution[TraceT_co]:
+        """Raises InputError when the program is for another Arch or an input is missing or of another shape or type."""
+        ...

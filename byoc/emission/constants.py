@@ -11,7 +11,7 @@ from byoc.layers.layer import Layer, weights_offset
 from byoc.operations import ConvOperation, MatMulOperation, RequantiseOperation
 from byoc.tile import Span
 from isa.arch import Arch
-from isa.ops.channels import pack_records
+from isa.ops.requant import pack_records
 
 ALIGNMENT = 64
 """Every packed tile begins at a multiple of this, so that its bursts are whole."""

@@ -16,8 +16,8 @@ from byoc.passes.commands_elide import Issue, count_words, elide
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import Command, Instruction, Operands
-from isa.lookup import variant
 from isa.ops.control import OP_END, OP_SYNC
+from isa.plugins import variant
 from isa.program import Provenance
 from isa.registers import RegisterFile
 

@@ -14,8 +14,7 @@ from byoc.host.parts import Engine, HostSession
 from byoc.partition import HostPart, Region
 from byoc.pipeline import CompiledNetwork
 from isa.errors import InputError
-from isa.executor import Executor
-from isa.program import Program, Tensor
+from isa.program import Executor, Program, Tensor
 
 TraceT = TypeVar("TraceT")
 Tensors = Mapping[str, NDArray[Any]]

@@ -24,7 +24,7 @@ from byoc.tile import Tile
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Instruction
-from isa.lookup import variant
+from isa.plugins import variant
 
 Family = Literal[
     "convolution",

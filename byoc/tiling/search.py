@@ -11,7 +11,7 @@ from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.tiling import Resident, Slots, Tiling
 from isa.arch import Arch
 from isa.instruction import ceil_div
-from isa.ops.grouped import parallel_groups
+from isa.ops.convolution import parallel_groups
 
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 COMFORTABLE = 90

@@ -10,8 +10,7 @@ from dla_sim.kernels.attempt import Scratch, all_apart
 from dla_sim.kernels.results import LARGEST_SQUARES
 from isa import numerics
 from isa.instruction import Command, Machine
-from isa.ops.channels import load_records
-from isa.ops.requant import shape
+from isa.ops.requant import load_records, shape
 
 _BLOCK_ELEMENTS = 64 * 1024
 

@@ -18,8 +18,8 @@ from dla_sim.kernels.windows import Window
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.channels import ChannelRecords, load_records, requantise_channels
 from isa.ops.convolution import lower_limit
+from isa.ops.requant import ChannelRecords, load_records, requantise_channels
 
 EXACT = 1 << 24
 """Float32 holds every integer up to this magnitude."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
-from isa.lookup import variant
+from isa.plugins import variant
 
 DEFAULT_PRESET = "balanced-64"
 """The recommended machine."""

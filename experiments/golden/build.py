@@ -13,7 +13,7 @@ from experiments.golden.case import Case
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import NEXT, PREVIOUS, Unit
-from isa.lookup import variant
+from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor, TensorType
 
 DMA_REGISTERS = ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")

@@ -30,7 +30,7 @@ from experiments.golden.store import Corpus
 from experiments.golden.values import value_deviation
 from isa.assembler import assemble, disassemble_words
 from isa.errors import InputError
-from isa.lookup import variant
+from isa.plugins import variant
 from isa.program import Program
 
 

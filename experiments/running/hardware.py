@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dla_sim.presets import DEFAULT_PRESET, Preset, apply_settings, load_preset
-from isa.lookup import variant
+from isa.plugins import variant
 
 
 def load_hardware(preset: str | None = None, settings: Iterable[str] = (), isa: str | None = None) -> Preset:

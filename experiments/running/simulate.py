@@ -26,10 +26,10 @@ from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import Host, infer
 from isa import program_file
 from isa.errors import InputError
-from isa.lookup import variant
+from isa.plugins import variant
 from isa.program import Program, Segment, Tensor
-from isa.verify.sanitizer import sanitize
-from isa.verify.sanitizer_findings import Finding
+from isa.sanitizer import sanitize
+from isa.sanitizer.findings import Finding
 
 Tensors = dict[str, NDArray[Any]]
 

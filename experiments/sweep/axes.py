@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
-from isa.lookup import variant
+from isa.plugins import variant
 
 MAXIMUM_VALUES = 100_000
 """Values that one range may have."""

@@ -36,8 +36,7 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
 - `Gemm` becomes `QGemm` only with alpha = beta = 1; otherwise it stays in float.
 """
 
-from isa.numerics.addition import add, add_constants, add_table
-from isa.numerics.addition_fixed import AddFixedConstants, add_fixed, add_fixed_constants
+from isa.numerics.addition import AddFixedConstants, add, add_constants, add_fixed, add_fixed_constants, add_table
 from isa.numerics.fixed import (
     multiply_by_quantised_multiplier,
     quantise_multiplier,

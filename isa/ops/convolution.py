@@ -1,4 +1,5 @@
-"""``OP_CONV`` (with its setting ``OP_CONV_RELU``) and ``OP_DEPTH_CONV``: 2-D convolutions of int8 in int32."""
+"""2-D convolutions of int8 in int32: ``OP_CONV`` (with its setting ``OP_CONV_RELU``), dense, ``OP_DEPTH_CONV`` and
+``OP_GROUP_CONV``, grouped in one command, its groups in parallel across the processing elements."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from numpy.typing import NDArray
 
 from isa.access import Access, strided
 from isa.arch import Arch
+from isa.errors import InputError
 from isa.fields import Field
 from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
-from isa.ops.channels import load_records, requantise_channels
+from isa.ops.requant import load_records, requantise_channels
+from isa.registers import Register
 
 REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
@@ -206,4 +209,79 @@ OP_DEPTH_CONV = Instruction(
     macs=lambda command: output_count(command) * taps(command),
     inputs="int8", outputs="int32, or int8 with requantise",
 )  # fmt: skip
-INSTRUCTIONS = (OP_CONV, OP_DEPTH_CONV)
+
+
+EX_GROUPS = Register("EX_GROUPS", 0x42, 16, 1, "unsigned", "G, groups of a convolution; divides IC and OC")
+
+
+def group_shape(command: Command) -> tuple[int, int, int]:
+    """(G, IC/G, OC/G); raises InputError when EX_GROUPS does not divide the channels."""
+    groups, ic, oc = command["EX_GROUPS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    if not groups or ic % groups or oc % groups:
+        raise InputError(
+            f"word {command.index}: {command.instruction.mnemonic}: EX_GROUPS = {groups} does not divide "
+            f"EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS = {oc}; all groups must be of one size",
+            words=(command.index,),
+        )
+    return groups, ic // groups, oc // groups
+
+
+def _group_operands(command: Command, arch: Arch) -> Operands:
+    _, inputs, _ = group_shape(command)
+    return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * inputs * taps(command))
+
+
+def _group_conv(command: Command, machine: Machine) -> None:
+    """As OP_CONV with weights (OC, IC/G, KH, KW): channel o sums over the input channels of group o // (OC/G) only."""
+    padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
+    groups, inputs, outputs = group_shape(command)
+    shape = (groups * outputs, inputs, command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"])
+    weights = view(machine.sram, command["EX_OPERAND_ADDRESS"], shape, np.int8).astype(np.int64)
+    accumulator = np.zeros((shape[0], command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]), dtype=np.int64)
+    for row, column in np.ndindex(shape[2:]):
+        data = tap(command, padded, row, column)
+        for group in range(groups):
+            own = slice(group * outputs, (group + 1) * outputs)
+            source = data[group * inputs : (group + 1) * inputs]
+            accumulator[own] += np.tensordot(weights[own, :, row, column], source, axes=1)
+    finish(command, machine, accumulator)
+
+
+def parallel_groups(groups: int, inputs: int, outputs: int, arch: Arch) -> int:
+    """Groups that the array of a·b elements (one output column) computes at once, at least 1 and at most ``groups``.
+
+    A group of ``inputs`` by ``outputs`` channels occupies a block of min(a, inputs) by min(b, outputs) elements; the
+    array holds as many whole blocks as fit along each axis. One element computes one depthwise channel, as in
+    ``OP_DEPTH_CONV``; a group that fills the array leaves no room for a second.
+    """
+    pe = arch.pe
+    return min(groups, (pe.ic // min(pe.ic, inputs)) * (pe.oc // min(pe.oc, outputs)))
+
+
+def _group_cycles(command: Command, arch: Arch) -> int:
+    """⌈G/P⌉ · ⌈(IC/G)/a⌉ · ⌈(OC/G)/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.
+
+    P = min(G, ⌊a / min(a, IC/G)⌋ · ⌊b / min(b, OC/G)⌋) groups are computed in parallel. This is OP_CONV for G = 1 and
+    OP_DEPTH_CONV for G = IC = OC; it is never less than ⌈MACs / N⌉.
+    """
+    groups, inputs, outputs = group_shape(command)
+    rounds = ceil_div(groups, parallel_groups(groups, inputs, outputs, arch))
+    blocks = rounds * ceil_div(inputs, arch.pe.ic) * ceil_div(outputs, arch.pe.oc)
+    columns = ceil_div(command["EX_OUTPUT_WIDTH"], arch.pe.ow)
+    macs = blocks * command["EX_OUTPUT_HEIGHT"] * columns * taps(command)
+    return fused_cycles(macs, output_count(command), command, arch)
+
+
+def _group_macs(command: Command) -> int:
+    _, inputs, _ = group_shape(command)
+    return output_count(command) * inputs * taps(command)
+
+
+OP_GROUP_CONV = Instruction(
+    mnemonic="OP_GROUP_CONV", opcode=0x24, unit=Unit.EX, kind="CONV",
+    description="Grouped 2-D convolution: EX_GROUPS independent convolutions of IC/G by OC/G channels in one command.",
+    registers=(*REGISTERS, "EX_GROUPS"), adds_registers=(EX_GROUPS,), fields=(REQUANTISE, RELU),
+    operands=_group_operands, semantics=_group_conv, cycles=_group_cycles, macs=_group_macs,
+    inputs="int8", outputs="int32, or int8 with requantise",
+)  # fmt: skip
+INSTRUCTIONS = (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
-from isa.ops.channels import load_records, requantise_channels
 from isa.ops.convolution import RELU, REQUANTISE, element_bytes, fused_cycles, lower_limit
+from isa.ops.requant import load_records, requantise_channels
 
 
 def shape(command: Command) -> tuple[int, int, int]:

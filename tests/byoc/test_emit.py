@@ -20,7 +20,7 @@ from byoc.tile import Span
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
-from isa.ops.channels import pack_records
+from isa.ops.requant import pack_records
 from isa.program import Program
 from isa.program_file import from_bytes, to_bytes
 from tests.byoc import region_cases as cases

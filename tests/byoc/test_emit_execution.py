@@ -13,7 +13,7 @@ from byoc.options import SCHEDULES, Schedule
 from byoc.partition import Region
 from byoc.region import shortage
 from isa.arch import Arch, PeArray
-from isa.verify.legality import check_legality
+from isa.sanitizer.tokens import check_legality
 from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
 

@@ -10,7 +10,7 @@ from byoc.operations import Operand, Operation
 from byoc.options import SCHEDULES, Schedule
 from byoc.region import shortage
 from isa.arch import Arch, PeArray
-from isa.verify.legality import check_legality
+from isa.sanitizer.tokens import check_legality
 from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
 

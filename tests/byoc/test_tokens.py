@@ -14,7 +14,7 @@ from isa.access import Access, overlap, strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Operands, Unit
 from isa.ops.control import OP_SYNC
-from isa.verify.legality import check_legality
+from isa.sanitizer.tokens import check_legality
 from tests.byoc.ordering import predecessors, unordered_conflicts
 
 ACCESSES = st.builds(

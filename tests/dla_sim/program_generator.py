@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
-from isa.lookup import variant
 from isa.ops import ALL
+from isa.plugins import variant
 from isa.registers import RESET
 from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
 

@@ -14,8 +14,7 @@ from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble
 from isa.errors import InputError
-from isa.executor import Executor
-from isa.program import Program
+from isa.program import Executor, Program
 
 COPY = """
 .program "copy"

@@ -20,7 +20,7 @@ from byoc.pipeline import CompiledNetwork, compile
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch
-from isa.verify.sanitizer import sanitize
+from isa.sanitizer import sanitize
 
 
 @dataclass(frozen=True, eq=False)

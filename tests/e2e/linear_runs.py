@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dla_sim.kernels.dispatch import Kernels
 from isa.instruction import Machine
 from isa.program import Program
-from isa.verify.sanitizer_stream import Stream
+from isa.sanitizer.findings import Stream
 
 Outputs = tuple[bytes, ...]
 Choose = Callable[[set[int]], int]

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from isa.instruction import Command, Operands
-from isa.verify.sanitizer_stream import Stream
+from isa.sanitizer.findings import Stream
 from tests.isa.stream_oracle import Pair, conflict
 
 Family = Literal["token pair", "token edge", "queue edge", "data edge", "address"]

@@ -25,9 +25,8 @@ from experiments.models import MODELS
 from isa.arch import Arch
 from isa.instruction import Unit
 from isa.program import Program
-from isa.verify.sanitizer import inspect
-from isa.verify.sanitizer_findings import Finding
-from isa.verify.sanitizer_stream import Stream, stream_of
+from isa.sanitizer import inspect
+from isa.sanitizer.findings import Finding, Stream, stream_of
 from tests.e2e.linear_runs import Outputs, Runner, orders
 from tests.e2e.mutants import FAMILIES, Change, Family, Mutant, changes
 from tests.isa.stream_oracle import completion_order, graph, judge, reachable

@@ -16,9 +16,8 @@ from isa.encoding import encode_operation, encode_set
 from isa.instruction import Command
 from isa.ops import ALL
 from isa.program import Program, Provenance
-from isa.verify.sanitizer import inspect, sanitize
-from isa.verify.sanitizer_findings import Finding
-from isa.verify.sanitizer_stream import Stream
+from isa.sanitizer import inspect, sanitize
+from isa.sanitizer.findings import Finding, Stream
 from tests.e2e.mutants import FAMILIES, FLAGS, changes
 from tests.e2e.mutation_proof import FAILURES, PROGRAMS, Proof, compiled, reasons, sampled, table, verdicts
 

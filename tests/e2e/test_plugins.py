@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import isa.ops.grouped as shipped
+import isa.ops.convolution as shipped
 from byoc.package.package import load_package, save_package
 from byoc.patterns.registry import built_in, installed
 from byoc.patterns.support import markdown, support_table

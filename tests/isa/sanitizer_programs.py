@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from isa.assembler import assemble
 from isa.program import Program
-from isa.verify.sanitizer import sanitize
+from isa.sanitizer import sanitize
 
 HEADER = """
 .arch {"alignment":8,"isa":"v2","sram_banks":1,"sram_bytes":4096}

@@ -14,8 +14,8 @@ from isa.assembler import assemble, disassemble
 from isa.encoding import encode_operation, encode_set
 from isa.errors import InputError
 from isa.instruction import Unit
-from isa.lookup import variant
 from isa.ops import ALL
+from isa.plugins import variant
 from isa.program import Program, Provenance, Segment, Tensor
 from isa.program_file import from_bytes, load, save, to_bytes
 from isa.variants import VARIANTS

@@ -14,8 +14,8 @@ from isa.encoding import SET_LAYOUT, decode, decode_set, encode_operation, encod
 from isa.errors import InputError
 from isa.fields import Field, decode_fields, encode_fields, prove_layout
 from isa.instruction import Command, Instruction, Unit
-from isa.lookup import variant
 from isa.ops import ALL
+from isa.plugins import variant
 from isa.registers import REGISTERS, Register, RegisterFile
 from isa.variants import VARIANTS
 

@@ -14,7 +14,7 @@ from isa import numerics
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import ceil_div
-from isa.ops.grouped import parallel_groups
+from isa.ops.convolution import parallel_groups
 from tests.isa.bench import make_command, run
 from tests.isa.test_semantics import onnx_result, records, scalar, zero
 

@@ -13,7 +13,7 @@ from isa import plugins
 from isa.documentation import markdown
 from isa.errors import InputError
 from isa.instruction import Instruction
-from isa.lookup import variant
+from isa.plugins import variant
 from isa.registers import Register
 from isa.table import built_in
 from isa.variants import VARIANTS
@@ -138,8 +138,8 @@ def test_a_function_may_give_the_extension_and_packages_may_build_on_one_another
 
 
 def test_a_native_grouped_convolution_with_a_register_of_its_own_fits_in_from_outside(tmp_path: Path) -> None:
-    """The very file that the project ships as ``isa/ops/grouped.py``, under other names and numbers."""
-    import isa.ops.grouped as shipped
+    """The very file that the project ships as ``isa/ops/convolution.py``, under other names and numbers."""
+    import isa.ops.convolution as shipped
 
     assert shipped.__file__ is not None
     text = Path(shipped.__file__).read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from isa.program import Program
-from isa.verify.sanitizer import sanitize
-from isa.verify.sanitizer_addresses import word_registers
+from isa.sanitizer import sanitize
+from isa.sanitizer.addresses import word_registers
 from tests.isa.sanitizer_programs import CHAIN, HEADER, findings, program
 
 

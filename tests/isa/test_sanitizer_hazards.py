@@ -8,8 +8,8 @@ from dla_sim.device import Device
 from dla_sim.engine.hazards import HazardError
 from dla_sim.timing import Timing
 from isa.program import Program
-from isa.verify.sanitizer import sanitize
-from isa.verify.sanitizer_findings import Finding
+from isa.sanitizer import sanitize
+from isa.sanitizer.findings import Finding
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
 

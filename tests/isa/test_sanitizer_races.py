@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isa.verify.sanitizer import sanitize
+from isa.sanitizer import sanitize
 from tests.isa.sanitizer_programs import CHAIN, findings, program
 
 NO_TOKENS = ((" push.EX", ""), (" pop.LD", ""), (" push.ST", ""), (" pop.EX", ""))

@@ -9,11 +9,10 @@ import pytest
 
 from isa.instruction import Command, Unit
 from isa.program import Program
-from isa.verify.sanitizer import inspect
-from isa.verify.sanitizer_findings import Finding
-from isa.verify.sanitizer_order import happens_before
-from isa.verify.sanitizer_stream import Stream, stream_of
-from isa.verify.sanitizer_tokens import pair_tokens
+from isa.sanitizer import inspect
+from isa.sanitizer.findings import Finding, Stream, stream_of
+from isa.sanitizer.order import happens_before
+from isa.sanitizer.tokens import pair_tokens
 from tests.isa.random_streams import random_stream
 from tests.isa.stream_oracle import Truth, completion_order, graph, judge, reachable
 

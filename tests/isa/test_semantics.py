@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from isa import numerics
 from isa.arch import Arch, PeArray
 from isa.instruction import Machine
-from isa.ops.channels import pack_records
+from isa.ops.requant import pack_records
 from tests.isa.bench import make_command, run
 
 BITS = numerics.float32_bits

@@ -18,8 +18,8 @@ from experiments.golden.case import Case
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import add_constants, add_fixed_constants, float32_bits
-from isa.ops.channels import pack_records
 from isa.ops.pooling import GLOBAL_AVERAGE, MAX
+from isa.ops.requant import pack_records
 from isa.program import TensorType
 
 Pair = tuple[int, int]

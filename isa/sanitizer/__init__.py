@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isa.program import Program, Segment
-from isa.verify.sanitizer_addresses import check_alignment, check_image, check_protected, contained
-from isa.verify.sanitizer_findings import Finding
-from isa.verify.sanitizer_memory import check_unwritten
-from isa.verify.sanitizer_order import happens_before
-from isa.verify.sanitizer_races import check_races
-from isa.verify.sanitizer_registers import check_registers
-from isa.verify.sanitizer_stream import Stream, stream_of
-from isa.verify.sanitizer_tokens import check_tokens, pair_tokens
-from isa.verify.sanitizer_unused import check_unused
-from isa.verify.sanitizer_waits import check_deadlock
+from isa.sanitizer.addresses import check_alignment, check_image, check_protected, contained
+from isa.sanitizer.dataflow import check_unused, check_unwritten
+from isa.sanitizer.findings import Finding, Stream, stream_of
+from isa.sanitizer.order import happens_before
+from isa.sanitizer.races import check_races
+from isa.sanitizer.registers import check_registers
+from isa.sanitizer.tokens import check_deadlock, check_tokens, pair_tokens
 
 
 def sanitize(program: Program, given: Sequence[Segment] = ()) -> tuple[Finding, ...]:

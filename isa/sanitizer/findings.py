@@ -1,4 +1,7 @@
-"""What the sanitizer reports: findings, each of which names its commands, bytes and source layers in one line."""
+"""What the sanitizer looks at and what it reports: a stream without time, and findings on it.
+
+A finding names its commands, bytes and source layers in one line.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from isa.access import Space
-from isa.instruction import Command
-from isa.program import Provenance
+from isa.instruction import Command, Operands
+from isa.program import Program, Provenance, Segment
 
 Level = Literal["error", "warning"]
 Kind = Literal[
@@ -89,3 +92,28 @@ def ranges_text(space: Space, ranges: Sequence[Range]) -> str:
     if more > 0:
         shown += f" and {more} more ranges, {sum(high - low for low, high in ranges)} bytes in all"
     return f"{SPACE_NAMES[space]} bytes {shown}"
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The operations of a program in stream order, without ``OP_END``, each with its operands and provenance.
+
+    ``given`` are further bytes of system memory that hold data before the run and may be overwritten.
+    """
+
+    program: Program
+    commands: tuple[Command, ...]
+    operands: tuple[Operands, ...]
+    sources: tuple[Provenance | None, ...]
+    given: tuple[Segment, ...] = ()
+
+    def site(self, number: int) -> Site:
+        """Command ``number`` for a finding."""
+        return site_of(self.commands[number], self.sources[number])
+
+
+def stream_of(program: Program, given: Sequence[Segment] = ()) -> Stream:
+    """The stream of a program. Raises InputError for words that are not legal."""
+    commands = program.commands[:-1]
+    operands = tuple(command.instruction.operands(command, program.arch) for command in commands)
+    return Stream(program, commands, operands, program.sources[:-1], tuple(given))

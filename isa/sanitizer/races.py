@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from isa.access import Access, overlap
 from isa.instruction import Operands
-from isa.verify.sanitizer_findings import Finding, Kind, Range, ranges_text
-from isa.verify.sanitizer_order import Order
-from isa.verify.sanitizer_stream import Stream
+from isa.sanitizer.findings import Finding, Kind, Range, Stream, ranges_text
+from isa.sanitizer.order import Order
 
 Int64 = NDArray[np.int64]
 _PAIRS_AT_ONCE = 1 << 20

@@ -7,8 +7,7 @@ channel are as good unset as set. A size of 0 is not, for then the operation doe
 from __future__ import annotations
 
 from isa.encoding import decode_set
-from isa.verify.sanitizer_findings import Finding
-from isa.verify.sanitizer_stream import Stream
+from isa.sanitizer.findings import Finding, Stream
 
 SIZES = ("LD_BYTES", "ST_BYTES", "EX_LENGTH")
 """The registers whose reset value makes no sense: bytes of a row, elements of an operation."""

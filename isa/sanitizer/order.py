@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.instruction import Command
-from isa.verify.sanitizer_tokens import MISSING
+from isa.sanitizer.tokens import MISSING
 
 Int64 = NDArray[np.int64]
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from isa.access import Access, overlap
 from isa.instruction import Command, Operands
-from isa.verify.sanitizer_findings import SPACE_NAMES, Finding, ranges_text
-from isa.verify.sanitizer_stream import Stream
+from isa.sanitizer.findings import SPACE_NAMES, Finding, Stream, ranges_text
 
 MAXIMUM_TRANSFER = 1 << 32
 """Bytes that one operand may cover, rows counted as often as they are repeated: the devices' limit."""

@@ -1,0 +1,173 @@
+"""Bytes that are read though nobody wrote them, and written though nobody reads them.
+
+Commands are followed in an order that respects happens-before: in a stream without races every such order gives the
+same findings, and a race is reported as one.
+
+- Unwritten bytes: one flag a byte says whether it holds data.
+- Unused results: writes of which nothing reads a single byte before they are overwritten, or ever. A stream that loads,
+  computes or stores for nothing most likely reads elsewhere what it should have read here. One-sided: a result is given
+  up as unused only where one access covers it whole, so what is reported is unused, but not all unused is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.access import Access, Space, overlap
+from isa.instruction import Operands
+from isa.program import Tensor
+from isa.sanitizer.findings import Finding, Range, Stream, ranges_text
+from isa.sanitizer.order import Order
+
+Flags = NDArray[np.bool_]
+
+
+def check_unwritten(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
+    """Reads of bytes that hold no data, each byte once, and bytes of outputs that are never written.
+
+    Inputs, constants, given bytes and command words hold data from the start; the scratchpad holds none. Outputs are
+    looked at only if all commands complete. All accesses must lie inside the memories.
+    """
+    written = _initial(stream, operands)
+    findings: list[Finding] = []
+    for number in order.linear:
+        for access in operands[number].reads:
+            flags = _flags(written[access.space], access)
+            if not flags.all():
+                findings.append(_unwritten(stream, number, access, _missing(written[access.space], access)))
+                flags[...] = True
+        for access in operands[number].writes:
+            _flags(written[access.space], access)[...] = True
+    if len(order.linear) == len(stream.commands):
+        findings += _unwritten_outputs(stream.program.outputs, written["dram"])
+    return findings
+
+
+def _initial(stream: Stream, operands: Sequence[Operands]) -> dict[Space, Flags]:
+    program = stream.program
+    accesses = (access for item in operands for access in (*item.reads, *item.writes) if access.space == "sram")
+    highest = max((access.end for access in accesses), default=0)
+    dram = np.zeros(program.dram_bytes, dtype=np.bool_)
+    parts = [(tensor.address, tensor.nbytes) for tensor in program.inputs]
+    parts += [(segment.address, segment.data.size) for segment in (*program.segments, *stream.given)]
+    for address, nbytes in [*parts, (program.command_address, 8 * len(program.words))]:
+        dram[address : address + nbytes] = True
+    return {"sram": np.zeros(highest, dtype=np.bool_), "dram": dram}
+
+
+def _flags(memory: Flags, access: Access) -> Flags:
+    """The flags of an access, as a view with its dimensions; bytes of overlapping rows occur more than once."""
+    if not access.dims:
+        return memory[access.address : access.end]
+    shape, strides = zip(*access.dims, strict=True)
+    return np.ndarray((*shape, access.nbytes), np.bool_, memory, access.address, (*strides, 1))
+
+
+def _missing(memory: Flags, access: Access) -> tuple[Range, ...]:
+    """The runs of bytes of ``access`` that hold no data."""
+    touched = np.zeros(access.end, dtype=np.bool_)
+    _flags(touched, access)[...] = True
+    return _runs(touched[access.address :] & ~memory[access.address : access.end], access.address)
+
+
+def _runs(flags: Flags, base: int) -> tuple[Range, ...]:
+    """Maximal runs of true flags as half-open ranges; flag 0 is byte ``base``."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))) + base
+    return tuple(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _unwritten(stream: Stream, number: int, access: Access, missing: tuple[Range, ...]) -> Finding:
+    site = stream.site(number)
+    message = f"{site} reads {ranges_text(access.space, missing)} that nothing has written"
+    return Finding("read of unwritten bytes", message, (site,), access.space, missing)
+
+
+def _unwritten_outputs(outputs: Sequence[Tensor], dram: Flags) -> list[Finding]:
+    findings = []
+    for tensor in outputs:
+        missing = _runs(~dram[tensor.address : tensor.address + tensor.nbytes], tensor.address)
+        if missing:
+            message = f"output '{tensor.name}': nothing writes {ranges_text('dram', missing)}"
+            findings.append(Finding("output not written", message, (), "dram", missing))
+    return findings
+
+
+def check_unused(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
+    """Commands whose results nobody reads, following ``order``. The host reads the outputs at the end."""
+    memories: dict[Space, _Pending] = {"sram": _Pending(), "dram": _Pending()}
+    unused: list[tuple[int, Access]] = []
+    for number in order.linear:
+        for access in operands[number].reads:
+            memories[access.space].read(access)
+        for access in operands[number].writes:
+            unused += memories[access.space].write(number, access)
+    for tensor in stream.program.outputs:
+        memories["dram"].read(Access("dram", tensor.address, tensor.nbytes))
+    if len(order.linear) == len(stream.commands):
+        unused += [item for memory in memories.values() for item in memory.remaining()]
+    return [_unused(stream, number, access) for number, access in sorted(unused, key=lambda item: item[0])]
+
+
+class _Pending:
+    """Results of one memory that nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._items: list[tuple[int, Access]] = []
+        self._hulls = np.zeros((2, 64), dtype=np.int64)
+        self._count = 0
+
+    def read(self, access: Access) -> None:
+        """Take out the results of which ``access`` reads a byte."""
+        for place in self._near(access):
+            other = self._items[place][1]
+            if (not access.dims and not other.dims) or overlap(access, other):
+                self._hulls[:, place] = 0
+
+    def write(self, number: int, access: Access) -> list[tuple[int, Access]]:
+        """Take out and return the results that ``access`` overwrites whole; put in its own."""
+        covered = [place for place in self._near(access) if _covers(access, self._items[place][1])]
+        self._hulls[:, covered] = 0
+        lost = [self._items[place] for place in covered]
+        self._put(number, access)
+        return lost
+
+    def remaining(self) -> list[tuple[int, Access]]:
+        """The results nobody has read."""
+        return [self._items[place] for place in np.flatnonzero(self._hulls[1, : self._count]).tolist()]
+
+    def _near(self, access: Access) -> list[int]:
+        low, high = self._hulls[:, : self._count]
+        places: list[int] = np.flatnonzero((low < access.end) & (high > access.address)).tolist()
+        return places
+
+    def _put(self, number: int, access: Access) -> None:
+        if self._count == self._hulls.shape[1]:
+            self._compact()
+        self._hulls[:, self._count] = access.address, access.end
+        self._items.append((number, access))
+        self._count += 1
+
+    def _compact(self) -> None:
+        """Drop the places taken out; double the room when more than half remain."""
+        kept = np.flatnonzero(self._hulls[1, : self._count])
+        room = self._hulls.shape[1] * (2 if 2 * len(kept) > self._count else 1)
+        hulls = np.zeros((2, room), dtype=np.int64)
+        hulls[:, : len(kept)] = self._hulls[:, kept]
+        self._items = [self._items[place] for place in kept.tolist()]
+        self._hulls, self._count = hulls, len(kept)
+
+
+def _covers(access: Access, other: Access) -> bool:
+    """Whether ``access`` surely touches every byte of ``other``."""
+    if (access.address, access.nbytes, access.dims) == (other.address, other.nbytes, other.dims):
+        return True
+    return not access.dims and access.address <= other.address and other.end <= access.end
+
+
+def _unused(stream: Stream, number: int, access: Access) -> Finding:
+    site, hull = stream.site(number), (access.address, access.end)
+    message = f"nothing reads what {site} writes to {ranges_text(access.space, [hull])}"
+    return Finding("unused result", message, (site,), access.space, (hull,))

@@ -1,1 +1,0 @@
-"""Checks that emitter, device and sanitizer share."""
