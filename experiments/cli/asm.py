@@ -1,4 +1,4 @@
-"""``dla asm``: assembly text → program."""
+"""``dla asm`` and ``dla disasm``: assembly text → program, and back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isa.errors import InputError
 Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")]
 
 
-def command(text: Text, output: options.Output = None) -> None:
+def asm(text: Text, output: options.Output = None) -> None:
     """Assemble text into a program."""
     from isa import program_file
     from isa.assembler import assemble
@@ -29,3 +29,20 @@ def command(text: Text, output: options.Output = None) -> None:
     place = output or text.with_suffix(".prog")
     program_file.save(program, place)
     print(f"{place}: {len(program.words)} words")
+
+
+ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program, as dla emit writes it.")]
+
+
+def disasm(program: ProgramFile, output: options.Output = None) -> None:
+    """Show a program as assembly text that dla asm reads back to the bit."""
+    from isa import program_file
+    from isa.assembler import disassemble
+    from isa.files import write_atomically
+
+    text = disassemble(program_file.load(program))
+    if output is None:
+        print(text, end="")
+    else:
+        write_atomically(output, text)
+        print(f"{output}: {text.count(chr(10))} lines")

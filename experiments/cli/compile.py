@@ -1,13 +1,26 @@
-"""``dla compile``: a model → a package that serves every machine."""
+"""``dla compile``, ``dla partition``, ``dla emit``: a model's package; what of it runs where, and why; its programs.
+
+A package serves every machine. A partition and programs, one a region, are made for one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from byoc.options import CompileOptions
 from experiments.cli import options
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from byoc.partition import Partition
+    from isa.program import Program
 
 
-def command(
+def compile(
     model: options.Model,
     shape: options.Shapes = None,
     calibration: options.Calibration = None,
@@ -25,3 +38,109 @@ def command(
     save_package(network.package, place)
     graph = network.package.graph
     print(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")
+
+
+@options.expanded
+def partition(
+    model: options.Model,
+    hardware: options.Hardware,
+    choices: CompileOptions,
+    shape: options.Shapes = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """List every node: where it runs, and if on the CPU the reason with the actual values."""
+    from experiments.running.network import load_network, parse_shapes
+
+    machine = hardware.load()
+    with options.stages() as progress:
+        progress(f"reading {model}")
+        network = load_network(model, parse_shapes(shape or ()), seed)
+        from byoc.pipeline import partition_package, refuse_fallback
+
+        found = partition_package(network.package, machine.arch, choices)
+    if json is not None:
+        from isa.files import write_atomically
+
+        write_atomically(json, _as_json(found))
+    _print_partition(found)
+    if choices.strict:
+        refuse_fallback(found)
+
+
+def _print_partition(partition: Partition) -> None:
+    from experiments.report.terminal import plain_table, report_console
+
+    console = report_console()
+    table = plain_table(("node", "fold"), ("operator", "left"), ("where", "left"), ("reason", "fold"))
+    for entry in partition.placement:
+        where = "cpu" if entry.region is None else f"dla {entry.region}"
+        table.add_row(entry.node, entry.op_type, where, entry.reason or "")
+    console.print(table)
+    for region in partition.regions:
+        ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
+        console.print(f"region {region.index}: {len(region.nodes)} nodes, {ends}", markup=False)
+    total = sum(node.macs for node in partition.graph.nodes)
+    share = sum(node.macs for region in partition.regions for node in region.nodes) / total if total else 0.0
+    count = sum(entry.on == "dla" for entry in partition.placement)
+    console.print(f"{count} of {len(partition.placement)} nodes and {share:.2%} of {total:,} MACs on the DLA")
+
+
+def _as_json(partition: Partition) -> str:
+    from json import dumps
+
+    from experiments.report.assemble import placement_entries
+
+    regions = [
+        {"region": region.index, "inputs": list(region.inputs), "outputs": list(region.outputs)}
+        for region in partition.regions
+    ]
+    placement = [entry.model_dump() for entry in placement_entries(partition)]
+    return dumps({"placement": placement, "regions": regions}, indent=1) + "\n"
+
+
+Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]
+
+
+@options.expanded
+def emit(
+    model: options.Model,
+    hardware: options.Hardware,
+    choices: CompileOptions,
+    shape: options.Shapes = None,
+    seed: options.Seed = 0,
+    region: Region = None,
+    output: options.Output = None,
+) -> None:
+    """Write the program of each region for one machine; with several regions into a folder, or choose one."""
+    from experiments.running.network import load_network, parse_shapes
+    from isa import program_file
+
+    machine = hardware.load()
+    with options.stages() as progress:
+        progress(f"compiling {model}")
+        network = load_network(model, parse_shapes(shape or ()), seed)
+        from byoc.pipeline import compile as compile_network
+
+        compiled = compile_network(network.package, machine.arch, choices)
+    for place, program in _places(network.name, compiled.programs, region, output).items():
+        program_file.save(program, place)
+        print(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")
+
+
+def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, Program]:
+    """Where each chosen program goes."""
+    if not programs:
+        raise InputError(f"{name}: no node runs on the DLA; 'dla partition' says why")
+    if region is not None:
+        if region not in programs:
+            raise InputError(f"--region {region}: the network has the regions 0 to {len(programs) - 1}")
+        return {output or Path(f"{name}-region{region}.prog"): programs[region]}
+    if len(programs) == 1:
+        return {output or Path(f"{name}.prog"): next(iter(programs.values()))}
+    if output is not None and (output.is_file() or output.suffix):
+        raise InputError(
+            f"{output}: the network has {len(programs)} regions, a program each; give a folder, or choose with --region"
+        )
+    folder = output or Path(f"{name}-programs")
+    return {folder / f"region{index}.prog": program for index, program in programs.items()}

@@ -81,7 +81,7 @@ def command(
 
 
 def _print(found: Exploration) -> None:
-    from experiments.explore.text import front_table, lines
+    from experiments.explore.presentation import front_table, lines
     from experiments.report.terminal import report_console
 
     console = report_console()
@@ -99,7 +99,7 @@ def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
         write_atomically(json, dumps(found.content(), indent=1) + "\n")
         print(f"written: {json}")
     if png is not None:
-        from experiments.explore.drawing import draw
+        from experiments.explore.presentation import draw
 
         write_atomically(png, draw(found))
         print(f"written: {png}")

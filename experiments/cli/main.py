@@ -14,23 +14,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import (
-    asm,
-    compile,
-    disasm,
-    emit,
-    explore,
-    golden,
-    instruction_set,
-    models,
-    partition,
-    report,
-    repro,
-    run,
-    simulate,
-    support,
-    sweep,
-)
+from experiments.cli import asm, catalogue, compile, explore, golden, report, repro, run, simulate, sweep
 from isa.errors import InputError
 
 DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
@@ -44,9 +28,24 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for _module in (run, compile, partition, emit, asm, disasm, simulate, models, report, sweep, explore, repro, support):
-    app.command(_module.__name__.rpartition(".")[2])(_module.command)
-app.command("isa")(instruction_set.command)
+COMMANDS = {
+    "run": run.command,
+    "compile": compile.compile,
+    "partition": compile.partition,
+    "emit": compile.emit,
+    "asm": asm.asm,
+    "disasm": asm.disasm,
+    "simulate": simulate.command,
+    "models": catalogue.models,
+    "report": report.command,
+    "sweep": sweep.command,
+    "explore": explore.command,
+    "repro": repro.command,
+    "support": catalogue.support,
+    "isa": catalogue.isa,
+}
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
 app.add_typer(golden.app, name="golden")
 
 

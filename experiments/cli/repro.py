@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
-from experiments.repro.catalogue import FIGURES
+from experiments.repro import FIGURES
 from isa.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,15 +1,19 @@
-"""Estimates: energy and area of a run from what it did, what the machine has, and a cost table."""
+"""Estimates of energy and area by a cost table, from what a run or the point of a sweep did, and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from experiments.cost.table import CostTable, Sourced
-from isa.arch import Arch
+from isa.arch import Arch, PeArray
+
+if TYPE_CHECKING:
+    from dla_sim.trace import Trace
+
 
 NOT_COUNTED = (
     "not counted: leakage, clock tree, control, registers and wires between processing elements, requantisation, "
@@ -123,3 +127,66 @@ def _sources(table: CostTable) -> dict[str, str]:
         "area.sram": table.area.sram,
     }
     return {name: f"{figure.node}: {figure.source}" for name, figure in figures.items()}
+
+
+COMMAND_WORD_BYTES = 8
+COLUMNS = ("estimated_energy_pj", "estimated_area_um2")
+"""Columns that a cost table adds to the rows of a sweep; None in rows that did not end ok."""
+
+Row = Mapping[str, Any]
+
+
+def run_activity(traces: Iterable[Trace]) -> Activity:
+    """What the regions of a run did together."""
+    total = Activity(0, 0, 0, 0)
+    for trace in traces:
+        moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
+        total += Activity(trace.macs, trace.sram_moved_bytes, moved, trace.register_writes)
+    return total
+
+
+def row_activity(row: Row) -> Activity:
+    """What the point of a row (as ``experiments.sweep.frame.flat_rows`` has them) did; its status must be ok."""
+    words = row["instructions"] + row["register_writes"]
+    return Activity(
+        macs=row["macs"],
+        sram_bytes=row["sram_moved_bytes"],
+        dram_bytes=row["dram_read_bytes"] + row["dram_write_bytes"] + COMMAND_WORD_BYTES * words,
+        register_writes=row["register_writes"],
+    )
+
+
+def costed(rows: Iterable[Row], table: CostTable) -> Iterator[dict[str, Any]]:
+    """The rows of a sweep with the columns :data:`COLUMNS`: estimates by ``table``."""
+    for row in rows:
+        found = estimate(table, _arch(row), row_activity(row)) if row["status"] == "ok" else None
+        values = (None, None) if found is None else (found.energy_pj.total, found.area_um2.total)
+        yield {**row, **dict(zip(COLUMNS, values, strict=True))}
+
+
+def _arch(row: Row) -> Arch:
+    pe = PeArray(**{name: row[f"pe.{name}"] for name in PeArray.model_fields})
+    return Arch(pe=pe, sram_bytes=row["sram_bytes"], sram_banks=row["sram_banks"])
+
+
+MICROJOULE = 1e6
+"""Picojoules."""
+SQUARE_MILLIMETRE = 1e6
+"""Square micrometres."""
+_ENERGY = {"mac": "MACs", "sram": "SRAM", "dram": "DRAM", "register_write": "registers"}
+_AREA = {"pe": "PEs", "sram": "SRAM"}
+
+
+def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
+    """Name and text of what there is to say: energy, area, notes."""
+    energy, area = found.energy_pj, found.area_um2
+    parts = ", ".join(_share(name, getattr(energy, key), energy.total) for key, name in _ENERGY.items())
+    yield "energy (estimate)", f"{energy.total / MICROJOULE:,.1f} µJ by {found.table}: {parts}"
+    parts = ", ".join(_share(name, getattr(area, key), area.total) for key, name in _AREA.items())
+    yield "area (estimate)", f"{area.total / SQUARE_MILLIMETRE:.3f} mm² by {found.table}: {parts}"
+    for note in found.notes:
+        yield "", note
+
+
+def _share(name: str, value: float, total: float) -> str:
+    return f"{name} {value / total:.1%}" if total else f"{name} 0"

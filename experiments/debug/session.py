@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,55 @@ from dla_sim.device import Device
 from dla_sim.inspection import Playback
 from dla_sim.presets import Preset
 from experiments.debug import commit_log
-from experiments.debug.sram import SramRange, hex_lines, parse_range
-from experiments.debug.state_text import state_lines
-from experiments.debug.stops import Stop, find_stop
+from experiments.debug.stops import Stop, find_stop, state_lines
 from experiments.report.timeline import timeline_json
 from experiments.running.simulate import SimulatedRegion
 from isa.errors import InputError
 from isa.files import write_atomically
+
+_RANGE = re.compile(r"(0x[0-9a-fA-F]+|\d+)\.\.(0x[0-9a-fA-F]+|\d+)(?::(.+))?")
+_BYTES_A_LINE = 16
+
+
+@dataclass(frozen=True)
+class SramRange:
+    """The bytes [first, end), and the file they go to; the screen if None."""
+
+    first: int
+    end: int
+    file: Path | None
+
+
+def parse_range(text: str, sram_bytes: int) -> SramRange:
+    """``0x100..0x200`` or ``256..512``, half-open, with ``:FILE`` or without. Raises InputError for anything else."""
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise InputError(f"--dump-sram {text}: write it as FIRST..END or FIRST..END:FILE, for example 0x100..0x200")
+    first, end = int(match[1], 0), int(match[2], 0)
+    if not first < end <= sram_bytes:
+        raise InputError(
+            f"--dump-sram {text}: the scratchpad has the bytes 0x0 to {sram_bytes:#x}; "
+            f"FIRST must lie below END, and END not beyond"
+        )
+    return SramRange(first, end, Path(match[3]) if match[3] else None)
+
+
+def hex_lines(first: int, data: bytes) -> Iterator[str]:
+    """Address and 16 bytes a line, at multiples of 16; of equal lines in a row the first, then one ``*``."""
+    before, repeated = b"", False
+    position = 0
+    while position < len(data):
+        address = first + position
+        row = data[position : position + _BYTES_A_LINE - address % _BYTES_A_LINE]
+        last = position + len(row) == len(data)
+        if row == before and not last:
+            if not repeated:
+                yield "*"
+            repeated = True
+        else:
+            yield f"{address:08x}  {' '.join(f'{byte:02x}' for byte in row)}"
+            repeated = False
+        before, position = row, position + len(row)
 
 
 @dataclass(frozen=True)

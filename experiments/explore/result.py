@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.explore.hypervolume import Pair, front, hypervolume, needed
-from experiments.explore.objectives import Objectives
+from experiments.explore.objectives import Objectives, Pair, front, hypervolume, needed
 from experiments.explore.search import Found
 
 GOAL = 0.99

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.cost.activity import costed
+from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
-from experiments.explore.hypervolume import Pair
-from experiments.explore.objectives import Objectives, costs
-from experiments.explore.proposer import SAMPLERS, SamplerName
+from experiments.explore.objectives import Objectives, Pair, costs
 from experiments.explore.result import Exploration, explored
-from experiments.explore.search import Choice, Row, search
+from experiments.explore.search import SAMPLERS, Choice, Row, SamplerName, search
 from experiments.running import Progress, silent
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec

@@ -1,17 +1,160 @@
 """The search: points are proposed, evaluated some at a time, and what came of them is told, until there are enough.
 
-The results file of a sweep is all that an interrupted search needs: started again, the search takes the same steps,
-reads what is there, and goes on.
+Optuna proposes. What it proposes depends on nothing but the axes, the seed and what it was told, never on the machine
+or the hour. The results file of a sweep is all that an interrupted search needs: started again, the search takes the
+same steps, reads what is there, and goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from experiments.explore.hypervolume import Pair
-from experiments.explore.proposer import Axes, Proposer, SamplerName
+from experiments.explore.objectives import Pair
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    from optuna import Trial
+
+
+Axes = Mapping[str, tuple[Any, ...]]
+Places = tuple[int, ...]
+"""A point of the grid: the place of its value on every axis."""
+SamplerName = Literal["nsga2", "tpe", "random"]
+SAMPLERS: tuple[SamplerName, ...] = ("nsga2", "tpe", "random")
+
+POPULATION = 8
+"""Of NSGA-II; TPE begins with as many random trials. Larger ones took longer to get anywhere (docs/explore.md)."""
+TRIES = 100
+"""Neighbours looked at for one that is new."""
+
+
+class Proposer:
+    """Proposals for ``axes``, at least one of which has two values or more. Less is better in both objectives.
+
+    Raises InputError where Optuna is not installed.
+    """
+
+    def __init__(self, axes: Axes, sampler: SamplerName, seed: int) -> None:
+        optuna = _optuna()
+        self._axes = {name: values for name, values in axes.items() if len(values) > 1}
+        self._orders = {name: _order(values) for name, values in self._axes.items()}
+        self._sampler = sampler
+        self._seed = seed
+        self._number = 0
+        self._seen: set[Places] = set()
+        with _silently():
+            self._study = optuna.create_study(directions=["minimize", "minimize"])
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every combination of values has been proposed."""
+        return len(self._seen) == math.prod(len(values) for values in self._axes.values())
+
+    def ask(self, count: int) -> list[tuple[Trial, dict[str, Any]]]:
+        """``count`` proposals: trials, and values for the axes that vary."""
+        return [self._ask() for _ in range(count)]
+
+    def tell(self, trial: Trial, costs: Pair | None, excluded: bool) -> None:
+        """What came of a trial: its objectives, if it has any. ``excluded``: the grid does not have the point.
+
+        A proposal that was known, or is excluded, costs nothing; an unknown neighbour of it is proposed soon.
+        """
+        from optuna.trial import TrialState
+
+        places = self._places(trial)
+        known = places in self._seen
+        self._seen.add(places)
+        with _silently():
+            if costs is None:
+                self._study.tell(trial, state=TrialState.FAIL)
+            else:
+                self._study.tell(trial, costs)
+            if known or excluded:
+                self._enqueue_neighbour(trial.number, places)
+
+    def _ask(self) -> tuple[Trial, dict[str, Any]]:
+        # A sampler of its own for every trial: no state but the study's tells what is proposed.
+        self._study.sampler = _sampler(self._sampler, random.Random(f"{self._seed} {self._number}").getrandbits(31))
+        self._number += 1
+        trial = self._study.ask()
+        for name, order in self._orders.items():
+            if order is None:
+                trial.suggest_categorical(name, list(range(len(self._axes[name]))))
+            else:
+                trial.suggest_int(name, 0, len(order) - 1)
+        values = zip(self._axes.items(), self._places(trial), strict=True)
+        return trial, {name: values[place] for (name, values), place in values}
+
+    def _places(self, trial: Trial) -> Places:
+        chosen = (trial.params[name] for name in self._orders)
+        return tuple(
+            place if order is None else order[place] for place, order in zip(chosen, self._orders.values(), strict=True)
+        )
+
+    def _enqueue_neighbour(self, number: int, places: Places) -> None:
+        """Propose a point that differs in one axis, or in more where those are all known."""
+        lengths = [len(values) for values in self._axes.values()]
+        generator = random.Random(f"{self._seed} {number} neighbour")
+        for attempt in range(TRIES):
+            moved = list(places)
+            for axis in generator.sample(range(len(lengths)), min(1 + attempt // 10, len(lengths))):
+                moved[axis] = generator.randrange(lengths[axis])
+            if tuple(moved) not in self._seen:
+                self._enqueue(tuple(moved))
+                return
+
+    def _enqueue(self, places: Places) -> None:
+        parameters = {
+            name: place if order is None else order.index(place)
+            for (name, order), place in zip(self._orders.items(), places, strict=True)
+        }
+        self._study.enqueue_trial(parameters, skip_if_exists=True)
+
+
+def _order(values: Sequence[Any]) -> list[int] | None:
+    """The places of numbers by size, so that neighbours are near; None where there is no such order."""
+    if any(type(value) not in (int, float) for value in values):
+        return None
+    return sorted(range(len(values)), key=lambda place: values[place])
+
+
+def _sampler(name: SamplerName, seed: int) -> Any:
+    from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
+
+    if name == "nsga2":
+        return NSGAIISampler(seed=seed, population_size=POPULATION)
+    if name == "tpe":
+        return TPESampler(seed=seed, n_startup_trials=POPULATION)
+    return RandomSampler(seed=seed)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError(
+            "dla explore needs Optuna; install it with: pip install 'dla-byoc-simulator[explore]'"
+        ) from error
+    return optuna
+
+
+@contextlib.contextmanager
+def _silently() -> Iterator[None]:
+    """Without Optuna's log on standard error, whose level is the whole process's."""
+    from optuna import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
 
 Choice = dict[str, Any]
 Row = dict[str, Any]

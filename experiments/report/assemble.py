@@ -15,8 +15,7 @@ from byoc.partition import Partition
 from byoc.pipeline import CompiledNetwork
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
-from experiments.cost.activity import run_activity
-from experiments.cost.estimate import estimate
+from experiments.cost.estimate import estimate, run_activity
 from experiments.cost.table import CostTable
 from experiments.report.figures import RegionRun, figures, occupancy
 from experiments.report.schema import (

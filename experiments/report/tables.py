@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dla_sim.engine.breakdown import PARTS
-from experiments.cost.text import cost_lines
+from experiments.cost.estimate import cost_lines
 from experiments.report.schema import Figures, HostLayer, Layer, RunReport
 from experiments.report.terminal import plain_table
 

@@ -1,1 +1,6 @@
 """Reproductions of published figures: what is run, how it is drawn, and what the publication says about it."""
+
+FIGURES: dict[str, str] = {
+    "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations (docs/figure4.md)",
+}
+"""The published figures that can be reproduced, by name."""

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from experiments.report.charts.style import KINDS as STYLES
-from experiments.repro.bars import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Scenario
+from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Scenario
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.repro.bars import KINDS, SCENARIOS, Bar, Bars, bars_of
-from experiments.repro.claims import Claim, evaluate
+from experiments.repro.claims import KINDS, SCENARIOS, Bar, Bars, Claim, bars_of, evaluate
 from experiments.repro.drawing import PUBLISHED, draw
 from experiments.running import Progress, silent
 from experiments.sweep.session import Session

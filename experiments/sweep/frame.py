@@ -25,11 +25,11 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a results file by key, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
 
     ``pe.count`` is the number of processing elements. With ``cost``, the name or file of a cost table, the columns of
-    ``experiments.cost.activity.COLUMNS``: estimates. Raises InputError for a file that holds no results, and for a bad
+    ``experiments.cost.estimate.COLUMNS``: estimates. Raises InputError for a file that holds no results, and for a bad
     table.
     """
     if cost is not None:
-        from experiments.cost.activity import costed
+        from experiments.cost.estimate import costed
         from experiments.cost.table import load_table
 
         yield from costed(flat_rows(path), load_table(cost))

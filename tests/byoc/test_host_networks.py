@@ -12,7 +12,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from byoc.passes.onnx_prepare import prepare
 from byoc.quantisation.quantize import quantise
-from experiments.models.registry import MODELS
+from experiments.models import MODELS
 from tests.byoc.oracle_check import check_against_onnxruntime
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from dla_sim.presets import DEFAULT_PRESET
-from experiments.cli import compile, emit, options, partition, run, simulate
+from experiments.cli import options
+from experiments.cli.main import COMMANDS
 from experiments.models import MODELS
 from tests.experiments.command_line import dla
 
@@ -45,12 +46,12 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], comma
 
 def test_options_are_the_same_on_every_command_that_takes_them() -> None:
     seen: dict[str, object] = {}
-    for module in (run, compile, partition, emit, simulate):
-        for name, parameter in inspect.signature(module.command, eval_str=True).parameters.items():
-            if (module, name) == (simulate, "preset"):
+    for command in ("run", "compile", "partition", "emit", "simulate"):
+        for name, parameter in inspect.signature(COMMANDS[command], eval_str=True).parameters.items():
+            if (command, name) == ("simulate", "preset"):
                 continue  # a program brings its own Arch, so there the preset has no default
             declared = parameter.annotation, parameter.default
-            assert seen.setdefault(name, declared) == declared, (module.__name__, name)
+            assert seen.setdefault(name, declared) == declared, (command, name)
 
 
 def test_default_preset_is_the_recommended_machine() -> None:

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from experiments import load, run
-from experiments.cost.activity import COLUMNS, costed, row_activity
-from experiments.cost.estimate import NOT_COUNTED, Activity, Estimate, estimate
+from experiments.cost.estimate import (
+    COLUMNS,
+    NOT_COUNTED,
+    Activity,
+    Estimate,
+    cost_lines,
+    costed,
+    estimate,
+    row_activity,
+)
 from experiments.cost.table import CostTable, load_table
-from experiments.cost.text import cost_lines
 from experiments.report.store import load_report, save_report
 from experiments.sweep.frame import flat_rows
 from isa.arch import Arch, PeArray

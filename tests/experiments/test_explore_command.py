@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
-from experiments.cost.activity import costed
+from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
-from experiments.explore.drawing import draw
-from experiments.explore.hypervolume import front
-from experiments.explore.objectives import costs, parse_objectives
+from experiments.explore.objectives import costs, front, parse_objectives
+from experiments.explore.presentation import draw
 from experiments.explore.run import Wanted, explore
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.spec import load_spec

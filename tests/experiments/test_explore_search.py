@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from experiments.explore.hypervolume import Pair
-from experiments.explore.objectives import OBJECTIVES, costs, parse_objectives
-from experiments.explore.proposer import SAMPLERS, SamplerName
+from experiments.explore.objectives import OBJECTIVES, Pair, costs, parse_objectives
+from experiments.explore.presentation import lines, shown_value
 from experiments.explore.result import against_grid, explored
-from experiments.explore.search import TOGETHER, Choice, Found, Row, search
-from experiments.explore.text import lines, shown_value
+from experiments.explore.search import SAMPLERS, TOGETHER, Choice, Found, Row, SamplerName, search
 from isa.errors import InputError
 
 AXES = {

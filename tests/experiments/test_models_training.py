@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.models.digits import digits_graph, digits_model, held_out_digits
-from experiments.models.training import accuracy, forward, initial_parameters, loss_and_gradients
+from experiments.models.train_digits import accuracy, forward, initial_parameters, loss_and_gradients
 from tests.byoc.float_models import run
 
 

@@ -8,8 +8,7 @@ from itertools import product
 
 import pytest
 
-from experiments.repro.bars import KIB, MIB, SCENARIOS, Bar, Bars, bars_of
-from experiments.repro.claims import SIDES, Claim, evaluate
+from experiments.repro.claims import KIB, MIB, SCENARIOS, SIDES, Bar, Bars, Claim, bars_of, evaluate
 from experiments.repro.figure4 import COLUMNS, claims_text, table
 
 MEMORIES = (256 * KIB, 512 * KIB, MIB, 256 * MIB)

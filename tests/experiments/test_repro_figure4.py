@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 
 from experiments.cli.main import main
 from experiments.report.charts.style import KINDS as STYLES
-from experiments.repro.catalogue import FIGURES
+from experiments.repro import FIGURES
 from experiments.repro.figure4 import NAME, Reproduction, reproduce
 from tests.experiments.command_line import dla
 
