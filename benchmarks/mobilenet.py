@@ -47,9 +47,10 @@ def measure_in_process() -> None:
     """Simulation beside ONNX Runtime, and the way from package to program."""
     import onnxruntime
 
+    from byoc.compiler import compile
     from byoc.host.runtime import Runtime, region_inputs
+    from byoc.importing import import_model
     from byoc.package.package import load_package, save_package
-    from byoc.pipeline import compile, import_model
     from dla_sim.device import Device
     from dla_sim.engine.simulation import simulate
     from experiments.models import MODELS

@@ -15,7 +15,7 @@ from itertools import product
 
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.repetition import repeated
-from byoc.pipeline import compile as compile_network
+from byoc.compiler import compile as compile_network
 from dla_sim.device import Device, Engine
 from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from byoc.emission.region import Region
 from byoc.graph import Graph, Node
-from byoc.operations import Operation, is_free
-from byoc.passes.graph_annotate import Annotation, annotate
-from byoc.passes.graph_merge import Group, merge
-from byoc.patterns.base import Rejection
-from byoc.patterns.registry import installed
+from byoc.operators.onnx_view import BOUNDARIES
+from byoc.operators.operator import Operator
+from byoc.operators.registry import Annotation, annotate, installed, unknown_operator
+from byoc.operators.rules import Finding, Refusal, finding
 from byoc.target import Target
+from byoc.tiling.shortage import Shortage
 
-__all__ = ["HostPart", "Partition", "Placement", "Region", "Target", "partition"]
-
-Shortage = Callable[[Operation], str | None]
-MOVES_ONLY = "it only moves data next to operators that run on the CPU"
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Nodes that run as one program. ``inputs`` and ``outputs`` are integer tensors by name, flat and ordered."""
-
-    index: int
-    name: str
-    nodes: tuple[Node, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    operations: tuple[Operation, ...]
+Outcome = tuple[Operator, ...] | Refusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +58,7 @@ class Partition:
         return tuple(part for part in self.parts if isinstance(part, HostPart))
 
 
-def no_shortage(operation: Operation) -> str | None:
+def no_shortage(operation: Operator) -> Shortage | None:
     """A machine whose memory holds everything."""
     return None
 
@@ -80,13 +66,13 @@ def no_shortage(operation: Operation) -> str | None:
 def partition(
     graph: Graph,
     target: Target,
-    shortage: Shortage = no_shortage,
+    shortage: Callable[[Operator], Shortage | None] = no_shortage,
     annotations: Sequence[Annotation] | None = None,
 ) -> Partition:
     """Split ``graph`` into regions and host parts for ``target``.
 
-    ``shortage(operation)`` returns None, or names the buffers and the bytes missing where an operation does not fit
-    the machine's memory; its node then runs on the CPU. ``annotations`` are those of :func:`annotate`, if known.
+    ``shortage(operation)`` returns None, or the buffers of an operation that does not fit the machine's memory; its
+    node then runs on the CPU. ``annotations`` are those of :func:`annotate`, if known.
     """
     outcomes = {
         node.name: _outcome(graph, node, annotation, target, shortage)
@@ -97,22 +83,28 @@ def partition(
     return Partition(graph, parts, _placement(graph, parts, outcomes))
 
 
-Outcome = tuple[Operation, ...] | Rejection
-
-
-def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, shortage: Shortage) -> Outcome:
+def _outcome(
+    graph: Graph, node: Node, annotation: Annotation, target: Target, shortage: Callable[[Operator], Shortage | None]
+) -> Outcome:
     """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason."""
-    outcome: Outcome = Rejection(annotation.reason or f"operator {node.op_type} has no pattern")
-    if annotation.pattern is None or not node.integer:
+    outcome: Outcome = unknown_operator(node)
+    if annotation.reason is not None:
+        outcome = Refusal(node.name, "annotation", Finding(_escaped(annotation.reason)))
+    if annotation.family is None or not node.integer:
         return outcome
-    for pattern in installed().by_operator.get(node.op_type, ()):
-        outcome = pattern.check(graph, node) or pattern.lower(graph, node, target)  # annotations are not trusted
-        if not isinstance(outcome, Rejection):
+    for family in installed().by_operator.get(node.op_type, ()):
+        outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
+        if not isinstance(outcome, Refusal):
             missing = next((found for found in map(shortage, outcome) if found is not None), None)
             if missing is None:
                 break
-            outcome = Rejection(missing)
+            outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=missing))
     return outcome
+
+
+def _escaped(text: str) -> str:
+    """Text that stands for itself in a finding."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Group, ...]:
@@ -122,25 +114,23 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Grou
     is data movement between quantisation at its edges, and belongs to the accelerator as a whole.
     """
     while True:
-        on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Rejection)]
+        on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Refusal)]
         groups = merge(graph.nodes, on)
         idle = [group for group in groups if group.accelerated and _only_moves(group, outcomes)]
         if not idle or not _host_computes(graph, outcomes):
             return groups
         for node in (node for group in idle for node in group.nodes):
-            outcomes[node.name] = Rejection(MOVES_ONLY)
+            found = finding("it only moves data next to operators that run on the CPU")
+            outcomes[node.name] = Refusal(node.name, "profitable", found)
 
 
 def _only_moves(group: Group, outcomes: dict[str, Outcome]) -> bool:
     operations = (outcomes[node.name] for node in group.nodes)
-    return all(not isinstance(found, Rejection) and all(is_free(o) for o in found) for found in operations)
+    return all(not isinstance(found, Refusal) and all(operation.free for operation in found) for found in operations)
 
 
 def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:
-    return any(
-        isinstance(outcomes[node.name], Rejection) and node.op_type not in ("QuantizeLinear", "DequantizeLinear")
-        for node in graph.nodes
-    )
+    return any(isinstance(outcomes[node.name], Refusal) and node.op_type not in BOUNDARIES for node in graph.nodes)
 
 
 def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) -> tuple[Region | HostPart, ...]:
@@ -152,7 +142,7 @@ def _parts(graph: Graph, groups: Iterable[Group], outcomes: dict[str, Outcome]) 
             parts.append(HostPart(group.nodes, inputs, outputs))
             continue
         found = (outcomes[node.name] for node in group.nodes)
-        operations = tuple(o for lowered in found if not isinstance(lowered, Rejection) for o in lowered)
+        operations = tuple(o for lowered in found if not isinstance(lowered, Refusal) for o in lowered)
         parts.append(Region(regions, f"region{regions}", group.nodes, inputs, outputs, operations))
         regions += 1
     return tuple(parts)
@@ -176,7 +166,77 @@ def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[
     placements = []
     for node in graph.nodes:
         outcome = outcomes[node.name]
-        on: Literal["dla", "cpu"] = "cpu" if isinstance(outcome, Rejection) else "dla"
-        reason = outcome.reason if isinstance(outcome, Rejection) else None
+        on: Literal["dla", "cpu"] = "cpu" if isinstance(outcome, Refusal) else "dla"
+        reason = str(outcome) if isinstance(outcome, Refusal) else None
         placements.append(Placement(node.name, node.op_type, on, region_of.get(node.name), reason, node.onnx_nodes))
     return tuple(placements)
+
+
+# Merging nodes into parts: waves of Kahn's algorithm that alternate between the two sides, then connected components.
+#
+# A wave takes every node of its side that is ready, again and again until none is left, then the other side has its
+# turn. A node of a wave depends only on earlier waves and on its own, so no path leaves a wave and comes back: every
+# wave, and every component of it, is convex, and the order of the waves is an order of execution.
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Nodes of one side that run together, in topological order."""
+
+    accelerated: bool
+    nodes: tuple[Node, ...]
+
+
+def merge(nodes: Sequence[Node], accelerated: Iterable[str]) -> tuple[Group, ...]:
+    """Groups in an order of execution: a wave of host nodes is one group, one of the accelerator a group a component.
+
+    ``accelerated`` names the nodes of the accelerator. Nodes must be in topological order; every node is in exactly one
+    group.
+    """
+    chosen = frozenset(accelerated)
+    producer = {name: node.name for node in nodes for name in node.outputs}
+    needs = {node.name: {producer[name] for name in node.inputs if name in producer} for node in nodes}
+    waiting, done, groups = list(nodes), set[str](), list[Group]()
+    side = False
+    while waiting:
+        wave, waiting = _wave(waiting, side, chosen, needs, done)
+        if wave and side:
+            groups += [Group(True, component) for component in _components(wave, needs)]
+        elif wave:
+            groups.append(Group(False, tuple(wave)))
+        side = not side
+    return tuple(groups)
+
+
+def _wave(
+    waiting: list[Node], side: bool, chosen: frozenset[str], needs: Mapping[str, set[str]], done: set[str]
+) -> tuple[list[Node], list[Node]]:
+    """Nodes of ``side`` that can run now, one after another, and the rest; adds the former to ``done``."""
+    wave, rest = [], []
+    for node in waiting:  # topological order: one walk finds everything that becomes ready
+        if (node.name in chosen) == side and needs[node.name] <= done:
+            wave.append(node)
+            done.add(node.name)
+        else:
+            rest.append(node)
+    return wave, rest
+
+
+def _components(wave: list[Node], needs: Mapping[str, set[str]]) -> list[tuple[Node, ...]]:
+    """Weakly connected components of a wave, by their first node; each keeps the order of the nodes."""
+    parent = {node.name: node.name for node in wave}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    for node in wave:
+        for needed in needs[node.name]:
+            if needed in parent:
+                parent[root(needed)] = root(node.name)
+    members: dict[str, list[Node]] = {}
+    for node in wave:
+        members.setdefault(root(node.name), []).append(node)
+    return [tuple(component) for component in members.values()]

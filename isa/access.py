@@ -95,3 +95,21 @@ def overlap(first: Access, second: Access) -> tuple[int, int] | None:
             found = int(low[hits[0]]), int(high[hits[0]])
             best = found if best is None else min(best, found)
     return best
+
+
+def touch(first: Access, second: Access) -> bool:
+    """Whether two accesses have a byte in common: :func:`overlap`, in plain integers where that is easy."""
+    if first.address >= second.end or second.address >= first.end or first.space != second.space:
+        return False
+    count_a, stride_a = first.dims[0] if first.dims else (1, 0)
+    count_b, stride_b = second.dims[0] if second.dims else (1, 0)
+    stride = stride_a or stride_b
+    if len(first.dims) > 1 or len(second.dims) > 1 or (stride_a and stride_b and stride_a != stride_b):
+        return overlap(first, second) is not None
+    if not stride:
+        return True
+    # Row i of one and row j of the other meet exactly when (i - j) * stride lies in (low, high).
+    low = second.address - first.address - first.nbytes
+    high = second.address - first.address + second.nbytes
+    smallest, largest = low // stride + 1, -(-high // stride) - 1
+    return max(smallest, 1 - count_b) <= min(largest, count_a - 1)

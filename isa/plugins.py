@@ -56,7 +56,8 @@ def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]
     """(owner, object) of every entry point of ``group``, in the order of the owners' names.
 
     An owner is the package and the entry point, as messages name them; the object is of ``kind``, called ``name`` in
-    messages, or what a function without parameters returned. Raises InputError for what cannot be loaded.
+    messages, or what a function without parameters returned; classes are not called. Raises InputError for what cannot
+    be loaded.
     """
     from importlib.metadata import entry_points  # takes longer to import than all of isa, and is rarely needed
 
@@ -73,7 +74,7 @@ def _owner(entry: EntryPoint) -> str:
 def _load(entry: EntryPoint, owner: str, kind: type[Kind], name: str) -> Kind:
     try:
         found = entry.load()
-        if callable(found):
+        if callable(found) and not isinstance(found, type):
             found = found()
     except Exception as error:  # whatever a package's own code raises: the user needs to know whose it is
         reason = (str(error).splitlines() or [""])[0]

@@ -1,25 +1,24 @@
-"""Emission: placed steps become command words with provenance."""
+"""Emission: placed steps become command words with provenance; register writes that change nothing are dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.emission.memplan import Request
-from byoc.emission.steps import Source, Step
 from byoc.emission.tokens import Ordered, derive_tokens
-from byoc.passes.commands_elide import Issue, count_words, elide
+from byoc.scheduling.steps import Source, Step
 from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import Command, Instruction, Operands
 from isa.ops.control import OP_END, OP_SYNC
 from isa.plugins import variant
 from isa.program import Provenance
-from isa.registers import RegisterFile
+from isa.registers import RESET, RegisterFile
 
 _FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
@@ -31,22 +30,6 @@ class Emission:
     words: NDArray[np.uint64]
     provenance: tuple[Provenance, ...]
     words_before_elision: int
-
-
-def lifetimes(timed: Iterable[tuple[int, Step]], sizes: Sequence[tuple[str, int]]) -> tuple[Request, ...]:
-    """The planning request of every scratchpad buffer, (name, bytes) each, live from its first to its last step.
-
-    ``timed``: steps in stream order with a time that never falls. Buffers of steps of one time never share memory.
-    """
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, step in timed:
-        for pointer in step.pointers.values():
-            first.setdefault(pointer.buffer, position)
-            last[pointer.buffer] = position
-    return tuple(
-        Request(name, nbytes, first.get(index, 0), last.get(index, 0)) for index, (name, nbytes) in enumerate(sizes)
-    )
 
 
 def emit(steps: Sequence[Step], addresses: Sequence[int], arch: Arch, strict: bool) -> Emission:
@@ -109,3 +92,26 @@ def _provenance(issues: Sequence[Issue], sources: Sequence[Source]) -> tuple[Pro
             ranges.append(Provenance(start, position, *source))
             start = position
     return tuple(ranges)
+
+
+class Issue(NamedTuple):
+    """One operation word with the register writes before it, each (register name, value)."""
+
+    writes: tuple[tuple[str, int], ...]
+    word: int
+
+
+def elide(issues: Iterable[Issue], reset: Mapping[str, int] = RESET) -> tuple[Issue, ...]:
+    """The same operations, each with the same register file, starting from the variant's ``reset`` values."""
+    current = dict(reset)
+    kept: list[Issue] = []
+    for writes, word in issues:
+        needed = tuple([write for write in writes if current[write[0]] != write[1]])
+        current.update(needed)
+        kept.append(Issue(needed, word))
+    return tuple(kept)
+
+
+def count_words(issues: Iterable[Issue]) -> int:
+    """Command words of a stream: one a register write, one an operation."""
+    return sum(len(issue.writes) + 1 for issue in issues)

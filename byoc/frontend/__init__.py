@@ -1,1 +1,1 @@
-"""The importer's parts: an indexed view of the ONNX model, static shapes, and the recognition of integer units."""
+"""Front ends: models of other tools become canonical graphs."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from byoc.frontend.onnx.cutting import cut_model
 from byoc.graph import Graph
 from byoc.host.session import OnnxRuntimeSession
-from byoc.host.submodel import cut_model
 from byoc.package.package import Package
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ Tensors = Mapping[str, NDArray[Any]]
 class Oracle:
     """Values of chosen tensors of one quantised model on ONNX Runtime, prepared once for any number of inputs.
 
-    ``model`` must have its fused activations as integer clamps (:func:`byoc.passes.graph_clamps.integer_clamps`; a
-    package's embedded model has). Only the nodes that ``names`` depend on run, and only ``names`` are kept.
+    ``model`` must have its fused activations as integer clamps, as a package's embedded model has
+    (:func:`byoc.frontend.onnx.rewriting.clamps.integer_clamps`). Only the nodes that ``names`` depend on run, and only
+    ``names`` are kept.
     """
 
     def __init__(self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], inputs: Sequence[str] = ()) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from byoc.frontend.onnx.cutting import cut_model
 from byoc.graph import Graph
 from byoc.host.session import OnnxRuntimeSession
-from byoc.host.submodel import cut_model
 from byoc.partition import HostPart
 from isa.errors import InputError
 

@@ -9,10 +9,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.compiler import CompiledNetwork
+from byoc.emission.region import Region
 from byoc.graph import Graph, Value
 from byoc.host.parts import Engine, HostSession
-from byoc.partition import HostPart, Region
-from byoc.pipeline import CompiledNetwork
+from byoc.partition import HostPart
 from isa.errors import InputError
 from isa.program import Executor, Program, Tensor
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,23 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
-from byoc.host.errors import readable_errors
+from byoc.operators.onnx_view import QUANTIZE
+from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[Any]]
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Turns any exception of ONNX Runtime's own within the block into an InputError with its first line."""
+    try:
+        yield
+    except Exception as error:  # its classes share no base of their own
+        if not type(error).__module__.startswith("onnxruntime."):
+            raise
+        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        detail = text.rpartition(" : ")[2].strip()
+        raise InputError(f"ONNX Runtime cannot run the model ({detail}); correct or export it again") from error
 
 
 class OnnxRuntimeSession:
@@ -48,7 +63,7 @@ class OnnxRuntimeSession:
 def _quantises_to_uint8_only(model: onnx.ModelProto) -> bool:
     """Whether activations are uint8 throughout; with int8 ones ONNX Runtime refuses the precision setting."""
     types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
-    quantizers = (node for node in model.graph.node if node.op_type == "QuantizeLinear" and len(node.input) > 2)
+    quantizers = (node for node in model.graph.node if node.op_type == QUANTIZE and len(node.input) > 2)
     zero_points = [types.get(node.input[2]) for node in quantizers]
     return bool(zero_points) and all(element == onnx.TensorProto.UINT8 for element in zero_points)
 

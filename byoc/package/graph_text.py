@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Quantization, Value
-from byoc.passes.graph_annotate import Annotation
-from byoc.passes.graph_verify import verify_graph
+from byoc.operators.registry import Annotation
+from byoc.operators.verify import verify_graph
 from isa.errors import InputError
 
 ALIGNMENT = 64
@@ -97,7 +97,7 @@ def _encode_node(node: Node, annotation: Annotation) -> Json:
         "remark": node.remark,
         "macs": node.macs,
         "integer": node.integer,
-        "pattern": annotation.pattern,
+        "pattern": annotation.family,
         "reason": annotation.reason,
     }
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.graph import Graph
+from byoc.operators.registry import Annotation
 from byoc.package.archive import MANIFEST, MEMBERS, read_archive, write_archive
 from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
-from byoc.passes.graph_annotate import Annotation, annotate
 from isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 class Package:
     """A compiled network, before anything that depends on a machine.
 
-    ``rewritten_activations`` counts the groups that :func:`byoc.passes.graph_clamps.integer_clamps` has rewritten in
-    the embedded model. ``sha256`` has the sum of every member; ``read_member`` returns the bytes of one, checked
-    against it.
+    ``rewritten_activations`` counts the groups that were rewritten in the embedded model
+    (:func:`byoc.frontend.onnx.rewriting.clamps.integer_clamps`). ``sha256`` has the sum of every member;
+    ``read_member`` returns the bytes of one, checked against it.
     """
 
     source: str
@@ -63,19 +63,18 @@ class Package:
         return hashlib.sha256(_manifest(self)).hexdigest()
 
 
-def build_package(model: onnx.ModelProto, source: str) -> Package:
-    """Package of a quantised, prepared model; ``source`` is the name it goes by in reports. Deterministic."""
-    from byoc.frontend.importer import import_model
-    from byoc.passes.graph_clamps import integer_clamps
+def build_package(
+    graph: Graph, annotations: tuple[Annotation, ...], model: onnx.ModelProto, rewritten: int, source: str
+) -> Package:
+    """Package of a canonical graph and the quantised ``model`` that it was read from, ``rewritten`` groups of it.
 
-    graph = import_model(model)
-    annotations = annotate(graph)
-    embedded, rewritten = integer_clamps(model, graph)
+    ``source`` is the name it goes by in reports. Deterministic.
+    """
     arrays = ArrayWriter()
     document = encode_graph(graph, annotations, arrays)
     members = {
         "graph.json": json.dumps(document, sort_keys=True, separators=(",", ":")).encode(),
-        "model.onnx": embedded.SerializeToString(deterministic=True),
+        "model.onnx": model.SerializeToString(deterministic=True),
         "weights.bin": arrays.block(),
     }
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}

@@ -9,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from byoc.host.errors import readable_errors
-from byoc.passes.onnx_edit import copy_model
+from byoc.frontend.onnx.rewriting.edit import copy_model
+from byoc.host.session import readable_errors
+from byoc.operators.forms import Form
+from byoc.operators.registry import installed
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
-
-# Results carry the quantisation of the first operand.
-_SAME_AS_INPUT = frozenset({"MaxPool", "AveragePool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze"})
-# Operands and result are of equal quantisation, so that the accelerator can run them.
-_SAME_FOR_ALL = frozenset({"Concat", "Min", "Max"})
 
 
 def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict[str, NDArray[np.generic]]]:
@@ -109,15 +106,16 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     force a Relu's or a Clip's result into a range that begins below its own, or a Clip's into one that ends above,
     stays apart: the activation could no longer be dropped as a mere clamp.
 
-    A GlobalAveragePool's result has at least 1/255 of its operand's range: finer steps than 1/255 of the operand's mean
-    nothing, and ONNX Runtime refuses scales that differ by a factor of 256 or more (onnxruntime/contrib_ops/cpu/
-    quantization/qlinear_global_average_pool.cc).
+    A result's range is widened where its operand's is more times as wide than its operator's form allows.
     """
     groups = {name: {name} for name in ranges}
-    lower = {node.output[0] for node in model.graph.node if node.op_type in ("Relu", "Clip")}
-    upper = {node.output[0] for node in model.graph.node if node.op_type == "Clip"}
-    for node in (*_by_kind(model, _SAME_AS_INPUT), *_by_kind(model, _SAME_FOR_ALL)):
-        operands = node.input[:1] if node.op_type in _SAME_AS_INPUT else node.input
+    forms = _forms(model)
+    lower = {node.output[0] for node, form in forms if "low" in form.clamps}
+    upper = {node.output[0] for node, form in forms if "high" in form.clamps}
+    first = [(node, form) for node, form in forms if form.ranges == "first"]
+    shared_by_all = [(node, form) for node, form in forms if form.ranges == "all"]
+    for node, form in (*first, *shared_by_all):
+        operands = node.input[:1] if form.ranges == "first" else node.input
         members = [name for name in (*operands, *node.output[:1]) if name in ranges]
         if not members:
             continue
@@ -125,16 +123,22 @@ def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
         low, high = _envelope(ranges, union)
         widened = any(ranges[name][0] > low for name in union & lower)
         widened |= any(ranges[name][1] < high for name in union & upper)
-        if node.op_type in _SAME_FOR_ALL and widened:
+        if form.ranges == "all" and widened:
             continue
         for name in union:
             groups[name] = union
     shared = {name: _envelope(ranges, group) for name, group in groups.items()}
-    for node in _by_kind(model, frozenset({"GlobalAveragePool"})):
-        if node.input[0] in shared and node.output[0] in shared:
-            wide = _at_least(shared[node.output[0]], _width(shared[node.input[0]]) / np.float32(255))
-            shared |= dict.fromkeys(groups[node.output[0]], wide)
+    for node, form in forms:
+        if form.range_ratio and node.input[0] in shared and node.output[0] in shared:
+            least = _width(shared[node.input[0]]) / np.float32(form.range_ratio)
+            shared |= dict.fromkeys(groups[node.output[0]], _at_least(shared[node.output[0]], least))
     return shared
+
+
+def _forms(model: ModelProto) -> list[tuple[NodeProto, Form]]:
+    """The nodes of the model that operator families know, each with its form."""
+    known = installed().forms
+    return [(node, known[node.op_type][1]) for node in model.graph.node if node.op_type in known]
 
 
 def _width(limits: tuple[np.float32, np.float32]) -> np.float32:
@@ -153,7 +157,3 @@ def _envelope(ranges: Ranges, names: set[str]) -> tuple[np.float32, np.float32]:
     """The smallest range that holds those of ``names``."""
     lows, highs = zip(*(ranges[name] for name in names), strict=True)
     return min(lows), max(highs)
-
-
-def _by_kind(model: ModelProto, kinds: frozenset[str]) -> Iterator[NodeProto]:
-    return (node for node in model.graph.node if node.op_type in kinds)

@@ -7,45 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, NodeProto
 
-from byoc.frontend.onnx_file import load_model
-from byoc.passes.onnx_edit import array_of, constants, copy_model
-from byoc.passes.onnx_pools import dilated
-from byoc.patterns.registry import installed
+from byoc.frontend.onnx.reading import read_node
+from byoc.frontend.onnx.rewriting.edit import ConstantArrays, copy_model
+from byoc.operators.registry import installed
 from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
-
-__all__ = ["is_quantised", "load_model", "quantise"]
-
-# What the accelerator can run, and what merely passes values on between such operators.
-QUANTISED_OPERATORS = (
-    *("Conv", "Gemm", "MatMul", "Add", "Relu", "Clip", "LeakyRelu", "Abs", "Min", "Max"),
-    *("MaxPool", "AveragePool", "GlobalAveragePool"),
-    *("Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"),
-)
-_CLAMPS = frozenset({"Relu", "Clip"})
-_PASSIVE_OPERATORS = frozenset({"Concat", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-
-_INTEGER_OPERATORS = frozenset(
-    {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
-)
 
 
 def quantised_operators() -> tuple[str, ...]:
-    """``QUANTISED_OPERATORS`` and what the families of installed packages want quantised."""
-    return tuple(dict.fromkeys((*QUANTISED_OPERATORS, *installed().quantised)))
-
-
-def is_quantised(model: ModelProto) -> bool:
-    """Whether the model already has integer operators: QDQ, QLinear*, *Integer, QGemm."""
-    return any(
-        node.op_type in _INTEGER_OPERATORS or node.op_type.startswith("QLinear") or node.op_type == "QGemm"
-        for node in model.graph.node
-    )
+    """What the operator families want quantised: what the accelerator can run, and what merely passes values on."""
+    return tuple(name for name, (_, form) in installed().forms.items() if form.quantise)
 
 
 def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> ModelProto:
-    """The int8 QDQ form of a prepared float model (``byoc.passes.onnx_prepare.prepare``).
+    """The int8 QDQ form of a prepared float model (``byoc.frontend.onnx.rewriting.prepare.prepare``).
 
     Activations: int8, per tensor, asymmetric, from the smallest and largest value seen on ``calibration`` (one mapping
     from input name to array a step); operands and results of Concat, Min and Max share one quantisation where
@@ -68,6 +44,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     stay_float = _float_nodes(model)
+    clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     source = copy_model(model)
     # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
     mark = source.metadata_props.add()
@@ -86,7 +63,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     )
     # The quantiser skips activations whose operand nobody else has quantised.
     for node in model.graph.node:
-        if node.op_type in _CLAMPS and node.name not in stay_float:
+        if node.op_type in clamps and node.name not in stay_float:
             quantizer.quantize_activation_tensor(node.input[0])
     quantizer.quantize_model()
     quantizer.model.topological_sort()
@@ -98,41 +75,26 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
 
 
 def _float_nodes(model: ModelProto) -> list[str]:
-    """Names of nodes that stay float.
-
-    Dilated average pools, which ONNX Runtime has no integer operator for; products of two computed values, or with
-    a matrix for a bias; reshapes among float operators only; Clip with computed limits or limits on one side of
-    zero, which no quantised range can express.
-    """
-    constant = constants(model.graph)
+    """Names of nodes that stay float: those whose family says so, and those that pass on what float operators make."""
+    constants = ConstantArrays(model.graph, lambda tensor: True)
     producers = {output: node for node in model.graph.node for output in node.output}
-    return [node.name for node in model.graph.node if _stays_float(node, constant, producers)]
+    return [node.name for node in model.graph.node if _stays_float(node, constants, producers)]
 
 
-def _stays_float(node: NodeProto, constant: Mapping[str, TensorProto], producers: dict[str, NodeProto]) -> bool:
-    if node.op_type in ("Conv", "Gemm", "MatMul"):
-        return any(name not in constant for name in node.input[1:] if name) or _matrix_bias(node, constant)
-    if node.op_type in _PASSIVE_OPERATORS:
-        made_by = [producers.get(name) for name in node.input if name not in constant]
-        return all(maker is not None and maker.op_type not in quantised_operators() for maker in made_by)
-    if node.op_type == "AveragePool":
-        return dilated(node)
-    return node.op_type == "Clip" and not _straddles_zero(node, constant)
-
-
-def _matrix_bias(node: NodeProto, constant: Mapping[str, TensorProto]) -> bool:
-    """Whether a Gemm adds a matrix of several rows, which is no bias of its channels."""
-    bias = constant.get(node.input[2]) if node.op_type == "Gemm" and len(node.input) > 2 else None
-    return bias is not None and len(bias.dims) > 1 and bias.dims[0] > 1
-
-
-def _straddles_zero(node: NodeProto, constant: Mapping[str, TensorProto]) -> bool:
-    """Whether the limits of a Clip are constant and zero lies between them or on one of them."""
-    limits = [*node.input[1:], "", ""][:2]
-    if any(name and name not in constant for name in limits):
+def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[str, NodeProto]) -> bool:
+    forms = installed().forms
+    if node.op_type not in forms:
         return False
-    low, high = (float(array_of(constant[name])) if name else 0.0 for name in limits)
-    return low <= 0 <= high
+    family, form = forms[node.op_type]
+    if form.passive:
+        made_by = [producers.get(name) for name in node.input if name not in constants]
+        return all(maker is not None and not _is_quantised_operator(maker) for maker in made_by)
+    return family.stays_float(read_node(node, node.name), constants)
+
+
+def _is_quantised_operator(node: NodeProto) -> bool:
+    found = installed().forms.get(node.op_type)
+    return found is not None and found[1].quantise
 
 
 @contextmanager

@@ -7,9 +7,10 @@ to loads that run ahead. With none of either, every layer's buffers fit by const
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
-from byoc.emission.memplan import plan
-from byoc.layers.layer import Layer
+from byoc.operators.layer import Layer
+from byoc.scheduling.memplan import plan
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import LayerPlan, plan_layers
@@ -26,7 +27,7 @@ BOUNDLESS = 1 << 62
 
 
 def schedule_default(
-    layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool, subject: Hashable = None
+    layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool[Any], subject: Hashable = None
 ) -> Scheduled:
     """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt.
 
@@ -66,6 +67,6 @@ def _stream(
     cycles: list[int] = []
     for layer, tiling, search in zip(layers, chosen.tilings, searches, strict=True):
         steps += stream_layer(layer, tiling, memory)
-        shapes = [(tile.output.channels.size, tile.output.rows.size) for tile in tiles(layer, tiling)]
+        shapes = [(tile.output.channels.size, tile.output.rows.size) for tile in tiles(layer.geometry, tiling)]
         cycles += [search.tile_cycles(channels, rows) for channels, rows in shapes]
     return steps, cycles

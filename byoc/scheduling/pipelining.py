@@ -11,11 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from byoc.emission.steps import Step
-from byoc.emission.tokens import touch
+from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import TileSteps
 from byoc.tiling.cost import BUS_BYTES
-from isa.access import Access, strided
+from isa.access import Access, strided, touch
 
 DISTANCE = 48
 """Tiles that a load may run ahead at most."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from byoc.emission.report import CompileReport
-from byoc.layers.layer import Layer
-from byoc.operations import ConvOperation, MatMulOperation, PoolOperation
+from byoc.operators.layer import Layer
+from byoc.operators.operator import Geometry
 from byoc.scheduling.schedule import Scheduled
 from byoc.tiling.search import TileSearch
 from isa.arch import Arch
-from isa.program import Program
 
+Compiled = TypeVar("Compiled")
+"""What emission makes of a schedule: the pool keeps it and does not look."""
 PLANS = 16
 """Schedules that a pool keeps at most; more sizes of scratchpad are rare, and schedules are large."""
 _ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default, "sram_banks": 1}
@@ -29,17 +30,17 @@ class _Kept:
     scheduled: Scheduled
 
 
-class SearchPool:
-    """The searches of layers on machines, made when first asked for, and schedules and programs that may serve again.
+class SearchPool(Generic[Compiled]):
+    """The searches of layers on machines, made when first asked for, and schedules with what was made of them.
 
     The size of the scratchpad is a question to a search, not a part of it: machines that differ in nothing else share
     their searches. A pool grows with every layer shape and machine that it meets; drop it when these change.
     """
 
     def __init__(self) -> None:
-        self._known: dict[object, TileSearch] = {}
+        self._known: dict[tuple[Arch, Geometry], TileSearch] = {}
         self._schedules: dict[Hashable, _Kept] = {}
-        self._programs: dict[Scheduled, tuple[Program, CompileReport] | None] = {}
+        self._compiled: dict[Scheduled, Compiled | None] = {}
 
     def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
         """A schedule kept for this subject and plan that serves ``arch`` too."""
@@ -50,25 +51,25 @@ class SearchPool:
         """Remember a schedule that the size of the scratchpad has not influenced beyond the plan."""
         if len(self._schedules) < PLANS:
             self._schedules[subject, plan, sizeless(arch)] = _Kept(arch.sram_bytes, scheduled)
-            self._programs[scheduled] = None
+            self._compiled[scheduled] = None
 
-    def program(self, scheduled: Scheduled) -> tuple[Program, CompileReport] | None:
-        """The program made of a kept schedule, for whatever machine it was made, and its report."""
-        return self._programs.get(scheduled)
+    def compiled(self, scheduled: Scheduled) -> Compiled | None:
+        """What was made of a kept schedule, for whatever machine it was made."""
+        return self._compiled.get(scheduled)
 
-    def add_program(self, scheduled: Scheduled, program: Program, report: CompileReport) -> None:
-        """Remember the program of a schedule, if that is kept."""
-        if scheduled in self._programs:
-            self._programs[scheduled] = program, report
+    def add_compiled(self, scheduled: Scheduled, compiled: Compiled) -> None:
+        """Remember what was made of a schedule, if that is kept."""
+        if scheduled in self._compiled:
+            self._compiled[scheduled] = compiled
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         """A search for every layer."""
         machine = sizeless(arch)
         found: list[TileSearch] = []
         for layer in layers:
-            key = machine, _shape(layer)
+            key = machine, layer.geometry
             if key not in self._known:
-                self._known[key] = TileSearch(layer, machine)
+                self._known[key] = TileSearch(layer.geometry, machine)
             found.append(self._known[key])
         return found
 
@@ -76,18 +77,3 @@ class SearchPool:
 def sizeless(arch: Arch) -> Arch:
     """The machine with a scratchpad of one size for all: equal where machines differ in nothing else."""
     return arch.model_copy(update=_ONE_SIZE)
-
-
-def _shape(layer: Layer) -> object:
-    """All that tilings and their costs depend on."""
-    operation = layer.operation
-    kernel: object = None
-    if isinstance(operation, ConvOperation):
-        kernel = operation.weights.shape, operation.requantise is None
-    elif isinstance(operation, MatMulOperation):
-        kernel = operation.requantise is None
-    elif isinstance(operation, PoolOperation):
-        kernel = operation.kernel
-    sizes = layer.weight_bytes, layer.record_bytes, layer.input_bytes, layer.output_bytes
-    via = operation.via and (operation.via.mnemonic, *operation.via.registers.items())
-    return layer.family, via, layer.nest, sizes, len(operation.inputs), kernel

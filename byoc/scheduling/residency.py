@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from byoc.layers.layer import Layer
-from byoc.lowering.lower import Buffer, Lowered
+from byoc.lowering import Buffer, Lowered
+from byoc.operators.layer import Layer
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
 from isa.arch import Arch
@@ -116,7 +116,7 @@ def _candidates(
     for index, (sources, target) in enumerate(uses):
         made.setdefault(target, index)
         read |= dict.fromkeys(sources, index)
-        if layers[index].family == "copy":
+        if layers[index].geometry.instruction is None:
             excluded |= {*sources, target}
     last_made = {target: index for index, (_, target) in enumerate(uses)}
     sizes = {buffer.name: aligned(buffer.nbytes, arch.alignment) for buffer in buffers}

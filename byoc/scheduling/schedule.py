@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from byoc.emission.emit import lifetimes
-from byoc.emission.memplan import Request, check_plan, plan
-from byoc.emission.steps import Step
+from byoc.scheduling.memplan import Request, check_plan, plan
+from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
 
 
@@ -30,3 +29,19 @@ def place(timed: Sequence[tuple[int, Step]], memory: Memory) -> Scheduled | None
         return None
     check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
     return Scheduled(tuple(step for _, step in timed), memory, requests, addresses)
+
+
+def lifetimes(timed: Iterable[tuple[int, Step]], sizes: Sequence[tuple[str, int]]) -> tuple[Request, ...]:
+    """The planning request of every scratchpad buffer, (name, bytes) each, live from its first to its last step.
+
+    ``timed``: steps in stream order with a time that never falls. Buffers of steps of one time never share memory.
+    """
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, step in timed:
+        for pointer in step.pointers.values():
+            first.setdefault(pointer.buffer, position)
+            last[pointer.buffer] = position
+    return tuple(
+        Request(name, nbytes, first.get(index, 0), last.get(index, 0)) for index, (name, nbytes) in enumerate(sizes)
+    )

@@ -8,45 +8,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byoc.emission.steps import Step
-from byoc.layers.layer import Layer
-from byoc.layers.nest import allowed_channels
+from byoc.operators.layer import Layer
+from byoc.operators.nest import allowed_channels
+from byoc.operators.operator import Geometry
 from byoc.scheduling.schedule import Scheduled, place
+from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory, stream_layer
-from byoc.tiling.shortage import shortage_message
+from byoc.tiling.shortage import find_shortage
 from byoc.tiling.tiling import Tiling, streamed, working_set
 from isa.arch import Arch
 from isa.errors import InputError
 
 
-def smallest_seed_tiling(layer: Layer) -> Tiling:
+def smallest_seed_tiling(geometry: Geometry) -> Tiling:
     """One output channel; one element of an element-wise operation."""
-    return Tiling(1, 1 if layer.flat else layer.nest.rows)
+    return Tiling(1, 1 if geometry.flat else geometry.nest.rows)
 
 
 def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
     """The largest tile that fits; raises InputError where not even the smallest does."""
-    message = shortage_message(layer, smallest_seed_tiling(layer), arch)
-    if message is not None:
-        raise InputError(f"layer '{layer.operation.name}' {message}")
-    low, high = 1, layer.nest.rows if layer.flat else layer.nest.channels
+    geometry = layer.geometry
+    shortage = find_shortage(geometry, smallest_seed_tiling(geometry), arch)
+    if shortage is not None:
+        raise InputError(f"layer '{layer.name}' {shortage}")
+    low, high = 1, geometry.nest.rows if geometry.flat else geometry.nest.channels
     while low < high:  # the working set grows with the tile
         middle = (low + high + 1) // 2
-        if _fits(layer, _tiling(layer, middle), arch):
+        if _fits(geometry, _tiling(geometry, middle), arch):
             low = middle
         else:
             high = middle - 1
-    return _tiling(layer, low)
+    return _tiling(geometry, low)
 
 
-def _tiling(layer: Layer, size: int) -> Tiling:
-    if layer.flat:
+def _tiling(geometry: Geometry, size: int) -> Tiling:
+    if geometry.flat:
         return Tiling(1, size)
-    return Tiling(allowed_channels(layer.nest, size), layer.nest.rows)
+    return Tiling(allowed_channels(geometry.nest, size), geometry.nest.rows)
 
 
-def _fits(layer: Layer, tiling: Tiling, arch: Arch) -> bool:
-    return working_set(layer, tiling, streamed(layer), arch.alignment) <= arch.sram_bytes
+def _fits(geometry: Geometry, tiling: Tiling, arch: Arch) -> bool:
+    return working_set(geometry, tiling, streamed(geometry), arch.alignment) <= arch.sram_bytes
 
 
 def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:

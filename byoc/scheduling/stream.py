@@ -6,13 +6,11 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.emission.compute import Operands, Settings, compute_steps, layer_settings
-from byoc.emission.constants import ConstantPool
-from byoc.emission.steps import Pointer, Source, Step, load, source_of, store
-from byoc.layers.layer import Layer
-from byoc.layers.transfer import Transfer
-from byoc.lowering.lower import Lowered
-from byoc.tile import Span, Tile
+from byoc.lowering import Lowered
+from byoc.operators.layer import Layer
+from byoc.operators.nest import Span, Tile, Transfer
+from byoc.scheduling.constants import ConstantPool
+from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, load, source_of, store
 from byoc.tiling.tiling import Slots, Tiling, slot_counts, tiles
 from isa.arch import Arch
 
@@ -74,47 +72,45 @@ class _TileBuffers:
 def stream_layer(layer: Layer, tiling: Tiling, memory: Memory) -> list[TileSteps]:
     """The steps of all tiles of a layer, in order."""
     stream = _LayerStream(layer, tiling, memory)
-    return [stream.tile_steps(tile, number) for number, tile in enumerate(tiles(layer, tiling))]
+    return [stream.tile_steps(tile, number) for number, tile in enumerate(tiles(layer.geometry, tiling))]
 
 
 class _LayerStream:
-    """Buffers and settings of one layer while its tiles are made."""
+    """Buffers of one layer while its tiles are made."""
 
     def __init__(self, layer: Layer, tiling: Tiling, memory: Memory) -> None:
         self._layer, self._memory = layer, memory
-        self._settings: Settings = layer_settings(layer, memory.arch)
-        self._mnemonic = layer.instruction.mnemonic if layer.instruction is not None else "COPY"
         self._pack: Callable[[Span], int] = memory.constants.packer(layer)
         operation, lowered = layer.operation, memory.lowered
         self._inputs = [lowered.place(operand) for operand in operation.inputs]
         self._output = lowered.place(operation.output)
-        self._make_buffers(tiling, slot_counts(layer, tiling))
+        self._make_buffers(tiling, slot_counts(layer.geometry, tiling))
 
     def _make_buffers(self, tiling: Tiling, slots: Slots) -> None:
-        layer, memory, name = self._layer, self._memory, self._layer.operation.name
-        nbytes = layer.input_tile_bytes(tiling.channels, tiling.rows)
+        geometry, memory, name = self._layer.geometry, self._memory, self._layer.name
+        nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows)
         self._input_buffers = [
             None if place.buffer in memory.residents else _TileBuffers(memory, f"{name} input", slots.input, nbytes)
             for place in self._inputs
         ]
         self._constant_buffers = None
-        if layer.has_constants:
-            nbytes = layer.constant_bytes(tiling.channels)
+        if geometry.has_constants:
+            nbytes = geometry.constant_bytes(tiling.channels)
             self._constant_buffers = _TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
         self._output_buffers = None
-        if self._output.buffer not in memory.residents and not layer.in_place:
-            nbytes = layer.output_tile_bytes(tiling.channels, tiling.rows)
+        if self._output.buffer not in memory.residents and not geometry.in_place:
+            nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
             self._output_buffers = _TileBuffers(memory, f"{name} output", slots.output, nbytes)
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
         """The steps of one tile; tiles must be asked for in order."""
-        source = source_of(self._layer.operation, self._mnemonic, number)
+        source = source_of(self._layer, number)
         loads: list[Step] = []
         constants = self._load_constants(tile, source, loads)
         inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._inputs)))
         output, stores = self._place_output(tile, inputs[0], source)
         operands = Operands(inputs, constants, output, self._input_plane(tile), self._output_plane(tile))
-        computes = compute_steps(self._layer, self._settings, tile, operands, number)
+        computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 
     def _load_constants(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
@@ -123,13 +119,13 @@ class _LayerStream:
         channels = tile.output.channels
         pointer, empty = self._constant_buffers.get(channels)
         if empty:
-            transfer = Transfer(0, self._layer.constant_bytes(channels.size))
+            transfer = Transfer(0, self._layer.geometry.constant_bytes(channels.size))
             loads.append(load(self._pack(channels), pointer, transfer, source))
         return pointer
 
     def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
         place, buffers = self._inputs[index], self._input_buffers[index]
-        transfer = self._layer.input_transfer(tile)
+        transfer = self._layer.geometry.input_transfer(tile)
         if buffers is None:
             return self._memory.residents[place.buffer].moved(place.offset + transfer.offset)
         pointer, empty = buffers.get(tile.input)
@@ -141,22 +137,22 @@ class _LayerStream:
         place, memory = self._output, self._memory
         address = memory.dram.get(place.buffer, 0) + place.offset
         if place.buffer in memory.residents:
-            transfer = self._layer.output_transfer(tile, self._output_plane(tile))
+            transfer = self._layer.geometry.output_transfer(tile, self._output_plane(tile))
             pointer = memory.residents[place.buffer].moved(place.offset + transfer.offset)
             needed = place.buffer in memory.stored
             return pointer, (store(address, pointer, transfer, source),) if needed else ()
         pointer = first_input if self._output_buffers is None else self._output_buffers.take()
-        return pointer, (store(address, pointer, self._layer.output_transfer(tile), source),)
+        return pointer, (store(address, pointer, self._layer.geometry.output_transfer(tile), source),)
 
     def _input_plane(self, tile: Tile) -> int:
         """Bytes between input channels in the scratchpad, 0 where the tile lies dense there."""
         nest = self._layer.nest
         if self._input_buffers[0] is not None or tile.input.rows.size == nest.input_rows:
             return 0
-        return nest.input_rows * nest.input_columns * self._layer.input_bytes
+        return nest.input_rows * nest.input_columns * self._layer.geometry.input_bytes
 
     def _output_plane(self, tile: Tile) -> int:
         nest = self._layer.nest
         if self._output.buffer not in self._memory.residents or tile.output.rows.size == nest.rows:
             return 0
-        return nest.rows * nest.columns * self._layer.output_bytes
+        return nest.rows * nest.columns * self._layer.geometry.output_bytes

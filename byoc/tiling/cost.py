@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from byoc.emission.compute import layer_settings, tile_registers
-from byoc.layers.layer import Layer
-from byoc.layers.nest import band_rows, make_tile
-from byoc.tile import Span
+from byoc.operators.nest import Span, band_rows, make_tile
+from byoc.operators.operator import Geometry
 from byoc.tiling.tiling import Resident, Tiling, aligned
 from isa.arch import Arch
+from isa.errors import InputError
 from isa.instruction import Command, Unit, ceil_div
 from isa.registers import RESET
 
@@ -42,16 +41,28 @@ class Shape(NamedTuple):
     compute: int
 
 
+class _UnknownNumberError(LookupError):
+    """A cycle formula reads a register whose value no estimate may depend on."""
+
+
+class _Known(dict[str, int]):
+    """The registers of a layer less its numbers: a formula that reads one is an error, not a wrong estimate."""
+
+    def __missing__(self, name: str) -> int:
+        raise _UnknownNumberError(name)
+
+
 class LayerCost:
     """Estimates for one layer; remembers tile shapes."""
 
-    def __init__(self, layer: Layer, arch: Arch) -> None:
-        self._layer = layer
+    def __init__(self, geometry: Geometry, arch: Arch) -> None:
+        self._geometry = geometry
         self._arch = arch
-        self._settings = layer_settings(layer, arch)
+        self._fields = dict(geometry.fields)
         self._cycles: dict[tuple[int, int], int] = {}
         self._shapes: dict[tuple[int, int], Shape] = {}
-        self._base: dict[str, int] = {**RESET, **self._settings.registers}
+        plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}
+        self._base = {**plain, **dict(geometry.registers)}
 
     def shape(self, channels: int, rows: int) -> Shape:
         """The account of one tile shape."""
@@ -64,7 +75,7 @@ class LayerCost:
     def working_set(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
         """:func:`byoc.tiling.tiling.working_set` of a tiling of this shape."""
         parts, bands, slots = shape.parts, shape.bands, tiling.slots
-        grouped = self._layer.nest.grouped
+        grouped = self._geometry.nest.grouped
         inputs = min(slots.input, parts * bands if grouped else bands) * resident.inputs.count(False)
         total = inputs * shape.input_bytes + min(slots.constants, parts) * shape.constant_bytes
         if not resident.output:
@@ -80,7 +91,7 @@ class LayerCost:
     def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> tuple[int, int]:
         """Bus cycles of all transfers, and of the first loads and the last store alone."""
         parts, bands = shape.parts, shape.bands
-        grouped = self._layer.nest.grouped
+        grouped = self._geometry.nest.grouped
         again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
         edge, traffic = shape.constant_cycles, shape.constant_cycles * parts * again
         streams = resident.inputs.count(False)
@@ -99,29 +110,29 @@ class LayerCost:
 
     def tile_cycles(self, channels: int, rows: int) -> int:
         """Compute cycles of one tile, all of its commands."""
-        if self._layer.family == "emulated":
+        if self._geometry.single:
             return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
         return COMMAND_OVERHEAD + self._command_cycles(channels, rows)
 
     def _make_shape(self, channels: int, rows: int) -> Shape:
-        layer, alignment = self._layer, self._arch.alignment
-        nest = layer.nest
-        constants = layer.constant_bytes(channels) if layer.has_constants else 0
+        geometry, alignment = self._geometry, self._arch.alignment
+        nest = geometry.nest
+        constants = geometry.constant_bytes(channels) if geometry.has_constants else 0
         return Shape(
             ceil_div(nest.channels, channels),
             ceil_div(nest.rows, rows),
-            aligned(layer.input_tile_bytes(channels, rows), alignment),
+            aligned(geometry.input_tile_bytes(channels, rows), alignment),
             aligned(constants, alignment),
-            0 if layer.in_place else aligned(layer.output_tile_bytes(channels, rows), alignment),
-            _input_cycles(layer, channels, rows),
+            0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
+            _input_cycles(geometry, channels, rows),
             constants // BUS_BYTES + bool(constants),
-            _output_cycles(layer, channels, rows),
+            _output_cycles(geometry, channels, rows),
             self._compute(channels, rows),
         )
 
     def _compute(self, channels: int, rows: int) -> int:
         """Cycles of all tiles together."""
-        nest = self._layer.nest
+        nest = self._geometry.nest
         return sum(
             many * often * self.tile_cycles(size, height)
             for size, many in pieces(nest.channels, channels)
@@ -130,16 +141,22 @@ class LayerCost:
 
     def _command_cycles(self, channels: int, rows: int) -> int:
         """Cycles of one compute command, by the instruction's formula."""
-        layer = self._layer
-        if layer.instruction is None:
+        geometry = self._geometry
+        instruction = geometry.instruction
+        if instruction is None:
             return 0
         key = channels, rows
         if key not in self._cycles:
-            tile = make_tile(layer.nest, Span(0, channels), Span(0, rows))
-            registers = {**self._base, **tile_registers(layer, tile)}
-            fields = self._settings.fields
-            command = Command(0, layer.instruction, Unit.EX, False, False, False, False, fields, registers)
-            self._cycles[key] = layer.instruction.cycles(command, self._arch)
+            tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows))
+            registers = _Known({**self._base, **geometry.operator.tile_registers(geometry, tile)})
+            command = Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
+            try:
+                self._cycles[key] = instruction.cycles(command, self._arch)
+            except _UnknownNumberError as error:
+                raise InputError(
+                    f"the cycle formula of {instruction.mnemonic} reads {error.args[0]}, which is among the numbers of "
+                    f"operator {geometry.operator.__name__}; take it off there"
+                ) from error
         return self._cycles[key]
 
 
@@ -149,23 +166,23 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
-def _input_cycles(layer: Layer, channels: int, rows: int) -> int:
+def _input_cycles(geometry: Geometry, channels: int, rows: int) -> int:
     """Bus cycles of the input of one tile."""
-    nest = layer.nest
-    nbytes = layer.input_tile_bytes(channels, rows)
+    nest = geometry.nest
+    nbytes = geometry.input_tile_bytes(channels, rows)
     if nest.matrix:
         strided_rows = nest.rows if nest.grouped and channels < nest.channels else 1
     elif rows == nest.rows:
         strided_rows = 1
     else:
-        strided_rows = nbytes // (band_rows(nest, rows) * nest.input_columns * layer.input_bytes)
+        strided_rows = nbytes // (band_rows(nest, rows) * nest.input_columns * geometry.input_bytes)
     return nbytes // BUS_BYTES + strided_rows
 
 
-def _output_cycles(layer: Layer, channels: int, rows: int) -> int:
+def _output_cycles(geometry: Geometry, channels: int, rows: int) -> int:
     """Bus cycles of the output of one tile."""
-    nest = layer.nest
-    nbytes = layer.output_tile_bytes(channels, rows)
+    nest = geometry.nest
+    nbytes = geometry.output_tile_bytes(channels, rows)
     if nest.matrix:
         return ceil_div(nbytes, BUS_BYTES) + (rows if channels < nest.channels else 1)
     return ceil_div(nbytes, BUS_BYTES) + (channels if rows < nest.rows else 1)

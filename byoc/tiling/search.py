@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from byoc.layers.layer import Layer
-from byoc.layers.nest import allowed_channels
+from byoc.operators.nest import allowed_channels
+from byoc.operators.operator import Geometry
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.tiling import Resident, Slots, Tiling
 from isa.arch import Arch
 from isa.instruction import ceil_div
-from isa.ops.convolution import parallel_groups
 
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 COMFORTABLE = 90
@@ -30,12 +29,12 @@ class Choice(NamedTuple):
 class TileSearch:
     """Finds tilings of one layer by their ``cost``; remembers its answers, for the planner asks again and again."""
 
-    def __init__(self, layer: Layer, arch: Arch) -> None:
-        self._layer = layer
+    def __init__(self, geometry: Geometry, arch: Arch) -> None:
+        self._geometry = geometry
         self._arch = arch
-        self.cost = LayerCost(layer, arch)
-        self._channels = tuple(_channel_tiles(layer, arch))
-        self._rows = tuple(_row_bands(layer))
+        self.cost = LayerCost(geometry, arch)
+        self._channels = tuple(_channel_tiles(geometry, arch))
+        self._rows = tuple(_row_bands(geometry))
         self._answers: dict[tuple[Resident, int], Choice | None] = {}
         self._known: dict[tuple[int, int, Resident], tuple[tuple[int, Choice], ...]] = {}
 
@@ -77,7 +76,7 @@ class TileSearch:
 
     def _lies_dense(self, channels: int, resident: Resident) -> bool:
         """Whether the result can be written: columns of a resident matrix would not lie dense."""
-        nest = self._layer.nest
+        nest = self._geometry.nest
         return not (resident.output and nest.matrix and nest.rows > 1 and channels < nest.channels)
 
     def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
@@ -115,7 +114,7 @@ class TileSearch:
         if parts == 1 or bands == 1:
             return (first,)
         loops = first, Tiling(channels, rows, False, Slots(2, parts, 2)), Tiling(channels, rows, True, Slots(2, 2, 2))
-        if self._layer.nest.grouped:
+        if self._geometry.nest.grouped:
             return loops
         return (*loops, Tiling(channels, rows, True, Slots(bands, 2, 2)))
 
@@ -125,7 +124,7 @@ class TileSearch:
         for channels in (*self._channels, 1):
             if not self._lies_dense(channels, resident):
                 continue
-            for rows in (*self._rows, 1 if self._layer.nest.splits_rows else self._layer.nest.rows):
+            for rows in (*self._rows, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
                 tiling, shape = Tiling(channels, rows), self.cost.shape(channels, rows)
                 if self.cost.working_set(shape, tiling, resident) <= budget:
                     cycles = self.cost.estimate(shape, tiling, resident)
@@ -134,14 +133,14 @@ class TileSearch:
         return best
 
 
-def smallest_tiling(layer: Layer) -> Tiling:
+def smallest_tiling(geometry: Geometry) -> Tiling:
     """One output channel and one output row where rows can be cut: the smallest working set there is."""
-    return Tiling(1, 1 if layer.nest.splits_rows else layer.nest.rows)
+    return Tiling(1, 1 if geometry.nest.splits_rows else geometry.nest.rows)
 
 
-def _channel_tiles(layer: Layer, arch: Arch) -> Iterator[int]:
+def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
     """Channel tiles from large to small, multiples of what the processing elements take in parallel."""
-    nest, parallel = layer.nest, _parallel_channels(layer, arch)
+    nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
     seen = set()
     for cuts in _CUTS:
         size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
@@ -151,19 +150,9 @@ def _channel_tiles(layer: Layer, arch: Arch) -> Iterator[int]:
             yield size
 
 
-def _parallel_channels(layer: Layer, arch: Arch) -> int:
-    """Output channels that the array computes at once."""
-    nest, array = layer.nest, arch.pe
-    if layer.family in ("emulated", "requantise"):
-        return 1
-    if nest.grouped and nest.group_inputs > 1:
-        return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
-    return array.ic * array.oc if nest.grouped else array.oc
-
-
-def _row_bands(layer: Layer) -> Iterator[int]:
+def _row_bands(geometry: Geometry) -> Iterator[int]:
     """Row bands from high to low; those of element-wise operations are multiples of 64 elements."""
-    nest = layer.nest
+    nest = geometry.nest
     if not nest.splits_rows:
         yield nest.rows
         return

@@ -1,44 +1,67 @@
-"""The message for an operation whose smallest working set does not fit, buffer by buffer."""
+"""What an operation whose smallest working set does not fit lacks, buffer by buffer."""
 
 from __future__ import annotations
 
-from byoc.layers.layer import Layer
+from dataclasses import dataclass
+
+from byoc.operators.operator import Geometry
 from byoc.tiling.tiling import Tiling, streamed, working_set
 from isa.arch import Arch
 
 
-def shortage_message(layer: Layer, tiling: Tiling, arch: Arch) -> str | None:
-    """None where ``tiling`` fits with everything streamed, else every buffer, their sum and the bytes missing."""
-    needed = working_set(layer, tiling, streamed(layer), arch.alignment)
+@dataclass(frozen=True)
+class Shortage:
+    """A working set that does not fit in ``capacity`` bytes: what it is made of, (name, bytes) each."""
+
+    buffers: tuple[tuple[str, int], ...]
+    capacity: int
+
+    @property
+    def needed(self) -> int:
+        """Bytes of the working set."""
+        return sum(nbytes for _, nbytes in self.buffers)
+
+    @property
+    def missing(self) -> int:
+        """Bytes by which it does not fit."""
+        return self.needed - self.capacity
+
+    def __str__(self) -> str:
+        """Every buffer, their sum and the bytes missing."""
+        listed = " + ".join(f"{name} {nbytes}" for name, nbytes in self.buffers)
+        return f"does not fit in {self.capacity} bytes of SRAM: {listed} = {self.needed} bytes, {self.missing} missing"
+
+
+def find_shortage(geometry: Geometry, tiling: Tiling, arch: Arch) -> Shortage | None:
+    """None where ``tiling`` fits with everything streamed."""
+    needed = working_set(geometry, tiling, streamed(geometry), arch.alignment)
     if needed <= arch.sram_bytes:
         return None
-    buffers = list(buffer_sizes(layer, tiling).items())
+    buffers = list(buffer_sizes(geometry, tiling).items())
     padding = needed - sum(nbytes for _, nbytes in buffers)
     if padding:
         buffers.append(("alignment", padding))
-    listed = " + ".join(f"{name} {nbytes}" for name, nbytes in buffers)
-    missing = needed - arch.sram_bytes
-    return f"does not fit in {arch.sram_bytes} bytes of SRAM: {listed} = {needed} bytes, {missing} missing"
+    return Shortage(tuple(buffers), arch.sram_bytes)
 
 
-def buffer_sizes(layer: Layer, tiling: Tiling) -> dict[str, int]:
+def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
     """Bytes of each tile buffer by a name that says what it holds."""
-    nest, channels = layer.nest, tiling.channels
+    nest, channels = geometry.nest, tiling.channels
     unit = "column" if nest.matrix else "channel"
     many = "s" if channels > 1 else ""
     band = "" if tiling.rows == nest.rows else " rows"
     sizes = {}
     whole = "group" if nest.group_inputs > 1 else unit
     source = f"input {whole}{band}" if nest.grouped else f"input{band}"
-    nbytes = layer.input_tile_bytes(channels, tiling.rows)
-    for number in range(len(layer.operation.inputs)):
+    nbytes = geometry.input_tile_bytes(channels, tiling.rows)
+    for number in range(geometry.inputs):
         sizes[source if number == 0 else f"second {source}"] = nbytes
-    if not layer.in_place:
-        kind = " (int32)" if layer.output_bytes == 4 else ""
+    if not geometry.in_place:
+        kind = " (int32)" if geometry.output_bytes == 4 else ""
         name = f"output {unit}{many}{kind}" if not band else f"output row{kind}"
-        sizes[name] = layer.output_tile_bytes(channels, tiling.rows)
-    if layer.weight_bytes:
-        sizes["weights"] = channels * layer.weight_bytes
-    if layer.record_bytes:
-        sizes["channel record" + many] = channels * layer.record_bytes
+        sizes[name] = geometry.output_tile_bytes(channels, tiling.rows)
+    if geometry.weight_bytes:
+        sizes["weights"] = channels * geometry.weight_bytes
+    if geometry.record_bytes:
+        sizes["channel record" + many] = channels * geometry.record_bytes
     return sizes

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from byoc.layers.layer import Layer
-from byoc.layers.nest import make_tile, split
-from byoc.tile import Tile
+from byoc.operators.nest import Tile, make_tile, split
+from byoc.operators.operator import Geometry
 from isa.instruction import ceil_div
 
 
@@ -34,29 +33,29 @@ class Tiling(NamedTuple):
     slots: Slots = Slots()
 
 
-def streamed(layer: Layer) -> Resident:
+def streamed(geometry: Geometry) -> Resident:
     """All operands come and go through system memory."""
-    return Resident((False,) * len(layer.operation.inputs))
+    return Resident((False,) * geometry.inputs)
 
 
-def tiles(layer: Layer, tiling: Tiling) -> tuple[Tile, ...]:
+def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
     """The tiles in order of execution."""
-    nest = layer.nest
+    nest = geometry.nest
     channels, rows = split(nest.channels, tiling.channels), split(nest.rows, tiling.rows)
     if tiling.channels_outer:
         return tuple(make_tile(nest, part, band) for part in channels for band in rows)
     return tuple(make_tile(nest, part, band) for band in rows for part in channels)
 
 
-def counts(layer: Layer, tiling: Tiling) -> tuple[int, int]:
+def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
     """Channel tiles and row bands."""
-    return ceil_div(layer.nest.channels, tiling.channels), ceil_div(layer.nest.rows, tiling.rows)
+    return ceil_div(geometry.nest.channels, tiling.channels), ceil_div(geometry.nest.rows, tiling.rows)
 
 
-def slot_counts(layer: Layer, tiling: Tiling) -> Slots:
+def slot_counts(geometry: Geometry, tiling: Tiling) -> Slots:
     """The slots that are really needed: never more than there are different tiles of the operand."""
-    parts, bands = counts(layer, tiling)
-    inputs = parts * bands if layer.nest.grouped else bands
+    parts, bands = counts(geometry, tiling)
+    inputs = parts * bands if geometry.nest.grouped else bands
     wanted = tiling.slots
     return Slots(min(wanted.input, inputs), min(wanted.constants, parts), min(wanted.output, parts * bands))
 
@@ -66,14 +65,14 @@ def aligned(nbytes: int, alignment: int) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def working_set(layer: Layer, tiling: Tiling, resident: Resident, alignment: int) -> int:
+def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int) -> int:
     """Bytes of all tile buffers, each rounded up to ``alignment``. Residents are not counted."""
-    slots = slot_counts(layer, tiling)
+    slots = slot_counts(geometry, tiling)
     total = 0
-    wanted = layer.input_tile_bytes(tiling.channels, tiling.rows)
+    wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows)
     total += slots.input * aligned(wanted, alignment) * resident.inputs.count(False)
-    if layer.has_constants:
-        total += slots.constants * aligned(layer.constant_bytes(tiling.channels), alignment)
-    if not resident.output and not layer.in_place:
-        total += slots.output * aligned(layer.output_tile_bytes(tiling.channels, tiling.rows), alignment)
+    if geometry.has_constants:
+        total += slots.constants * aligned(geometry.constant_bytes(tiling.channels), alignment)
+    if not resident.output and not geometry.in_place:
+        total += slots.output * aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
     return total

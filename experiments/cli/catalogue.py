@@ -16,7 +16,7 @@ from experiments.cli import options
 from isa.errors import InputError
 
 if TYPE_CHECKING:
-    from byoc.patterns.support import SupportRow
+    from byoc.operators.support import SupportRow
     from isa.table import Table
 
 
@@ -109,8 +109,8 @@ def support(
     format: SupportFormatOption = SupportFormat.table, built_in: BuiltIn = False, output: options.Output = None
 ) -> None:
     """Show which ONNX operators run on the accelerator, with what installed packages add, and the rules for each."""
-    from byoc.patterns import registry
-    from byoc.patterns.support import markdown, support_table
+    from byoc.operators import registry
+    from byoc.operators.support import markdown, support_table
 
     rows = support_table(registry.built_in() if built_in else registry.installed())
     if format is SupportFormat.table:
@@ -133,6 +133,6 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
     console = report_console()
     shown = plain_table(("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "fold"))
     for row in rows:
-        shown.add_row(row.pattern, ", ".join(row.operators), ", ".join(row.instructions), row.owner)
+        shown.add_row(row.family, ", ".join(row.operators), ", ".join(row.instructions), row.owner)
     console.print(shown)
     console.print("The rules that a node must meet: dla support --format markdown", markup=False)

@@ -56,7 +56,7 @@ def partition(
     with options.stages() as progress:
         progress(f"reading {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
-        from byoc.pipeline import partition_package, refuse_fallback
+        from byoc.compiler import partition_package, refuse_fallback
 
         found = partition_package(network.package, machine.arch, choices)
     if json is not None:
@@ -120,7 +120,7 @@ def emit(
     with options.stages() as progress:
         progress(f"compiling {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
-        from byoc.pipeline import compile as compile_network
+        from byoc.compiler import compile as compile_network
 
         compiled = compile_network(network.package, machine.arch, choices)
     for place, program in _places(network.name, compiled.programs, region, output).items():

@@ -10,9 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from byoc.compiler import CompiledNetwork
 from byoc.host.parts import estimate_cycles
 from byoc.partition import Partition
-from byoc.pipeline import CompiledNetwork
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
 from experiments.cost.estimate import estimate, run_activity

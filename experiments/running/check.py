@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from byoc.compiler import CompiledNetwork
 from byoc.host.oracle import Oracle, oracle_text
 from byoc.host.runtime import Runtime
-from byoc.pipeline import CompiledNetwork
 from experiments.report.schema import Accuracy, Check, FirstDifference
 from experiments.running.network import Network
 

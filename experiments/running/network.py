@@ -90,9 +90,9 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -
 
 
 def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None) -> Network:
-    from byoc.frontend.onnx_file import load_model
-    from byoc.pipeline import import_model
-    from byoc.quantisation.quantize import is_quantised
+    from byoc.frontend.onnx.file import load_model
+    from byoc.frontend.onnx.units import is_quantised
+    from byoc.importing import import_model
 
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
@@ -110,8 +110,8 @@ def _samples(
     """What to calibrate on; None leaves it to the quantiser."""
     if calibration is None:
         return builtin.calibration(seed) if builtin else None
-    from byoc.passes.onnx_prepare import prepare
-    from byoc.quantisation.quantize import is_quantised
+    from byoc.frontend.onnx.rewriting.prepare import prepare
+    from byoc.frontend.onnx.units import is_quantised
 
     if is_quantised(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.compiler import compile as compile_network
 from byoc.host.runtime import region_inputs
 from byoc.options import CompileOptions
-from byoc.pipeline import compile as compile_network
 from dla_sim.device import Device
 from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing

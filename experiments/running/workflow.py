@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
+from byoc.compiler import CompiledNetwork
+from byoc.compiler import compile as compile_network
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
-from byoc.pipeline import CompiledNetwork
-from byoc.pipeline import compile as compile_network
 from dla_sim.device import Device, Engine
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import CommandTimes

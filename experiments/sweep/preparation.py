@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from byoc.emission.region import shortage
 from byoc.host.parts import estimate_cycles
-from byoc.operations import Operation
+from byoc.operators.operator import Operator
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
-from byoc.region import shortage
+from byoc.tiling.shortage import Shortage
 from byoc.target import Target, target_of
+from byoc.tiling.shortage import Shortage
 from experiments.running import Progress, silent
 from experiments.running.network import load_network
 from experiments.sweep.spec import Spec
@@ -22,7 +24,7 @@ from isa.arch import Arch
 class Prepared:
     """A partition, ready to be compiled anywhere, and what runs on the CPU beside it (cycles are an estimate)."""
 
-    operations: tuple[Operation, ...]
+    operations: tuple[Operator, ...]
     regions: bytes
     host_nodes: int
     host_cycles: int
@@ -75,22 +77,16 @@ class Preparation:
 
 
 def _find_misfit(prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:
-    found: dict[str, tuple[int, str]] = {}
+    found: dict[str, Shortage] = {}
     for operation in prepared.operations:
-        missing = shortage(operation, arch, options.schedule, options.emulate_depthwise)
+        missing = shortage(operation, arch, options.schedule)
         if missing is not None:
-            found[operation.name] = missing_bytes(missing), missing
+            found[operation.name] = missing
     if not found:
         return None
-    worst = max(found, key=lambda name: found[name][0])
-    nbytes, message = found[worst]
+    worst = max(found, key=lambda name: found[name].missing)
     count = f"; {len(found)} operations do not fit" if len(found) > 1 else ""
-    return Misfit(f"{worst}: {message}{count}", nbytes)
-
-
-def missing_bytes(shortage_message: str) -> int:
-    """The bytes missing, which a message of :func:`byoc.region.shortage` ends with."""
-    return int(shortage_message.rsplit(", ", 1)[1].removesuffix(" missing"))
+    return Misfit(f"{worst}: {found[worst]}{count}", found[worst].missing)
 
 
 def prepare_networks(spec: Spec, stage: Progress = silent) -> dict[str, Preparation]:

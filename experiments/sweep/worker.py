@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from byoc.emission.region import Compiled, Region, compile_region
 from byoc.graph import Value
 from byoc.options import CompileOptions
-from byoc.partition import Region
-from byoc.region import compile_region
 from byoc.scheduling.pool import SearchPool, sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
@@ -73,16 +72,14 @@ class Workshop:
 
     def __init__(self, regions: bytes) -> None:
         self._regions, self._values = read_blank(regions)
-        self._pool = SearchPool()
+        self._pool = SearchPool[Compiled]()
         self._timings: dict[int, ProgramTiming] = {}
 
     def compiled(self, arch: Arch, options: CompileOptions) -> tuple[CompiledProgram, ...]:
         """The regions compiled for ``arch``, without data."""
         found = []
         for region in self._regions:
-            program, _ = compile_region(
-                region, self._values, arch, options.schedule, options.emulate_depthwise, data=False, pool=self._pool
-            )
+            program, _ = compile_region(region, self._values, arch, options.schedule, data=False, pool=self._pool)
             constants = sum(int(segment.data.size) for segment in program.segments)
             compulsory = constants + sum(tensor.nbytes for tensor in program.tensors)
             found.append(CompiledProgram(replace(program, segments=()), compulsory))

@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 
 from byoc.host.oracle import Oracle
-from byoc.package.package import build_package
+from byoc.importing import package_of
 from byoc.partition import Partition, Target, partition
 from tests.byoc.reference_execution import run_partition
 
@@ -34,7 +34,7 @@ def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
 
 def check_against_onnxruntime(model: onnx.ModelProto, seed: int = 0, target: Target = V2) -> Partition:
     """Run both, compare every boundary tensor without tolerance, and return the partition."""
-    package = build_package(model, "test")
+    package = package_of(model, "test")
     parts = partition(package.graph, target, annotations=package.annotations)
     feeds = random_feeds(model, seed)
     found = run_partition(parts, package.model, feeds)

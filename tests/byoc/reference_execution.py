@@ -9,21 +9,20 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from byoc.emission.region import Region
 from byoc.graph import Graph
 from byoc.host.parts import HostSession
-from byoc.operations import (
-    AddOperation,
-    AliasOperation,
-    ConvOperation,
-    MatMulOperation,
-    MinMaxOperation,
-    Operand,
-    Operation,
-    PoolOperation,
-    Requantise,
-    UnaryOperation,
-)
-from byoc.partition import Partition, Region
+from byoc.operators.activation import Activation
+from byoc.operators.add import Add
+from byoc.operators.convolution import Convolution
+from byoc.operators.matmul import MatMul
+from byoc.operators.minmax import MinMax
+from byoc.operators.movement import Alias
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.pooling import AveragePool, MaxPool
+from byoc.operators.requantisation import Requantise
+from byoc.operators.window import Window
+from byoc.partition import Partition
 from isa.numerics.addition import add, add_constants
 from isa.numerics.pooling import average_taps, global_average, global_average_scale
 from isa.numerics.requantising import requantise
@@ -63,14 +62,14 @@ def from_stored(flat: Array, dtype: str) -> Array:
     return (flat.astype(np.int64) + 128).astype(np.uint8) if dtype == "uint8" else flat.astype(dtype)
 
 
-def run_operations(graph: Graph, operations: Iterable[Operation], memory: Memory) -> None:
+def run_operations(graph: Graph, operations: Iterable[Operator], memory: Memory) -> None:
     for operation in operations:
         sources = [_read(memory, operand) for operand in operation.inputs]
-        if isinstance(operation, AliasOperation):
+        if isinstance(operation, Alias):
             for start, source in zip(operation.offsets, sources, strict=True):
                 _write(graph, memory, Operand(operation.output.value, source.shape, start), source)
         else:
-            _write(graph, memory, operation.output, _KINDS[type(operation)](operation, *sources))
+            _write(graph, memory, operation.output, _kind_of(operation)(operation, *sources))
 
 
 def _read(memory: Memory, operand: Operand) -> Array:
@@ -94,7 +93,7 @@ def _finish(accumulators: Array, how: Requantise | None, channel_axis: int) -> A
     return requantise(accumulators, scale, how.zero_point, how.low, how.high)
 
 
-def _windows(x: Array, operation: ConvOperation | PoolOperation, kernel: tuple[int, int], fill: int) -> list[Array]:
+def _windows(x: Array, operation: Window, kernel: tuple[int, int], fill: int) -> list[Array]:
     """For every tap, row-major, the (C, OH, OW) values it reads."""
     top, left, bottom, right = operation.pads
     padded = np.pad(x, ((0, 0), (top, bottom), (left, right)), constant_values=fill)
@@ -109,7 +108,7 @@ def _windows(x: Array, operation: ConvOperation | PoolOperation, kernel: tuple[i
     return taps
 
 
-def _conv(operation: ConvOperation, x: Array) -> Array:
+def _conv(operation: Convolution, x: Array) -> Array:
     weights = operation.weights.astype(np.int64)
     outputs, _, height, width = weights.shape
     taps = np.stack(_windows(x.astype(np.int64), operation, (height, width), operation.input_zero_point))
@@ -124,14 +123,16 @@ def _conv(operation: ConvOperation, x: Array) -> Array:
     return _finish(sums + operation.bias.reshape(-1, 1, 1), operation.requantise, 0)
 
 
-def _matmul(operation: MatMulOperation, x: Array) -> Array:
+def _matmul(operation: MatMul, x: Array) -> Array:
     sums = x.astype(np.int64) @ operation.weights.astype(np.int64) + operation.bias
     return _finish(sums, operation.requantise, 1)
 
 
-def _pool(operation: PoolOperation, x: Array) -> Array:
-    if operation.mode == "max":
-        return np.max(_windows(x, operation, operation.kernel, -128), axis=0)
+def _max_pool(operation: MaxPool, x: Array) -> Array:
+    return np.max(_windows(x, operation, operation.kernel, -128), axis=0)
+
+
+def _average_pool(operation: AveragePool, x: Array) -> Array:
     numbers = (operation.input_scale, operation.output_scale)
     if operation.mode == "global_average":
         total = (x.astype(np.int64) + operation.offset - operation.input_zero_point).sum(axis=(1, 2))
@@ -156,13 +157,13 @@ def _pool(operation: PoolOperation, x: Array) -> Array:
     )
 
 
-def _add(operation: AddOperation, a: Array, b: Array) -> Array:
+def _add(operation: Add, a: Array, b: Array) -> Array:
     (sa, sb, sy), (za, zb, zy) = operation.scales, operation.zero_points
     constants = add_constants(sa, za, sb, zb, sy, zy)
     return add(a, b, *constants, operation.offset, operation.low, operation.high)
 
 
-def _unary(operation: UnaryOperation, x: Array) -> Array:
+def _unary(operation: Activation, x: Array) -> Array:
     return unary(
         x,
         "absolute" if operation.function == "abs" else operation.function,
@@ -176,15 +177,21 @@ def _unary(operation: UnaryOperation, x: Array) -> Array:
     )
 
 
-def _minmax(operation: MinMaxOperation, a: Array, b: Array) -> Array:
+def _minmax(operation: MinMax, a: Array, b: Array) -> Array:
     return np.minimum(a, b) if operation.function == "min" else np.maximum(a, b)
 
 
-_KINDS: dict[type[Operation], Callable[..., Array]] = {
-    ConvOperation: _conv,
-    MatMulOperation: _matmul,
-    PoolOperation: _pool,
-    AddOperation: _add,
-    UnaryOperation: _unary,
-    MinMaxOperation: _minmax,
+def _kind_of(operation: Operator) -> Callable[..., Array]:
+    """How the operation's family, or the one that it refines, computes."""
+    return next(_KINDS[family] for family in type(operation).__mro__ if family in _KINDS)
+
+
+_KINDS: dict[type[Operator], Callable[..., Array]] = {
+    Convolution: _conv,
+    MatMul: _matmul,
+    MaxPool: _max_pool,
+    AveragePool: _average_pool,
+    Add: _add,
+    Activation: _unary,
+    MinMax: _minmax,
 }

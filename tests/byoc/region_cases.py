@@ -8,22 +8,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.emission.region import Region, compile_region
 from byoc.graph import Graph, Value
-from byoc.operations import (
-    AddOperation,
-    AliasOperation,
-    ConvOperation,
-    MatMulOperation,
-    MinMaxOperation,
-    Operand,
-    Operation,
-    PoolOperation,
-    Requantise,
-    UnaryOperation,
-)
+from byoc.operators.activation import Activation
+from byoc.operators.add import Add
+from byoc.operators.convolution import Convolution
+from byoc.operators.matmul import MatMul
+from byoc.operators.minmax import MinMax
+from byoc.operators.movement import Alias
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.pooling import AveragePool, MaxPool, Pool
+from byoc.operators.requantisation import Requantise
 from byoc.options import Schedule
-from byoc.partition import Region
-from byoc.region import compile_region
 from isa.arch import Arch
 from isa.instruction import Machine
 from isa.program import Program
@@ -54,14 +50,15 @@ def convolution(
     dilations: tuple[int, int] = (1, 1),
     pads: tuple[int, int, int, int] = (0, 0, 0, 0),
     depthwise: bool = False,
+    emulated: bool = False,
     wide: bool = False,
-) -> ConvOperation:
+) -> Convolution:
     """A convolution with random weights; ``wide`` leaves int32."""
     depth, height, width = source.shape
     rows = (height + pads[0] + pads[2] - (kernel[0] - 1) * dilations[0] - 1) // strides[0] + 1
     columns = (width + pads[1] + pads[3] - (kernel[1] - 1) * dilations[1] - 1) // strides[1] + 1
     weights = random.integers(-128, 128, (channels, 1 if depthwise else depth, *kernel)).astype(np.int8)
-    return ConvOperation(
+    return Convolution(
         name=target,
         kind="DEPTH" if depthwise else "CONV",
         inputs=(source,),
@@ -75,12 +72,13 @@ def convolution(
         dilations=dilations,
         pads=pads,
         groups=depth if depthwise else 1,
+        emulated=emulated,
     )
 
 
-def matmul(random: Random, source: Operand, target: str, columns: int, *, wide: bool = False) -> MatMulOperation:
+def matmul(random: Random, source: Operand, target: str, columns: int, *, wide: bool = False) -> MatMul:
     rows, depth = source.shape
-    return MatMulOperation(
+    return MatMul(
         name=target,
         kind="MATMUL",
         inputs=(source,),
@@ -101,21 +99,22 @@ def pool(
     pads: tuple[int, int, int, int] = (0, 0, 0, 0),
     count_include_pad: bool = False,
     offset: int = 0,
-) -> PoolOperation:
+) -> Pool:
     channels, height, width = source.shape
     if mode == "global_average":
         kernel = height, width
     rows = (height + pads[0] + pads[2] - kernel[0]) // strides[0] + 1
     columns = (width + pads[1] + pads[3] - kernel[1]) // strides[1] + 1
-    return PoolOperation(
+    output = operand(target, channels, rows, columns)
+    window: dict[str, Any] = {"mode": mode, "kernel": kernel, "strides": strides, "pads": pads}
+    if mode == "max":
+        return MaxPool(name=target, kind="POOL", inputs=(source,), output=output, **window)
+    return AveragePool(
         name=target,
         kind="POOL",
         inputs=(source,),
-        output=operand(target, channels, rows, columns),
-        mode=mode,
-        kernel=kernel,
-        strides=strides,
-        pads=pads,
+        output=output,
+        **window,
         count_include_pad=count_include_pad,
         input_scale=0.05,
         output_scale=0.04,
@@ -125,8 +124,8 @@ def pool(
     )
 
 
-def add(a: Operand, b: Operand, target: str, *, offset: int = 0) -> AddOperation:
-    return AddOperation(
+def add(a: Operand, b: Operand, target: str, *, offset: int = 0) -> Add:
+    return Add(
         name=target,
         kind="ELTWISE",
         inputs=(a, b),
@@ -139,8 +138,8 @@ def add(a: Operand, b: Operand, target: str, *, offset: int = 0) -> AddOperation
     )
 
 
-def unary(source: Operand, target: str, function: Literal["relu", "leaky_relu", "abs"]) -> UnaryOperation:
-    return UnaryOperation(
+def unary(source: Operand, target: str, function: Literal["relu", "leaky_relu", "abs"]) -> Activation:
+    return Activation(
         name=target,
         kind="ACT",
         inputs=(source,),
@@ -154,17 +153,17 @@ def unary(source: Operand, target: str, function: Literal["relu", "leaky_relu", 
     )
 
 
-def minmax(a: Operand, b: Operand, target: str, function: Literal["min", "max"]) -> MinMaxOperation:
+def minmax(a: Operand, b: Operand, target: str, function: Literal["min", "max"]) -> MinMax:
     output = operand(target, *a.shape)
-    return MinMaxOperation(name=target, kind="ELTWISE", inputs=(a, b), output=output, function=function)
+    return MinMax(name=target, kind="ELTWISE", inputs=(a, b), output=output, function=function)
 
 
-def alias(sources: tuple[Operand, ...], target: Operand, offsets: tuple[int, ...] = (0,)) -> AliasOperation:
-    return AliasOperation(name=f"alias_{target.value}", kind="DMA", inputs=sources, output=target, offsets=offsets)
+def alias(sources: tuple[Operand, ...], target: Operand, offsets: tuple[int, ...] = (0,)) -> Alias:
+    return Alias(name=f"alias_{target.value}", kind="DMA", inputs=sources, output=target, offsets=offsets)
 
 
 def region(
-    operations: tuple[Operation, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
+    operations: tuple[Operator, ...], inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> tuple[Region, dict[str, Value]]:
     """The region and the values of all operands, with the shape that reaches furthest."""
     values: dict[str, Value] = {}
@@ -209,7 +208,5 @@ def execute(program: Program, inputs: Mapping[str, Array], seed: int = 7) -> dic
     }
 
 
-def compile_case(
-    made: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule, emulate: bool = False
-) -> Program:
-    return compile_region(made, values, arch, schedule, emulate)[0]
+def compile_case(made: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule) -> Program:
+    return compile_region(made, values, arch, schedule)[0]

@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byoc.emission.constants import ALIGNMENT, ConstantPool
-from byoc.emission.report import CompileReport
-from byoc.layers.layer import make_layer, weights_offset
-from byoc.operations import Operation
+from byoc.emission.emit import Issue, count_words, elide
+from byoc.emission.region import CompileReport, Region, compile_region, shortage
+from byoc.operators.layer import make_layer
+from byoc.operators.nest import Span
+from byoc.operators.operator import Operator
 from byoc.options import SCHEDULES, Schedule
-from byoc.partition import Region
-from byoc.passes.commands_elide import Issue, count_words, elide
-from byoc.region import compile_region, shortage
-from byoc.tile import Span
+from byoc.scheduling.constants import ALIGNMENT, ConstantPool
+from byoc.tiling.shortage import Shortage
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
@@ -129,7 +128,7 @@ def test_a_lower_limit_at_the_zero_point_is_the_relu_setting() -> None:
 def test_constants_are_packed_by_channel_tile() -> None:
     arch = Arch()
     operation = cases.convolution(np.random.default_rng(4), cases.operand("x", 3, 5, 5), "y", 5)
-    layer = make_layer(operation, arch, False)
+    layer = make_layer(operation, arch)
     pool = ConstantPool(1024, arch)
     pack = pool.packer(layer)
     assert (pack(Span(0, 3)), pack(Span(3, 5)), pack(Span(0, 3))) == (1024, 1024 + 2 * ALIGNMENT, 1024)
@@ -138,42 +137,48 @@ def test_constants_are_packed_by_channel_tile() -> None:
     records = pack_records(operation.bias[3:], operation.requantise.scale[3:], arch)
     start = 2 * ALIGNMENT
     assert image[start : start + 16] == records
-    assert weights_offset(layer, 2) == 16
+    assert layer.geometry.weights_offset(2) == 16
     assert image[start + 16 :] == operation.weights[3:].tobytes()
 
 
 def test_matrix_columns_are_packed_row_by_row() -> None:
     operation = cases.matmul(np.random.default_rng(4), cases.operand("x", 2, 7), "y", 6)
     pool = ConstantPool(0, Arch())
-    pool.packer(make_layer(operation, Arch(), False))(Span(2, 5))
+    pool.packer(make_layer(operation, Arch()))(Span(2, 5))
     assert pool.image()[24:].tobytes() == operation.weights[:, 2:5].tobytes()
 
 
-def _short(operation: Operation, schedule: Schedule, sram: int, emulate: bool = False) -> str | None:
-    return shortage(operation, Arch(sram_bytes=sram), schedule, emulate)
+def _short(operation: Operator, schedule: Schedule, sram: int) -> Shortage | None:
+    return shortage(operation, Arch(sram_bytes=sram), schedule)
 
 
 def test_shortage_names_every_buffer_and_the_bytes_missing() -> None:
     random = np.random.default_rng(0)
     pointwise = cases.convolution(random, cases.operand("x", 32, 112, 112), "y", 64, kernel=(1, 1))
-    assert _short(pointwise, "seed", 1 << 18) == (
+    found = _short(pointwise, "seed", 1 << 18)
+    assert found is not None
+    assert dict(found.buffers) == {
+        "input": 401_408, "output channel (int32)": 50_176, "weights": 32, "channel record": 8,
+    }  # fmt: skip
+    assert (found.needed, found.missing) == (451_624, 189_480)
+    assert str(found) == (
         "does not fit in 262144 bytes of SRAM: input 401408 + output channel (int32) 50176 + weights 32 "
         "+ channel record 8 = 451624 bytes, 189480 missing"
     )
     assert _short(pointwise, "seed", 451_632) is None
     assert _short(pointwise, "default", 1 << 18) is None
-    assert _short(pointwise, "default", 3584) == (
-        "does not fit in 3584 bytes of SRAM: input rows 3584 + output row 112 + weights 32 + channel record 8 "
-        "= 3736 bytes, 152 missing"
-    )
+    bands = _short(pointwise, "default", 3584)
+    assert bands is not None
+    assert bands.buffers == (("input rows", 3584), ("output row", 112), ("weights", 32), ("channel record", 8))
+    assert bands.missing == 152
 
 
 def test_shortage_counts_alignment() -> None:
     operation = cases.convolution(np.random.default_rng(0), cases.operand("x", 1, 5, 5), "y", 1)
-    assert _short(operation, "seed", 80) == (
-        "does not fit in 80 bytes of SRAM: input 25 + output channel (int32) 36 + weights 9 + channel record 8 "
-        "+ alignment 18 = 96 bytes, 16 missing"
-    )
+    found = _short(operation, "seed", 80)
+    assert found is not None
+    assert found.buffers[-1] == ("alignment", 18)
+    assert (found.needed, found.missing) == (96, 16)
 
 
 def test_what_does_not_fit_cannot_be_compiled() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from byoc.emission.region import Region, shortage
 from byoc.graph import Value
-from byoc.operations import Operation
+from byoc.operators.convolution import Convolution
+from byoc.operators.operator import Operator
 from byoc.options import SCHEDULES, Schedule
-from byoc.partition import Region
-from byoc.region import shortage
 from isa.arch import Arch, PeArray
 from isa.sanitizer.tokens import check_legality
 from tests.byoc import region_cases as cases
@@ -24,14 +25,14 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(11)
 
 
-def single(operation: Operation) -> Case:
+def single(operation: Operator) -> Case:
     inputs = tuple(dict.fromkeys(item.value for item in operation.inputs))
     return cases.region((operation,), inputs, (operation.output.value,))
 
 
 X = cases.operand("x", 6, 13, 11)
 
-FAMILIES: dict[str, Callable[[], Operation]] = {
+FAMILIES: dict[str, Callable[[], Operator]] = {
     "convolution": lambda: cases.convolution(rng(), X, "y", 10, pads=(1, 1, 1, 1)),
     "strided": lambda: cases.convolution(rng(), X, "y", 5, kernel=(3, 2), strides=(2, 3), pads=(0, 1, 1, 0)),
     "dilated": lambda: cases.convolution(rng(), X, "y", 3, dilations=(2, 1), pads=(2, 0, 2, 0)),
@@ -58,9 +59,9 @@ FAMILIES: dict[str, Callable[[], Operation]] = {
 }
 
 
-def check(case: Case, arch: Arch, schedule: Schedule, emulate: bool = False) -> None:
+def check(case: Case, arch: Arch, schedule: Schedule) -> None:
     made, values = case
-    program = cases.compile_case(made, values, arch, schedule, emulate)
+    program = cases.compile_case(made, values, arch, schedule)
     inputs = cases.random_inputs(made, values, seed=3)
     results, wanted = cases.execute(program, inputs), cases.expected(made, values, inputs)
     for name in made.outputs:
@@ -75,7 +76,7 @@ def check(case: Case, arch: Arch, schedule: Schedule, emulate: bool = False) -> 
 def test_one_operation(family: str, sram: int, schedule: Schedule) -> None:
     arch = Arch(sram_bytes=sram, pe=PeArray(ic=2, oc=4, ow=1))
     operation = FAMILIES[family]()
-    if shortage(operation, arch, schedule, False) is None:
+    if shortage(operation, arch, schedule) is None:
         check(single(operation), arch, schedule)
     else:
         assert sram < 16 * 1024
@@ -84,7 +85,9 @@ def test_one_operation(family: str, sram: int, schedule: Schedule) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("family", ["depthwise", "multiplier"])
 def test_emulated_depthwise(family: str, schedule: Schedule) -> None:
-    check(single(FAMILIES[family]()), Arch(isa="v1", sram_bytes=2048), schedule, emulate=True)
+    operation = FAMILIES[family]()
+    assert isinstance(operation, Convolution)
+    check(single(replace(operation, emulated=True)), Arch(isa="v1", sram_bytes=2048), schedule)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
@@ -138,7 +141,7 @@ def grouped_network() -> Case:
 def test_networks(network: Callable[[], Case], sram: int, schedule: Schedule) -> None:
     arch = Arch(sram_bytes=sram, pe=PeArray(ic=4, oc=4, ow=1))
     made, values = network()
-    if all(shortage(operation, arch, schedule, False) is None for operation in made.operations):
+    if all(shortage(operation, arch, schedule) is None for operation in made.operations):
         check((made, values), arch, schedule)
     else:
         assert schedule == "seed"

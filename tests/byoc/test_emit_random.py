@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from byoc.operations import Operand, Operation
+from byoc.emission.region import shortage
+from byoc.operators.operator import Operand, Operator
 from byoc.options import SCHEDULES, Schedule
-from byoc.region import shortage
 from isa.arch import Arch, PeArray
 from isa.sanitizer.tokens import check_legality
 from tests.byoc import region_cases as cases
@@ -29,7 +29,7 @@ STEPS = st.lists(
 )
 
 
-def _next(kind: str, source: Operand, earlier: list[Operand], name: str, random: np.random.Generator) -> Operation:
+def _next(kind: str, source: Operand, earlier: list[Operand], name: str, random: np.random.Generator) -> Operator:
     """An operation on ``source`` whose window fits whatever shape that has."""
     channels = int(random.integers(1, 9))
     if kind == "conv":
@@ -57,7 +57,7 @@ def _next(kind: str, source: Operand, earlier: list[Operand], name: str, random:
 def test_random_regions(arch: Arch, kinds: list[str], shape: tuple[int, int, int], seed: int) -> None:
     random = np.random.default_rng(seed)
     earlier = [cases.operand("x", *shape)]
-    operations: list[Operation] = []
+    operations: list[Operator] = []
     for number, kind in enumerate(["conv", *kinds]):
         operations.append(_next(kind, earlier[-1], earlier, f"v{number}", random))
         earlier.append(operations[-1].output)
@@ -66,7 +66,7 @@ def test_random_regions(arch: Arch, kinds: list[str], shape: tuple[int, int, int
     inputs = cases.random_inputs(made, values, seed)
     wanted = cases.expected(made, values, inputs)
     schedules: tuple[Schedule, ...] = SCHEDULES
-    fitting = [s for s in schedules if all(shortage(operation, arch, s, False) is None for operation in operations)]
+    fitting = [s for s in schedules if all(shortage(operation, arch, s) is None for operation in operations)]
     assume(fitting)
     for schedule in fitting:
         program = cases.compile_case(made, values, arch, schedule)

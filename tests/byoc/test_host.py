@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import helper
 
-from byoc.frontend.importer import import_model
+from byoc.frontend.onnx.cutting import cut_model
+from byoc.frontend.onnx.importer import import_graph
+from byoc.frontend.onnx.rewriting.clamps import integer_clamps
 from byoc.host.oracle import Oracle, oracle_text
 from byoc.host.parts import Engine, HostCost, HostSession, estimate_cycles
 from byoc.host.session import OnnxRuntimeSession
-from byoc.host.submodel import cut_model
-from byoc.package.package import build_package
+from byoc.importing import package_of
 from byoc.partition import HostPart, partition
-from byoc.passes.graph_clamps import integer_clamps
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
@@ -38,7 +38,7 @@ def _edges() -> onnx.ModelProto:
 @pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
 def test_both_engines_keep_the_boundary_types(engine: Engine) -> None:
     model = _edges()
-    graph = import_model(model)
+    graph = import_graph(model)
     first, last = partition(graph, V2).host_parts
     x = np.asarray([[-1.0, 0.06, 2.0], [9.0, 100.0, -100.0]], np.float32)
     start = HostSession(model, graph, first, engine).run({"x": x})
@@ -50,7 +50,7 @@ def test_both_engines_keep_the_boundary_types(engine: Engine) -> None:
 
 def test_unknown_engine() -> None:
     model = _edges()
-    graph = import_model(model)
+    graph = import_graph(model)
     with pytest.raises(InputError, match=r"^host 'gpu' is unknown; use onnxruntime or reference$"):
         HostSession(model, graph, partition(graph, V2).host_parts[0], cast("Engine", "gpu"))
 
@@ -59,7 +59,7 @@ def test_reference_engine_names_the_domain_it_does_not_know() -> None:
     builder = ModelBuilder()
     builder.output(builder.node("Gelu", builder.input("x", (3, 5)), result="y", domain="com.microsoft"))
     model = builder.model()
-    graph = import_model(model)
+    graph = import_graph(model)
     message = "--host reference does not know the operators of com.microsoft; use --host onnxruntime"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         HostSession(model, graph, partition(graph, V2).host_parts[0], "reference")
@@ -69,7 +69,7 @@ def test_price_of_a_host_part_by_hand() -> None:
     builder = ModelBuilder()
     product = builder.node("MatMul", builder.input("x", (2, 3)), builder.input("w", (3, 5)), result="y")
     builder.output(product)
-    graph = import_model(builder.model())
+    graph = import_graph(builder.model())
     part = HostPart(graph.nodes, ("x", "w"), ("y",))
     # 2·3·5 = 30 MACs; 6 + 15 + 10 = 31 float32 are 124 bytes.
     assert estimate_cycles(graph, part) == math.ceil(1000 + 30 / 8 + 124 / 4)
@@ -78,7 +78,7 @@ def test_price_of_a_host_part_by_hand() -> None:
 
 def test_a_cut_contains_what_lies_between_and_nothing_else() -> None:
     model = _edges()
-    graph = import_model(model)
+    graph = import_graph(model)
     cut = cut_model(model, graph, ["q"], ["r"])
     assert [node.op_type for node in cut.graph.node] == ["DequantizeLinear", "Relu", "QuantizeLinear"]
     assert [value.name for value in (*cut.graph.input, *cut.graph.output)] == ["q", "r"]
@@ -94,7 +94,7 @@ def test_a_cut_follows_what_the_bodies_of_control_flow_read() -> None:
     builder.nodes.append(helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body))
     builder.output("y")
     model = builder.model()
-    cut = cut_model(model, import_model(model), ["x", "c"], ["y"])
+    cut = cut_model(model, import_graph(model), ["x", "c"], ["y"])
     assert [node.op_type for node in cut.graph.node] == ["Relu", "If"]
 
 
@@ -112,7 +112,7 @@ def test_activations_inside_the_range_are_rewritten(
 ) -> None:
     model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=activation, after=after)
     before = model.SerializeToString(deterministic=True)
-    rewritten, found = integer_clamps(model, import_model(model))
+    rewritten, found = integer_clamps(model, import_graph(model))
     assert found == count
     assert model.SerializeToString(deterministic=True) == before
     assert [node.op_type for node in rewritten.graph.node if node.name == "op:clamp"] == ["Clip"] * count
@@ -121,7 +121,7 @@ def test_activations_inside_the_range_are_rewritten(
 
 def test_rewritten_groups_mean_the_same_up_to_the_last_bit() -> None:
     model = convolution_unit(WEIGHTS, (1, 4, 19, 16), activation=("Relu",), after=(0.35, -7))
-    graph = import_model(model)
+    graph = import_graph(model)
     rewritten, _ = integer_clamps(model, graph)
     feeds = random_feeds(model, 5)
     float_group = OnnxRuntimeSession(model).run(["y"], feeds)["y"].astype(int)
@@ -135,7 +135,7 @@ def test_rewriting_needs_a_clip_of_integers() -> None:
     del model.opset_import[:]
     model.opset_import.append(helper.make_opsetid("", 11))
     with pytest.raises(InputError, match=r"^the model has opset 11; convert it to opset 12 or later$"):
-        integer_clamps(model, import_model(model))
+        integer_clamps(model, import_graph(model))
 
 
 def test_what_onnxruntime_fuses_wrongly_stays_in_float() -> None:
@@ -151,7 +151,7 @@ def test_what_onnxruntime_fuses_wrongly_stays_in_float() -> None:
 
 
 def test_the_oracle_can_start_at_a_region() -> None:
-    package = build_package(_edges(), "edges")
+    package = package_of(_edges(), "edges")
     oracle = Oracle(package.model, package.graph, ["r"], inputs=["q"])
     values = oracle.values({"q": np.asarray([[-5, 6, 25], [95, 127, -128]], np.int8)})
     np.testing.assert_array_equal(values["r"], [[5, 6, 25], [95, 127, 5]])
@@ -162,9 +162,8 @@ def test_the_report_says_what_the_oracle_is() -> None:
     import onnxruntime
 
     plain = f"ONNX Runtime {onnxruntime.__version__}, integer operators"
-    assert oracle_text(build_package(_edges(), "edges")) == plain
+    assert oracle_text(package_of(_edges(), "edges")) == plain
     model = convolution_unit(WEIGHTS, (1, 4, 5, 6), activation=("Relu",))
     assert (
-        oracle_text(build_package(model, "conv"))
-        == f"{plain}; 1 fused activation rewritten as integer operator and clamp"
+        oracle_text(package_of(model, "conv")) == f"{plain}; 1 fused activation rewritten as integer operator and clamp"
     )

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from byoc.passes.onnx_prepare import prepare
+from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.quantisation.quantize import quantise
 from experiments.models import MODELS
 from tests.byoc.oracle_check import check_against_onnxruntime

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from byoc.frontend.importer import import_model
-from byoc.frontend.window import window_attributes
+from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
+from byoc.operators.window import window_attributes
 from isa.errors import InputError
 from tests.byoc.oracle_check import check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
@@ -27,7 +27,7 @@ def _node(graph: Graph, name: str = "op") -> Node:
 def test_a_unit_is_one_node_on_integer_tensors() -> None:
     bias = np.arange(6, dtype=np.int32)
     model = convolution_unit(ONES, (1, 4, 5, 6), bias=bias, activation=("Clip",), pads=[1, 0, 1, 0], strides=[2, 1])
-    graph = import_model(model)
+    graph = import_graph(model)
     (node,) = graph.nodes
     assert (node.name, node.op_type, node.inputs, node.outputs) == ("op", "Conv", ("x", "w", "b"), ("y",))
     assert node.integer
@@ -63,7 +63,7 @@ def test_gemm_becomes_a_matrix_product_with_weights_k_by_n() -> None:
     result = builder.node("Gemm", x, builder.weights(weights, scales, axis=0, name="w"), name="op", transB=1)
     builder.quantize(result, 0.1, result="y")
     builder.output("y", "int8")
-    graph = import_model(builder.model())
+    graph = import_graph(builder.model())
     (node,) = graph.nodes
     assert (node.op_type, node.inputs, node.macs) == ("MatMul", ("x", "w:transposed"), 24)
     value = graph.values["w:transposed"]
@@ -77,7 +77,7 @@ def test_edges_and_float_operators_stay_under_their_names() -> None:
     x = builder.quantize(builder.input("x", (2, 3)), 0.1, 5, result="xq")
     y = builder.node("Softmax", builder.dequantize(x, 0.1, 5, name="d"), name="s", result="y")
     builder.output(y)
-    graph = import_model(builder.model())
+    graph = import_graph(builder.model())
     rows = [(node.op_type, node.inputs, node.outputs, node.integer) for node in graph.nodes]
     assert rows == [
         ("QuantizeLinear", ("x",), ("xq",), False),
@@ -114,7 +114,7 @@ def test_constant_nodes_and_names_that_are_missing_or_repeated() -> None:
     third = helper.make_node("Identity", ["b"], ["c"])
     builder.nodes += [shape, first, second, third]
     builder.output("c", "int8")
-    graph = import_model(builder.model())
+    graph = import_graph(builder.model())
     assert [node.name for node in graph.nodes] == ["same", "same#1", "Identity:c"]
 
 
@@ -124,7 +124,7 @@ def test_dead_nodes_are_left_out() -> None:
     builder.node("Relu", "x", name="live", result="y")
     builder.node("Relu", "x", name="dead")
     builder.output("y", "int8")
-    assert [node.name for node in import_model(builder.model()).nodes] == ["live"]
+    assert [node.name for node in import_graph(builder.model()).nodes] == ["live"]
 
 
 def _remark(model: onnx.ModelProto) -> str:
@@ -235,7 +235,7 @@ def test_a_dynamic_input_is_bad_input() -> None:
     builder.output(builder.node("Relu", "x", result="y"))
     message = "input 'x' has a dynamic shape (batch, 3, ?); give it a static one with --shape x=1,3,1"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        import_model(builder.model())
+        import_graph(builder.model())
 
 
 def test_a_shape_that_depends_on_data_is_bad_input() -> None:
@@ -243,13 +243,13 @@ def test_a_shape_that_depends_on_data_is_bad_input() -> None:
     builder.output(builder.node("NonZero", builder.input("x", (3, 3)), result="y"), "int64")
     message = "the shape of tensor 'y' is not static; give dynamic inputs a shape with --shape"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        import_model(builder.model())
+        import_graph(builder.model())
 
 
 def test_operators_of_onnxruntime_get_their_shapes_from_it() -> None:
     builder = ModelBuilder()
     builder.output(builder.node("Gelu", builder.input("x", (3, 5)), name="op", result="g", domain="com.microsoft"))
-    graph = import_model(builder.model())
+    graph = import_graph(builder.model())
     assert (graph.values["g"].shape, graph.values["g"].dtype) == ((3, 5), "float32")
     assert placed(check_against_onnxruntime(builder.model()))["op"] == "operator Gelu has no pattern"
 
@@ -269,7 +269,7 @@ def test_clip_of_opset_6_has_its_bounds_in_attributes() -> None:
     x = builder.dequantize(builder.input("x", (2, 3), "uint8"), 0.05, 131, "uint8")
     builder.quantize(builder.node("Clip", x, name="op", min=-1.0, max=2.0), 0.1, 120, "uint8", result="y")
     builder.output("y", "uint8")
-    assert _node(import_model(builder.model())).attributes == {"bounds": (-1.0, 2.0)}
+    assert _node(import_graph(builder.model())).attributes == {"bounds": (-1.0, 2.0)}
     assert placed(check_against_onnxruntime(builder.model()))["op"] == "dla"
 
 
@@ -283,7 +283,7 @@ def test_control_flow_runs_on_the_cpu_with_what_its_bodies_capture() -> None:
     builder.inputs.append(condition)
     builder.nodes.append(helper.make_node("If", ["c"], ["y"], name="op", then_branch=body, else_branch=body))
     builder.output("y")
-    graph = import_model(builder.model())
+    graph = import_graph(builder.model())
     assert _node(graph).inputs == ("c", "r")
 
 
@@ -303,5 +303,5 @@ def test_windows(attributes: dict[str, object], result: tuple[int, int], pads: t
 
 
 def test_activation_between_float_neighbours_is_not_fused() -> None:
-    graph = import_model(unary_unit("Relu", (2, 3)))
+    graph = import_graph(unary_unit("Relu", (2, 3)))
     assert [(node.op_type, dict(node.attributes)) for node in graph.nodes] == [("Relu", {})]

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from byoc.lowering.lower import Lowered, Place, lower
-from byoc.lowering.split import split_requantise
-from byoc.operations import CopyOperation, Operation, RequantiseOperation
+from byoc.lowering import Lowered, Place, lower, split
+from byoc.operators.movement import Copy
+from byoc.operators.operator import Operator
+from byoc.operators.requantisation import Requantisation
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand
 
 RNG = np.random.default_rng(1)
 
 
-def lowered(*operations: Operation, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)) -> Lowered:
+def lowered(*operations: Operator, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)) -> Lowered:
     made, values = cases.region(operations, inputs, outputs)
     return lower(made.operations, values, inputs, outputs)
 
 
 def copies(result: Lowered) -> list[tuple[str, str, int]]:
-    found = [item for item in result.operations if isinstance(item, CopyOperation)]
+    found = [item for item in result.operations if isinstance(item, Copy)]
     return [(item.inputs[0].value, item.output.value, item.output.offset) for item in found]
 
 
-def pointwise(source: str, target: str, channels: int, depth: int = 4) -> Operation:
+def pointwise(source: str, target: str, channels: int, depth: int = 4) -> Operator:
     return cases.convolution(RNG, operand(source, depth, 2, 2), target, channels, kernel=(1, 1))
 
 
@@ -34,7 +35,7 @@ def test_a_reshape_between_two_layers_costs_nothing() -> None:
         cases.matmul(RNG, operand("b", 2, 8), "y", 3),
     )
     assert result.places["a"] == result.places["b"]
-    assert [type(item).__name__ for item in result.operations] == ["ConvOperation", "MatMulOperation"]
+    assert [type(item).__name__ for item in result.operations] == ["Convolution", "MatMul"]
     assert {buffer.name: buffer.role for buffer in result.buffers} == {"x": "input", "y": "output", "b": "intermediate"}
 
 
@@ -95,14 +96,14 @@ def test_a_slice_of_a_value_becomes_a_value_without_copy() -> None:
 
 
 def test_seed_splits_requantisation_through_an_accumulator_of_its_own() -> None:
-    result = split_requantise(lowered(pointwise("x", "a", 4), pointwise("a", "y", 3)))
+    result = split(lowered(pointwise("x", "a", 4), pointwise("a", "y", 3)))
     kinds = [(item.name, item.kind, item.output.dtype) for item in result.operations]
     assert kinds == [
         ("a", "CONV", "int32"), ("a:requantise", "REQUANT", "int8"),
         ("y", "CONV", "int32"), ("y:requantise", "REQUANT", "int8"),
     ]  # fmt: skip
     last = result.operations[-1]
-    assert isinstance(last, RequantiseOperation)
+    assert isinstance(last, Requantisation)
     assert last.inputs[0].nbytes == 4 * last.output.nbytes
     assert {buffer.name: buffer.nbytes for buffer in result.buffers if buffer.role == "intermediate"} == {
         "a": 16, "a@0:accumulator": 64, "y@0:accumulator": 48,

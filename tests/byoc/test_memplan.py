@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byoc.emission.memplan import Request, check_plan, peak_bytes, plan
+from byoc.scheduling.memplan import Request, check_plan, peak_bytes, plan
 from isa.errors import InputError
 
 REQUESTS = st.lists(

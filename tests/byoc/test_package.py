@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from byoc.package.package import MEMBERS, Package, build_package, load_package, save_package
+from byoc.importing import package_of
+from byoc.package.package import MEMBERS, Package, load_package, save_package
 from byoc.partition import partition
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2
@@ -27,7 +28,7 @@ def package() -> Package:
     model = convolution_unit(
         weights, (1, 4, 5, 6), weight_scale=scales, bias=bias, activation=("Clip",), bounds=(-1.0, 2.0)
     )
-    return build_package(model, "conv.onnx")
+    return package_of(model, "conv.onnx")
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc.frontend.importer import import_model
+from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
-from byoc.operations import ConvOperation, Operation
-from byoc.partition import HostPart, Partition, Region, partition
-from byoc.passes.graph_merge import merge
+from byoc.operators.convolution import Convolution
+from byoc.operators.operator import Operator
+from byoc.partition import HostPart, Partition, Region, merge, partition
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder
 
@@ -116,7 +116,7 @@ def test_seven_nodes_that_greedy_merging_makes_cyclic() -> None:
 
 def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
     net = Network("x")
-    parts = partition(import_model(net.finish(net.cpu("b", net.acc("a", "x")))), V2)
+    parts = partition(import_graph(net.finish(net.cpu("b", net.acc("a", "x")))), V2)
     rows = [(p.node, p.op_type, p.on, p.region, p.reason) for p in parts.placement]
     edge = "is where the integer part of the network ends"
     assert rows == [
@@ -129,11 +129,11 @@ def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
 
 
 def test_what_does_not_fit_falls_back_with_the_message_of_the_back_end() -> None:
-    def shortage(operation: Operation) -> str | None:
+    def shortage(operation: Operator) -> str | None:
         return f"{operation.name} needs 3 bytes more" if operation.name == "b" else None
 
     net = Network("x")
-    graph = import_model(net.finish(net.acc("c", net.acc("b", net.acc("a", "x")))))
+    graph = import_graph(net.finish(net.acc("c", net.acc("b", net.acc("a", "x")))))
     parts = partition(graph, V2, shortage)
     assert placed(parts) == {"a": "dla", "b": "b needs 3 bytes more", "c": "dla"}
     assert [type(part) for part in parts.parts] == [Region, HostPart, Region]
@@ -162,11 +162,11 @@ def test_a_group_a_convolution() -> None:
     weights = builder.weights(np.ones((6, 2, 1, 1), np.int8), np.linspace(0.1, 0.2, 6))
     builder.quantize(builder.node("Conv", x, weights, name="op", group=2), *Q, result="y")
     builder.output("y", "int8")
-    operations = partition(import_model(builder.model()), V2).regions[0].operations
+    operations = partition(import_graph(builder.model()), V2).regions[0].operations
     assert [operation.inputs[0].offset for operation in operations] == [0, 18, 36, 54]
     assert [operation.output.offset for operation in operations] == [0, 27, 54, 81]
     for operation in operations:
-        assert isinstance(operation, ConvOperation)
+        assert isinstance(operation, Convolution)
         assert operation.requantise is not None
         assert operation.weights.shape == (3, 2, 1, 1)
         assert operation.requantise.scale.shape == (3,)

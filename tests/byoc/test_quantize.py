@@ -10,9 +10,10 @@ import onnx
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
-from byoc.passes.onnx_prepare import prepare
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.units import is_quantised
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
-from byoc.quantisation.quantize import is_quantised, quantise
+from byoc.quantisation.quantize import quantise
 from tests.byoc.float_models import fused_operators, make_model, operators, random_arrays, run
 
 node = helper.make_node

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from byoc.quantisation.quantize import load_model
+from byoc.frontend.onnx.file import load_model
 from isa.errors import InputError
 from tests.byoc.float_models import make_model, random_arrays, run
 

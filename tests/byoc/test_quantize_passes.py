@@ -9,15 +9,14 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from byoc.passes.onnx_affine import fold_affine
-from byoc.passes.onnx_constants import drop_initializer_inputs, fold_constants
-from byoc.passes.onnx_gemm import canonicalise_gemm
-from byoc.passes.onnx_hoist import hoist_activations
-from byoc.passes.onnx_identities import remove_identities
-from byoc.passes.onnx_names import name_nodes
-from byoc.passes.onnx_opset import convert_opset, opset_of
-from byoc.passes.onnx_prepare import prepare
-from byoc.passes.onnx_shapes import fix_shapes, infer_shapes
+from byoc.frontend.onnx.rewriting.affine import fold_affine
+from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
+from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
+from byoc.frontend.onnx.rewriting.hoist import hoist_activations
+from byoc.frontend.onnx.rewriting.opset import convert_opset, opset_of
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes
+from byoc.frontend.onnx.rewriting.tidy import name_nodes, remove_identities
 from isa.errors import InputError
 from tests.byoc.float_models import make_model, operators, random_arrays, run
 

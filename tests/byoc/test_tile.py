@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from byoc.layers.layer import Layer, make_layer
-from byoc.layers.nest import Nest, allowed_channels, band_rows, make_tile, split
-from byoc.layers.transfer import Transfer, matrix_transfer, plane_transfer
-from byoc.tile import Span
+from byoc.operators.layer import Layer, make_layer
+from byoc.operators.nest import (
+    Nest,
+    Span,
+    Transfer,
+    allowed_channels,
+    band_rows,
+    make_tile,
+    matrix_transfer,
+    plane_transfer,
+    split,
+)
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import Resident, Tiling, tiles, working_set
 from isa.arch import Arch, PeArray
@@ -68,9 +76,9 @@ def test_channel_tiles_never_cut_a_group_unevenly(depth: int, multiplier: int, w
 
 
 def test_tiles_run_in_the_order_of_the_loops() -> None:
-    layer = make_layer(cases.convolution(np.random.default_rng(0), cases.operand("x", 2, 6, 6), "y", 4), Arch(), False)
-    inner = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer, Tiling(2, 2))]
-    outer = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer, Tiling(2, 2, True))]
+    layer = make_layer(cases.convolution(np.random.default_rng(0), cases.operand("x", 2, 6, 6), "y", 4), Arch())
+    inner = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer.geometry, Tiling(2, 2))]
+    outer = [(t.output.channels.start, t.output.rows.start) for t in tiles(layer.geometry, Tiling(2, 2, True))]
     assert inner == [(0, 0), (2, 0), (0, 2), (2, 2)]
     assert outer == [(0, 0), (0, 2), (2, 0), (2, 2)]
 
@@ -110,7 +118,7 @@ LAYERS = {
 
 
 def _layer(name: str, arch: Arch) -> Layer:
-    return make_layer(LAYERS[name], arch, False)
+    return make_layer(LAYERS[name], arch)
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
@@ -118,7 +126,7 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
     """The two accounts of a working set, one made for speed, agree; what is found fits the budget."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
     layer = _layer(name, arch)
-    search = TileSearch(layer, arch)
+    search = TileSearch(layer.geometry, arch)
     residents = [
         Resident((False,) * len(layer.operation.inputs)),
         Resident((True,) * len(layer.operation.inputs), True),
@@ -130,17 +138,17 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
                 assert choice is None, "columns of a resident matrix are not cut: 1,440 bytes of weights and records"
                 continue
             assert choice is not None
-            assert working_set(layer, choice.tiling, resident, arch.alignment) <= budget
+            assert working_set(layer.geometry, choice.tiling, resident, arch.alignment) <= budget
             deeper = search.deepened(choice.tiling, resident, budget)
-            assert working_set(layer, deeper, resident, arch.alignment) <= budget
+            assert working_set(layer.geometry, deeper, resident, arch.alignment) <= budget
             shape = search.cost.shape(deeper.channels, deeper.rows)
-            assert search.cost.working_set(shape, deeper, resident) == working_set(layer, deeper, resident, 8)
+            assert search.cost.working_set(shape, deeper, resident) == working_set(layer.geometry, deeper, resident, 8)
 
 
 def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
     """24 output and 9 input channels on a 2 by 4 array, 3x3 taps: 5 · 6 · 20 · 20 · 9 = 108,000 cycles and overhead."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
-    cost = TileSearch(_layer("convolution", arch), arch).cost
+    cost = TileSearch(_layer("convolution", arch).geometry, arch).cost
     assert cost.tile_cycles(24, 20) - cost.tile_cycles(24, 10) == 54_000
     overhead = cost.tile_cycles(24, 20) - 108_000
     assert cost.shape(8, 20).compute == 108_000 + 3 * overhead

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from byoc.pipeline import compile as compile_network
+from byoc.compiler import compile as compile_network
 from experiments.running.network import load_network
 from isa.arch import Arch
 from isa.program import Program

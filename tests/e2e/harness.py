@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.compiler import CompiledNetwork, compile
 from byoc.host.oracle import Oracle
 from byoc.host.runtime import Runtime
 from byoc.package.package import Package
 from byoc.partition import Partition
-from byoc.pipeline import CompiledNetwork, compile
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch

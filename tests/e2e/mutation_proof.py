@@ -20,7 +20,8 @@ from typing import Literal
 
 import numpy as np
 
-from byoc.pipeline import compile, import_model
+from byoc.compiler import compile
+from byoc.importing import import_model
 from experiments.models import MODELS
 from isa.arch import Arch
 from isa.instruction import Unit

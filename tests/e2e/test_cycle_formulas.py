@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from byoc.pipeline import compile
+from byoc.compiler import compile
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray

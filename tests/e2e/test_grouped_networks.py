@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import pytest
 
+from byoc.importing import import_model
 from byoc.package.package import Package
-from byoc.pipeline import import_model
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder
 from isa.arch import Arch, PeArray

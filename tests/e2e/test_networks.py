@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from byoc.host.runtime import Runtime
+from byoc.importing import import_model
 from byoc.package.package import Package
-from byoc.pipeline import import_model
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS
@@ -77,8 +77,8 @@ def test_residual_and_trained_networks_are_exact(name: str, schedule: str) -> No
 
 
 def test_all_held_out_digits_agree_with_onnx_runtime() -> None:
+    from byoc.compiler import compile
     from byoc.host.oracle import Oracle
-    from byoc.pipeline import compile
 
     dataset = MODELS["digits-cnn"].dataset()
     assert dataset is not None

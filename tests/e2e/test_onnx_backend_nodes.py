@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from byoc.pipeline import import_model
+from byoc.importing import import_model
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import compare

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import isa.ops.convolution as shipped
+from byoc.importing import import_model
+from byoc.operators.registry import built_in, installed
+from byoc.operators.support import markdown, support_table
 from byoc.package.package import load_package, save_package
-from byoc.patterns.registry import built_in, installed
-from byoc.patterns.support import markdown, support_table
-from byoc.pipeline import import_model
 from experiments.cli.main import main
 from isa.arch import Arch
 from isa.errors import InputError
@@ -27,10 +27,10 @@ FEED = {"x": np.random.default_rng(1).standard_normal((1, 8, 9, 9)).astype(np.fl
 @pytest.fixture
 def subtraction(tmp_path: Path) -> Iterator[None]:
     """The package ``dla-e-sub``: an instruction in one file, its pattern in another."""
-    modules = {name: installation.source_of(name) for name in ("dla_e_sub", "dla_e_sub_pattern")}
+    modules = {name: installation.source_of(name) for name in ("dla_e_sub", "dla_e_sub_operator")}
     entry_points = {
         "dla.isa": {"e-sub": "dla_e_sub:EXTENSION"},
-        "dla.patterns": {"subtraction": "dla_e_sub_pattern:PATTERN"},
+        "dla.operators": {"subtraction": "dla_e_sub_operator:Subtraction"},
     }
     installation.write_distribution(tmp_path, "dla-e-sub", modules, entry_points)
     with installation.installed(tmp_path):
@@ -48,8 +48,11 @@ def their_convolution(tmp_path: Path) -> Iterator[None]:
         "from isa.plugins import Extension\nfrom isa.variants import VARIANTS, extend\n"
         "EXTENSION = Extension(variants=(extend(VARIANTS['v2'], 'theirs', 'grouped', OP_THEIR_CONV),))\n"
     )
-    modules = {"theirs": text, "theirs_pattern": installation.source_of("dla_their_conv_pattern")}
-    entry_points = {"dla.isa": {"theirs": "theirs:EXTENSION"}, "dla.patterns": {"theirs": "theirs_pattern:PATTERN"}}
+    modules = {"theirs": text, "theirs_operator": installation.source_of("dla_their_conv_operator")}
+    entry_points = {
+        "dla.isa": {"theirs": "theirs:EXTENSION"},
+        "dla.operators": {"theirs": "theirs_operator:TheirConvolution"},
+    }
     installation.write_distribution(tmp_path, "theirs", modules, entry_points)
     with installation.installed(tmp_path):
         yield
@@ -128,7 +131,7 @@ def test_on_a_machine_without_the_instruction_the_cpu_subtracts_and_the_reason_s
 @pytest.mark.usefixtures("subtraction")
 def test_constraints_of_the_pattern_speak_to_the_user() -> None:
     package = import_model(network(subtract=True), "net", calibration=[FEED])
-    from byoc.pipeline import partition_package
+    from byoc.compiler import partition_package
 
     found = partition_package(package, Arch(isa="v2-sub", numerics="fixed"))
     reasons = {place.op_type: place.reason for place in found.placement}
@@ -178,25 +181,33 @@ def test_the_support_table_shows_the_family_and_its_owner(capsys: pytest.Capture
 OWNER = "package dla-other 1.0 (entry point other)"
 REFUSED = [
     (
-        "replace(add.PATTERN)",
-        f"{OWNER}: pattern add is taken by the project; choose another name or uninstall one of the two",
+        "class Plus(Add): pass",
+        f"{OWNER}: operator family add is taken by the project; choose another name or uninstall one of the two",
     ),
     (
-        "replace(add.PATTERN, name='plus')",
-        f"{OWNER}: pattern plus takes operator Add from pattern add of the project; "
+        "class Plus(Add): family = 'plus'",
+        f"{OWNER}: operator family plus takes operator Add from add of the project; "
         "name the instructions that it needs",
     ),
-    ("[add.PATTERN]", f"{OWNER} gives an object of type list; it must be byoc.patterns.base.Pattern"),
-    ("1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it"),
+    (
+        "Plus = [Add]",
+        f"{OWNER} gives an object of type list; it must be a subclass of byoc.operators.operator.Operator",
+    ),
+    (
+        "class Plus: pass",
+        f"{OWNER} gives the class Plus; it must be a subclass of byoc.operators.operator.Operator "
+        "that names its family",
+    ),
+    ("Plus = 1 / 0", f"{OWNER} cannot be loaded: ZeroDivisionError: division by zero; fix or uninstall it"),
 ]
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_a_pattern_that_does_not_fit_in_is_refused(
-    expression: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("statement", "message"), REFUSED)
+def test_an_operator_that_does_not_fit_in_is_refused(
+    statement: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = f"from dataclasses import replace\nfrom byoc.patterns import add\nPATTERN = {expression}\n"
-    entry_points = {"dla.patterns": {"other": "dla_other:PATTERN"}}
+    text = f"from byoc.operators.add import Add\n{statement}\n"
+    entry_points = {"dla.operators": {"other": "dla_other:Plus"}}
     installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
     with installation.installed(tmp_path):
         assert main(["partition", "digits-cnn"]) == 2
@@ -204,26 +215,37 @@ def test_a_pattern_that_does_not_fit_in_is_refused(
 
 
 WRONG = [
-    ("registers={'EX_SPEED': 1}", "EX_SPEED"),
-    ("fields={'speed': 1}", "field speed"),
-    ("tile_registers=lambda tile: {'EX_ROWS': tile.output.rows.size}", "EX_ROWS"),
+    ("def settings(self, arch): return Settings({'EX_SPEED': 1}, {})", "EX_SPEED"),
+    ("def settings(self, arch): return Settings({}, {'speed': 1})", "field speed"),
+    (
+        "tile_registers = classmethod(lambda cls, geometry, tile: {'EX_ROWS': tile.output.rows.size})",
+        "EX_ROWS",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("settings", "missing"), WRONG)
-def test_settings_that_the_instruction_lacks_are_refused(settings: str, missing: str, tmp_path: Path) -> None:
-    text = f"""\
-from dataclasses import replace
-from byoc.operations import Via
-from byoc.patterns import add
-
-def operations(record, target):
-    return (replace(record, via=Via(mnemonic="OP_E_ADD", {settings})),)
-
-PATTERN = replace(add.PATTERN, name="plus", instructions=("OP_E_ADD",), operations=operations)
-"""
-    entry_points = {"dla.patterns": {"other": "dla_other:PATTERN"}}
+def adding(tmp_path: Path, *lines: str) -> Path:
+    """A package of another addition on ``OP_E_ADD``, with these lines in its class."""
+    text = "from byoc.operators.add import Add\nfrom byoc.operators.operator import Settings\n"
+    text += "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n"
+    text += "".join(f"    {line}\n" for line in lines)
+    entry_points = {"dla.operators": {"other": "dla_other:Plus"}}
     installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
-    message = f"layer 'difference': OP_E_ADD does not have {missing}; correct the pattern that names it"
-    with installation.installed(tmp_path), pytest.raises(InputError, match=f"^{message}$"):
+    return tmp_path
+
+
+@pytest.mark.parametrize(("line", "missing"), WRONG)
+def test_settings_that_the_instruction_lacks_are_refused(line: str, missing: str, tmp_path: Path) -> None:
+    message = f"layer 'difference': OP_E_ADD does not have {missing}; correct the operator Plus"
+    with installation.installed(adding(tmp_path, line)), pytest.raises(InputError, match=f"^{message}$"):
+        simulated(network(), "v1")
+
+
+def test_a_cycle_formula_that_reads_a_number_of_the_layer_is_an_error_not_a_wrong_estimate(tmp_path: Path) -> None:
+    line = "numbers = Add.numbers | {'EX_LENGTH'}"
+    length = "tile_registers = classmethod(lambda cls, geometry, tile: {})"
+    message = (
+        "the cycle formula of OP_E_ADD reads EX_LENGTH, which is among the numbers of operator Plus; take it off there"
+    )
+    with installation.installed(adding(tmp_path, line, length)), pytest.raises(InputError, match=f"^{message}$"):
         simulated(network(), "v1")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from byoc.pipeline import import_model
+from byoc.importing import import_model
 from isa.arch import Arch, PeArray
 from tests.e2e.harness import compare
 from tests.e2e.random_networks import random_network

@@ -11,10 +11,11 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from byoc.passes.onnx_edit import shapes_of
-from byoc.passes.onnx_opset import opset_of
-from byoc.passes.onnx_prepare import prepare
-from byoc.quantisation.quantize import load_model, quantise
+from byoc.frontend.onnx.file import load_model
+from byoc.frontend.onnx.rewriting.edit import shapes_of
+from byoc.frontend.onnx.rewriting.opset import opset_of
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.quantisation.quantize import quantise
 from experiments.models import MODELS
 from experiments.models.digits import MODEL_FILE
 from experiments.models.light import LIGHT_NETWORKS

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from byoc.compiler import compile, partition_package
 from byoc.options import CompileOptions, Schedule
-from byoc.pipeline import compile, partition_package
 from dla_sim.device import Device
 from dla_sim.presets import load_preset
 from dla_sim.timing import Timing

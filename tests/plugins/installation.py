@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from byoc.patterns import registry
+from byoc.operators import registry
 from isa import plugins
 
 HERE = Path(__file__).parent

@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from byoc.host.runtime import region_inputs
 from byoc.options import CompileOptions
-from byoc.pipeline import import_model
+from byoc.importing import import_model
 from dla_sim.presets import Preset
 from experiments.golden.case import Case
 from experiments.models.builder import NetworkBuilder

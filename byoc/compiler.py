@@ -1,0 +1,72 @@
+"""The compiler, at load: a package (portable) becomes programs for one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from byoc.emission.region import CompileReport, compile_region, shortage
+from byoc.graph import Graph
+from byoc.operators.onnx_view import BOUNDARIES
+from byoc.options import DEFAULTS, CompileOptions
+from byoc.package.package import Package
+from byoc.partition import Partition, partition
+from byoc.target import target_of
+from isa.arch import Arch
+from isa.errors import InputError
+from isa.program import Program
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledNetwork:
+    """A package compiled for one Arch: its partition, and a program and a compile report for each region by index."""
+
+    package: Package
+    arch: Arch
+    options: CompileOptions
+    partition: Partition
+    programs: Mapping[int, Program]
+    reports: Mapping[int, CompileReport]
+
+    @property
+    def graph(self) -> Graph:
+        """The canonical graph of the package."""
+        return self.package.graph
+
+
+def partition_package(package: Package, arch: Arch, options: CompileOptions = DEFAULTS) -> Partition:
+    """What of ``package`` runs where on a machine with ``arch``, without compiling it."""
+    missing = partial(shortage, arch=arch, schedule=options.schedule)
+    return partition(package.graph, target_of(arch, options), missing, package.annotations)
+
+
+def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **choices: Any) -> CompiledNetwork:
+    """Programs for every region of ``package`` on a machine with ``arch``.
+
+    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Raises InputError with
+    ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
+    """
+    options = replace(options, **choices)
+    found = partition_package(package, arch, options)
+    if options.strict:
+        refuse_fallback(found)
+    programs: dict[int, Program] = {}
+    reports: dict[int, CompileReport] = {}
+    for region in found.regions:
+        programs[region.index], reports[region.index] = compile_region(
+            region, package.graph.values, arch, options.schedule
+        )
+    return CompiledNetwork(package, arch, options, found, programs, reports)
+
+
+def refuse_fallback(found: Partition) -> None:
+    """Raises InputError when a node other than the quantisation of a float input or output runs on the CPU."""
+    fallen = [place for place in found.placement if place.on == "cpu" and place.op_type not in BOUNDARIES]
+    if fallen:
+        first = fallen[0]
+        raise InputError(
+            f"--strict: {len(fallen)} of {len(found.placement)} nodes run on the CPU; "
+            f"the first is {first.op_type} '{first.node}': {first.reason}"
+        )

@@ -1,0 +1,159 @@
+"""The compiler's back end: the operations of one region become a Program for one Arch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from byoc.emission.emit import emit
+from byoc.graph import Node, Value
+from byoc.lowering import Buffer, Lowered, lower, split
+from byoc.operators.layer import make_layer
+from byoc.operators.operator import Operator
+from byoc.options import Schedule
+from byoc.scheduling.constants import ConstantPool
+from byoc.scheduling.default import schedule_default
+from byoc.scheduling.memplan import peak_bytes
+from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
+from byoc.scheduling.steps import Step
+from byoc.scheduling.stream import Memory
+from byoc.tiling.search import smallest_tiling
+from byoc.tiling.shortage import Shortage, find_shortage
+from isa.arch import Arch
+from isa.program import Program, Segment, Tensor, TensorType
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Nodes that run as one program. ``inputs`` and ``outputs`` are integer tensors by name, flat and ordered."""
+
+    index: int
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operations: tuple[Operator, ...]
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer."""
+
+    words_before_elision: int
+    words: int
+    sram_peak_bytes: int
+    tiles: Mapping[str, int]
+
+
+def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
+    """How many tiles every layer of a schedule has."""
+    found: dict[str, int] = {}
+    for step in steps:
+        source = step.source
+        found[source.layer] = max(found.get(source.layer, 0), source.tile + 1)
+    return found
+
+
+Compiled = tuple[Program, CompileReport]
+
+
+def compile_region(
+    region: Region,
+    values: Mapping[str, Value],
+    arch: Arch,
+    schedule: Schedule = "default",
+    *,
+    data: bool = True,
+    pool: SearchPool[Compiled] | None = None,
+) -> Compiled:
+    """The program of a region and its report. ``values`` holds at least the region's inputs and outputs.
+
+    Without ``data`` the weights are not looked at and the program's constants are zeros that take no memory: its cycles
+    are the same. A ``pool`` that is kept remembers tilings, and programs for larger scratchpads, for next time.
+
+    System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
+    InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
+    """
+    lowered = lower(region.operations, values, region.inputs, region.outputs)
+    if schedule == "seed":
+        lowered = split(lowered)
+    layers = tuple(make_layer(operation, arch) for operation in lowered.operations)
+    dram, end = _layout(lowered.buffers)
+    stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
+
+    def fresh() -> Memory:
+        return Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
+
+    if schedule == "seed":
+        scheduled = schedule_seed(layers, fresh())
+    else:
+        subject = (region, data) if pool is not None else None
+        scheduled = schedule_default(layers, fresh, pool or SearchPool(), subject)
+    known = pool.compiled(scheduled) if pool is not None else None
+    if known is not None:
+        return replace(known[0], arch=arch), known[1]
+    emission = emit(scheduled.steps, scheduled.addresses, arch, strict=schedule == "seed")
+    image = scheduled.memory.constants.image()
+    command_address = _up(end + image.size)
+    program = Program(
+        name=region.name,
+        arch=arch,
+        words=emission.words,
+        tensors=_tensors(region, lowered, values, dram),
+        segments=(Segment(end, image),) if image.size else (),
+        provenance=emission.provenance,
+        dram_bytes=command_address + 8 * len(emission.words),
+        command_address=command_address,
+    )
+    peak = peak_bytes(scheduled.requests, scheduled.addresses)
+    report = CompileReport(emission.words_before_elision, len(emission.words), peak, tiles_by_layer(scheduled.steps))
+    if pool is not None:
+        pool.add_compiled(scheduled, (program, report))
+    return program, report
+
+
+def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
+    """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
+    if operation.free:
+        return None
+    seed = schedule == "seed"
+    for part in operation.split() if seed else (operation,):
+        geometry = make_layer(part, arch).geometry
+        smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry)
+        found = find_shortage(geometry, smallest, arch)
+        if found is not None:
+            return found
+    return None
+
+
+def _up(address: int) -> int:
+    return -(-address // _ALIGNMENT) * _ALIGNMENT
+
+
+def _layout(buffers: tuple[Buffer, ...]) -> tuple[dict[str, int], int]:
+    """The address of every buffer and the first free address behind them."""
+    addresses, end = {}, 0
+    for role in ("input", "output", "intermediate"):
+        for buffer in buffers:
+            if buffer.role == role:
+                addresses[buffer.name] = end
+                end = _up(end + buffer.nbytes)
+    return addresses, end
+
+
+def _tensors(
+    region: Region, lowered: Lowered, values: Mapping[str, Value], dram: Mapping[str, int]
+) -> tuple[Tensor, ...]:
+    def tensor(name: str, role: Literal["input", "output"]) -> Tensor:
+        value, place = values[name], lowered.places[name]
+        dtype: TensorType = "int32" if value.dtype == "int32" else "int8"
+        return Tensor(name, role, dtype, value.shape, dram[place.buffer] + place.offset)
+
+    return (
+        *(tensor(name, "input") for name in region.inputs),
+        *(tensor(name, "output") for name in region.outputs),
+    )

@@ -1,0 +1,1 @@
+"""ONNX: files, static shapes, the recognition of integer units, and the import."""

@@ -1,0 +1,81 @@
+"""Cutting a part out of an ONNX model by tensor names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import onnx
+from onnx import helper
+
+from byoc.frontend.onnx.reading import captured_names
+from byoc.graph import Graph, Value
+
+
+def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
+    """The nodes of ``model`` between the tensors ``inputs`` and ``outputs``, as a model of its own.
+
+    Both are tensors of ``graph``, which gives their shapes and element types; constants come along. The order of the
+    nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse are outputs as well.
+    """
+    sources, results = list(inputs), list(outputs)
+    nodes = _nodes_between(model.graph, set(sources), set(results))
+    used = {name for node in nodes for name in (*node.input, *captured_names(node))} | set(results)
+    part = helper.make_graph(
+        nodes,
+        model.graph.name or "network",
+        [_information(graph.values[name]) for name in sources],
+        [_information(graph.values[name]) for name in results] + [_float(name) for name in unfusable(model, nodes)],
+        [tensor for tensor in model.graph.initializer if tensor.name in used and tensor.name not in sources],
+    )
+    cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
+    cut.functions.extend(model.functions)
+    return cut
+
+
+def _nodes_between(graph: onnx.GraphProto, sources: set[str], results: set[str]) -> list[onnx.NodeProto]:
+    """Nodes that ``results`` depend on, not looking behind ``sources``."""
+    needed = results - sources
+    chosen = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            chosen.append(node)
+            needed.update(name for name in (*node.input, *captured_names(node)) if name and name not in sources)
+    return chosen[::-1]
+
+
+def unfusable(model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    """Float results of operators that ONNX Runtime fuses into integer operators which then refuse to run.
+
+    They are average pooling with dilations and products with stacks of matrices quantised per channel. An operator
+    whose result is an output of the model is not fused.
+    """
+    sizes = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    dequantized = {node.output[0]: node for node in model.graph.node if node.op_type == "DequantizeLinear"}
+    found = []
+    for node in nodes:
+        if node.op_type == "AveragePool":
+            broken = any(a.name == "dilations" and max(a.ints, default=1) > 1 for a in node.attribute)
+        elif node.op_type == "MatMul" and node.input[1] in dequantized:
+            weights, scale = dequantized[node.input[1]].input[:2]
+            broken = len(sizes.get(weights, [])) > 2 and bool(sizes.get(scale))
+        else:
+            continue
+        if broken and node.input[0] in dequantized:
+            found.append(node.output[0])
+    return found
+
+
+def _float(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+
+
+def _information(value: Value) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(value.name, _element_types()[value.dtype], list(value.shape))
+
+
+@cache
+def _element_types() -> dict[str, int]:
+    """ONNX element types by the NumPy name that the importer gives them."""
+    elements = [number for number in onnx.TensorProto.DataType.values() if number != onnx.TensorProto.UNDEFINED]
+    return {helper.tensor_dtype_to_np_dtype(element).name: element for element in elements}

@@ -1,0 +1,195 @@
+"""The importer: a quantised ONNX model becomes a canonical :class:`~byoc.graph.Graph`.
+
+DequantizeLinear–operator–QuantizeLinear units and QLinear operators become one node each, on integer tensors; what is
+left (float operators, quantisation at the edges) becomes host nodes under their ONNX types. Tensors keep their names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from byoc.frontend.onnx.reading import build_view
+from byoc.frontend.onnx.shapes import tensor_types
+from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
+from byoc.graph import Graph, Node, Quantization, Value
+from byoc.operators.activation import clip_bounds
+from byoc.operators.forms import QLinear, Written
+from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
+from byoc.operators.registry import installed
+from byoc.operators.verify import verify_graph
+
+
+def import_graph(model: onnx.ModelProto) -> Graph:
+    """Canonical graph of a quantised model (QDQ, QOperator or a mixture), nodes in topological order.
+
+    Every value has a static shape; :class:`isa.errors.InputError` names the tensor that has none.
+    """
+    view = build_view(model, tensor_types(model))
+    builder = _Builder(view)
+    for node in view.nodes:
+        builder.visit(node)
+    return builder.finish()
+
+
+class _Builder:
+    """Collects values and nodes in one walk over the ONNX nodes."""
+
+    def __init__(self, view: OnnxView) -> None:
+        self._view = view
+        self._values: dict[str, Value] = {}
+        self._quantizations: dict[str, Quantization] = {}
+        self._nodes: list[Node] = []
+        self._absorbed: set[str] = set()
+
+    def visit(self, node: OnnxNode) -> None:
+        """Add the canonical node of ``node``, unless a unit before it has absorbed it."""
+        if node.name in self._absorbed:
+            return
+        found = recognise(self._view, node)
+        if isinstance(found, Unit):
+            found = self._claim(found)
+        if isinstance(found, Unit):
+            self._add_unit(found)
+        else:
+            self._add_host(node, found.remark)
+
+    def _claim(self, unit: Unit) -> Unit | Unrecognised:
+        """``unit``, unless one of its tensors is known with another quantisation."""
+        for name, quantization in unit.quantizations.items():
+            if not self._quantizations.setdefault(name, quantization).same_as(quantization):
+                return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
+        return unit
+
+    def _add_unit(self, unit: Unit) -> None:
+        view = self._view
+        op_type, operands = unit.op_type, list(unit.operands)
+        if unit.family is not None and unit.form is not None:
+            op_type = unit.family.canonical_type(unit.form, len(operands))
+        attributes = canonical_attributes(view, unit)
+        if unit.family is not None and unit.family.transposes(unit.node):
+            operands[1] = self._transposed(operands[1])
+        self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)
+        self._nodes.append(
+            Node(
+                name=unit.node.name,
+                op_type=op_type,
+                inputs=tuple(operands),
+                outputs=(unit.result,),
+                attributes=attributes,
+                onnx_nodes=tuple(node.name for node in unit.covers),
+                macs=count_macs(view, unit.node),
+                integer=True,
+            )
+        )
+        self._add_values((*operands, unit.result))
+
+    def _transposed(self, name: str) -> str:
+        """Name of the transpose of a matrix; a constant is transposed here, so that weights are always K × N."""
+        constant = self._view.constants.get(name)
+        derived = f"{name}:transposed"
+        if constant is None or constant.ndim != 2:
+            return name
+        quantization = self._quantizations.get(name)
+        if quantization is not None and quantization.axis is not None:
+            quantization = Quantization(quantization.scale, quantization.zero_point, 1 - quantization.axis)
+        data = np.ascontiguousarray(constant.T)
+        self._values[derived] = Value(derived, data.shape, data.dtype.name, quantization, data)
+        return derived
+
+    def _add_host(self, node: OnnxNode, remark: str) -> None:
+        view = self._view
+        if node.op_type in BOUNDARIES:
+            integer = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
+            quantization = view.quantization_of(node)
+            if quantization is not None:
+                self._quantizations.setdefault(integer, quantization)
+        inputs = tuple(name for name in node.reads if name not in view.constants)
+        outputs = tuple(name for name in node.outputs if name)
+        self._nodes.append(
+            Node(node.name, node.op_type, inputs, outputs, {}, (node.name,), remark, count_macs(view, node))
+        )
+        self._add_values((*inputs, *outputs))
+
+    def _add_values(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._values:
+                constant = self._view.constants.get(name)
+                shape = self._view.shape(name)
+                dtype = constant.dtype.name if constant is not None else self._view.tensors[name][1]
+                self._values[name] = Value(name, shape, dtype, constant=constant)
+
+    def finish(self) -> Graph:
+        """The graph, with the dequantisations of host nodes that nobody needs dropped and quantisations filled in."""
+        view = self._view
+        self._add_values((*view.inputs, *view.outputs))
+        values = {name: self._quantized(value) for name, value in self._values.items()}
+        nodes = _drop_unread(self._nodes, view.outputs)
+        return verify_graph(Graph(view.name, view.inputs, view.outputs, _referenced(values, nodes, view), tuple(nodes)))
+
+    def _quantized(self, value: Value) -> Value:
+        if value.quantization is not None or value.name not in self._quantizations:
+            return value
+        return Value(value.name, value.shape, value.dtype, self._quantizations[value.name], value.constant)
+
+
+def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
+    """Nodes whose results reach an output: a DequantizeLinear read only by units has disappeared into them."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if needed.intersection(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    return kept[::-1]
+
+
+def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxView) -> dict[str, Value]:
+    names = dict.fromkeys((*view.inputs, *view.outputs))
+    for node in nodes:
+        names |= dict.fromkeys((*node.inputs, *node.outputs))
+    return {name: values[name] for name in names}
+
+
+def canonical_attributes(view: OnnxView, unit: Unit) -> dict[str, Any]:
+    """Attributes of the canonical node of ``unit``: Python numbers, text and tuples only.
+
+    Those of its family, and: ``activation``, absent, ``"Relu"`` or ``("Clip", low, high)`` in real numbers; ``plain``
+    for operators on bare integers; ``zero_points`` of both operands of an integer product.
+    """
+    attributes: dict[str, Any] = {}
+    if unit.plain:
+        attributes["plain"] = True
+    if unit.activation is not None:
+        bounds = clip_bounds(view, unit.activation)
+        attributes["activation"] = "Relu" if unit.activation.op_type == "Relu" else ("Clip", *(bounds or ()))
+    if unit.family is not None and unit.form is not None:
+        attributes |= unit.family.attributes(Written(view, unit.node, unit.form, unit.operands, unit.result))
+    if unit.zero_points is not None:
+        attributes["zero_points"] = unit.zero_points
+    return attributes
+
+
+_FUSED = {"FusedConv": "Conv"}
+"""ONNX Runtime's own operators that have the operands of another, whatever else they do."""
+
+
+def count_macs(view: OnnxView, node: OnnxNode) -> int:
+    """MACs of one node, padded taps included: those that its operator family counts, whether it runs there or not."""
+    registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
+    if op_type in registry.integer_forms:
+        family, form, integer = registry.integer_forms[op_type]
+        positions = [triple[0] for triple in integer.operands] if isinstance(integer, QLinear) else [0, 1]
+        operands = tuple(node.input(position) for position in positions)
+    elif op_type in registry.forms:
+        (family, form), operands = registry.forms[op_type], node.inputs[:2]
+    elif op_type == "ConvTranspose":  # no family runs it yet
+        weights = view.shape(node.inputs[1])
+        return math.prod(view.shape(node.inputs[0])) * math.prod(weights[1:])
+    else:
+        return 0
+    return family.macs(Written(view, node, form, operands, node.outputs[0]))

@@ -1,0 +1,147 @@
+"""Reading an ONNX model into an indexed view: live nodes with unique names, constants, producers and consumers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import numpy_helper
+
+from byoc.operators.onnx_view import OnnxNode, OnnxView
+
+Array = NDArray[Any]
+
+
+def build_view(model: onnx.ModelProto, tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> OnnxView:
+    """Index ``model``; nodes that no output needs are left out, ``Constant`` nodes become constants."""
+    graph = model.graph
+    constants: dict[str, Array] = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    nodes = list(_unique_nodes(graph.node))
+    nodes = [node for node in nodes if not _fold(node, constants)]
+    outputs = tuple(value.name for value in graph.output)
+    nodes = _live(nodes, outputs)
+    consumers: dict[str, list[OnnxNode]] = defaultdict(list)
+    for node in nodes:
+        for name in node.reads:
+            consumers[name].append(node)
+    return OnnxView(
+        name=graph.name or "network",
+        nodes=tuple(nodes),
+        constants=constants,
+        inputs=tuple(value.name for value in graph.input if value.name not in constants),
+        outputs=outputs,
+        tensors=tensors,
+        producer={name: node for node in nodes for name in node.outputs if name},
+        consumers={name: tuple(users) for name, users in consumers.items()},
+    )
+
+
+def node_label(proto: onnx.NodeProto) -> str:
+    """The node's own name, or one made of its operator and first output."""
+    return proto.name or f"{proto.op_type}:{next((name for name in proto.output if name), '')}"
+
+
+def _unique_nodes(protos: Iterable[onnx.NodeProto]) -> Iterator[OnnxNode]:
+    seen: dict[str, int] = {}
+    for proto in protos:
+        label = node_label(proto)
+        count = seen.get(label, 0)
+        seen[label] = count + 1
+        yield read_node(proto, label if count == 0 else f"{label}#{count}")
+
+
+def read_node(proto: onnx.NodeProto, name: str) -> OnnxNode:
+    """The node as operators see it, under ``name``."""
+    return OnnxNode(
+        name=name,
+        op_type=proto.op_type,
+        inputs=tuple(proto.input),
+        outputs=tuple(proto.output),
+        attributes={a.name: _attribute(a) for a in proto.attribute},
+        domain=proto.domain,
+        captured=tuple(captured_names(proto)),
+    )
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    """Attribute as Python: bytes become text, lists become tuples, graphs stay protobufs."""
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+        return tuple(value)
+    return value
+
+
+def captured_names(proto: onnx.NodeProto) -> list[str]:
+    """Names that the subgraphs of a control-flow node read from the graph around them."""
+    names: list[str] = []
+    for attribute in proto.attribute:
+        bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+        for body in bodies:
+            own = {value.name for value in body.input} | {tensor.name for tensor in body.initializer}
+            own |= {name for node in body.node for name in node.output}
+            for node in body.node:
+                names += [name for name in (*node.input, *captured_names(node)) if name and name not in own]
+            names += [value.name for value in body.output if value.name not in own]
+    return names
+
+
+def _fold(node: OnnxNode, constants: dict[str, Array]) -> bool:
+    """Turn ``Constant``, and ``Identity`` or ``QuantizeLinear`` of a constant, into a constant; True when done."""
+    if node.op_type == "Constant" and node.standard:
+        constants[node.outputs[0]] = _constant_value(node)
+        return True
+    if node.op_type == "Identity" and node.inputs[0] in constants:
+        constants[node.outputs[0]] = constants[node.inputs[0]]
+        return True
+    if node.op_type == "QuantizeLinear" and all(name in constants for name in node.inputs if name):
+        folded = _quantize(node, constants)
+        if folded is not None:
+            constants[node.outputs[0]] = folded
+            return True
+    return False
+
+
+def _constant_value(node: OnnxNode) -> Array:
+    attributes = node.attributes
+    if "value" in attributes:
+        return numpy_helper.to_array(attributes["value"])
+    for key, dtype in (("value_float", np.float32), ("value_floats", np.float32)):
+        if key in attributes:
+            return np.asarray(attributes[key], dtype)
+    for key in ("value_int", "value_ints"):
+        if key in attributes:
+            return np.asarray(attributes[key], np.int64)
+    return np.asarray(next(iter(attributes.values())))
+
+
+def _quantize(node: OnnxNode, constants: Mapping[str, Array]) -> Array | None:
+    """The quantised constant, or None for the forms no pattern reads (blocked, 16 bits, floating point)."""
+    data, scale = constants[node.inputs[0]], constants[node.inputs[1]]
+    zero_point = constants[node.input(2)] if node.input(2) else np.zeros(scale.shape, np.uint8)
+    if zero_point.dtype not in (np.int8, np.uint8) or node.attributes.get("block_size") or data.dtype != np.float32:
+        return None
+    if scale.ndim == 1 and scale.size > 1:
+        around = [1] * data.ndim
+        around[node.attributes.get("axis", 1)] = scale.size
+        scale, zero_point = scale.reshape(around), zero_point.reshape(around)
+    limits = np.iinfo(zero_point.dtype)
+    steps = np.rint(data / scale) + zero_point.astype(np.float32)
+    folded: Array = np.clip(steps, limits.min, limits.max).astype(zero_point.dtype)
+    return folded
+
+
+def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:
+    """Nodes an output depends on, in their order."""
+    needed = set(outputs)
+    live: list[OnnxNode] = []
+    for node in reversed(nodes):
+        if needed.intersection(node.outputs):
+            live.append(node)
+            needed.update(node.reads)
+    return live[::-1]

@@ -1,0 +1,99 @@
+"""Fixes dynamic input shapes and infers the shape of every value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+from onnx import GraphProto, ModelProto, ValueInfoProto
+
+from byoc.frontend.onnx.rewriting.edit import copy_model, without_large_constants
+from isa.errors import InputError
+
+_EXAMPLE = (1, 3, 224, 224)
+
+
+def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
+    """A copy whose graph inputs have the static shapes given by ``shapes`` (input name → dimensions).
+
+    Raises:
+        InputError: a name that is no input, a shape that contradicts the model's, an input that is still dynamic.
+    """
+    result = copy_model(model)
+    constant = {tensor.name for tensor in result.graph.initializer}
+    inputs = {value.name: value for value in result.graph.input if value.name not in constant}
+    for name, dims in (shapes or {}).items():
+        if name not in inputs:
+            raise InputError(f"--shape names {name!r}, which is no input: the inputs are {', '.join(inputs)}")
+        _set_shape(inputs[name], dims)
+    for value in inputs.values():
+        if None in _dims(value):
+            raise InputError(_dynamic_message(value))
+    return result
+
+
+def infer_shapes(model: ModelProto) -> ModelProto:
+    """A copy with the type and shape of every value that onnx can infer, constants' contents included.
+
+    Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs decide.
+    """
+    return without_large_constants(model, _inferred)
+
+
+def _inferred(model: ModelProto) -> ModelProto:
+    plain = copy_model(model)
+    _drop_symbolic(plain.graph)
+    return onnx.shape_inference.infer_shapes(plain, data_prop=True)
+
+
+def _drop_symbolic(graph: GraphProto) -> None:
+    static = [value for value in graph.value_info if None not in _dims(value)]
+    del graph.value_info[:]
+    graph.value_info.extend(static)
+    for value in graph.output:
+        if value.type.tensor_type.HasField("shape") and None in _dims(value):
+            value.type.tensor_type.ClearField("shape")
+
+
+def _dims(value: ValueInfoProto) -> list[int | None]:
+    """Dimensions, None where unknown; an input without any shape counts as one unknown dimension."""
+    if not value.type.HasField("tensor_type"):
+        return []
+    kind = value.type.tensor_type
+    if not kind.HasField("shape"):
+        return [None]
+    # Exporters write 0 and -1 for "any".
+    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
+
+
+def _set_shape(value: ValueInfoProto, dims: Sequence[int]) -> None:
+    known = _dims(value)
+    shapeless = not value.type.tensor_type.HasField("shape")
+    fits = shapeless or (
+        len(known) == len(dims) and all(old in (None, new) for old, new in zip(known, dims, strict=True))
+    )
+    if not fits or any(dim < 1 for dim in dims):
+        given = ",".join(map(str, dims))
+        raise InputError(f"--shape {value.name}={given} does not fit: the model's shape is {_shape_text(value)}")
+    value.type.tensor_type.ClearField("shape")
+    for dim in dims:
+        value.type.tensor_type.shape.dim.add().dim_value = dim
+    if not dims:
+        value.type.tensor_type.shape.SetInParent()
+
+
+def _shape_text(value: ValueInfoProto) -> str:
+    dims = value.type.tensor_type.shape.dim
+    known = _dims(value)
+    return "(" + ", ".join(str(k or dim.dim_param or "?") for k, dim in zip(known, dims, strict=False)) + ")"
+
+
+def _dynamic_message(value: ValueInfoProto) -> str:
+    known = _dims(value)
+    if not value.type.tensor_type.HasField("shape"):
+        text, known = "no shape", [None] * 4
+    else:
+        text = f"the dynamic shape {_shape_text(value)}"
+    fill = _EXAMPLE if len(known) == len(_EXAMPLE) else (1,) * len(known)
+    example = ",".join(str(dim or default) for dim, default in zip(known, fill, strict=True))
+    return f"input {value.name!r} has {text}: fix it, for example with --shape {value.name}={example}"

@@ -1,0 +1,236 @@
+"""Recognition of integer units: what of an ONNX model is one operator on integers, and why the rest is not.
+
+A unit is a DequantizeLinear–operator–QuantizeLinear group, an operator that carries its quantisations (QLinear*), a
+product of bare integers (*Integer), or an operator applied to integers directly. Which operators there are, and what
+their inputs mean, the operator families declare (:mod:`byoc.operators.forms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto
+
+from byoc.graph import Quantization
+from byoc.operators.activation import REQUANTISE, clip_bounds
+from byoc.operators.forms import Form, IntegerProduct, QLinear
+from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
+from byoc.operators.operator import Operator
+from byoc.operators.registry import installed
+
+_INTEGER_TYPES = ("int8", "uint8")
+_ACTIVATIONS = ("Relu", "Clip")
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """One operator on integer tensors. ``operands`` and ``result`` are ONNX tensor names; quantisations go with them.
+
+    ``family`` and ``form`` read it; both None: a change of quantisation, of canonical type ``op_type``. ``activation``
+    is the ONNX Relu or Clip between the operator and its QuantizeLinear; ``plain`` says that the operator works on the
+    integers themselves, without scales; ``zero_points`` are those of the operands of a product of bare integers;
+    ``covers`` lists every ONNX node of the unit.
+    """
+
+    node: OnnxNode
+    op_type: str
+    operands: tuple[str, ...]
+    result: str
+    quantizations: Mapping[str, Quantization]
+    covers: tuple[OnnxNode, ...]
+    family: type[Operator] | None = None
+    form: Form | None = None
+    activation: OnnxNode | None = None
+    plain: bool = False
+    zero_points: tuple[tuple[int, ...], ...] | None = None
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """Why a node is not an integer unit."""
+
+    remark: str
+
+
+def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
+    """The integer unit of or around an operator, or why there is none."""
+    registry = installed()
+    if node.op_type in registry.integer_forms:
+        family, form, integer = registry.integer_forms[node.op_type]
+        if isinstance(integer, QLinear):
+            return _qlinear(view, node, family, form, integer)
+        return _integer_product(view, node, family, form, integer)
+    if node.op_type == QUANTIZE:
+        return _rescale(view, node)
+    if not node.standard or node.op_type not in registry.forms:
+        return Unrecognised("")
+    family, form = registry.forms[node.op_type]
+    if form.plain and view.element_type(node.inputs[0]) in _INTEGER_TYPES:
+        return _plain(view, node, family, form)
+    return _between(view, node, family, form)
+
+
+def is_quantised(model: ModelProto) -> bool:
+    """Whether a model already has integer operators: QDQ, QLinear*, *Integer, QGemm."""
+    integer = {*BOUNDARIES, "DynamicQuantizeLinear", *installed().integer_forms}
+    return any(node.op_type in integer or node.op_type.startswith("QLinear") for node in model.graph.node)
+
+
+# Operators on integers. ---------------------------------------------------------------------------------------------
+
+
+def _qlinear(
+    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form, integer: QLinear
+) -> Unit | Unrecognised:
+    if node.attributes.get("channels_last"):
+        return Unrecognised("its channels are the last dimension; only channels-first tensors run on the accelerator")
+    if not node.input(integer.result[0]):
+        return Unrecognised("it has no output scale, so its result is float")
+    operands: list[str] = []
+    quantizations: dict[str, Quantization] = {}
+    for number, (tensor, scale, zero_point) in enumerate(_triples(node, integer)):
+        name = node.input(tensor)
+        weights = number == 1 and not integer.repeats
+        axis = family.channel_axis(node, len(view.shape(name))) if weights else None
+        outcome = _add(view, quantizations, name, node.input(scale), node.input(zero_point), axis)
+        if outcome is not None:
+            return outcome
+        operands.append(name)
+    parameters = [node.input(position) for position in integer.result]
+    outcome = _add(view, quantizations, node.outputs[0], parameters[0], parameters[1], None)
+    if outcome is not None:
+        return outcome
+    if integer.bias is not None and node.input(integer.bias):
+        operands.append(node.input(integer.bias))
+    return Unit(node, form.op_type, tuple(operands), node.outputs[0], quantizations, (node,), family, form)
+
+
+def _triples(node: OnnxNode, integer: QLinear) -> tuple[tuple[int, int, int], ...]:
+    """(tensor, scale, zero point) input positions of every operand."""
+    if not integer.repeats:
+        return integer.operands
+    *first, last = integer.operands
+    steps = range(0, len(node.inputs) - last[0], 3)
+    return (*first, *((last[0] + step, last[1] + step, last[2] + step) for step in steps))
+
+
+def _add(
+    view: OnnxView, found: dict[str, Quantization], tensor: str, scale: str, zero_point: str, axis: int | None
+) -> Unrecognised | None:
+    """Record the quantisation of ``tensor``; an :class:`Unrecognised` where it is not constant or contradicts."""
+    quantization = view.quantization(scale, zero_point, axis)
+    if quantization is None:
+        return Unrecognised(f"scale and zero point of '{tensor}' are not constant")
+    channels = 1 if axis is None else view.shape(tensor)[axis]
+    if quantization.scale.size not in (1, channels):
+        return Unrecognised(f"'{tensor}' has {quantization.scale.size} scales")
+    if tensor in found and not found[tensor].same_as(quantization):
+        return Unrecognised(f"it reads '{tensor}' with two quantisations")
+    found[tensor] = quantization
+    return None
+
+
+def _integer_product(
+    view: OnnxView, node: OnnxNode, family: type[Operator], form: Form, integer: IntegerProduct
+) -> Unit | Unrecognised:
+    names = [node.input(position) for position in integer.zero_points]
+    for name in filter(None, names):
+        if name not in view.constants:
+            return Unrecognised(f"its zero point '{name}' is not constant")
+    zero_points = tuple(
+        tuple(int(number) for number in view.constants[name].reshape(-1)) if name else (0,) for name in names
+    )
+    operands, result = node.inputs[:2], node.outputs[0]
+    return Unit(node, form.op_type, operands, result, {}, (node,), family, form, plain=True, zero_points=zero_points)
+
+
+def _plain(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
+    if any(node.outputs[1:]):
+        return Unrecognised(f"it has a second output '{node.outputs[1]}'")
+    operands = node.inputs if form.operands is None else node.inputs[:1]
+    return Unit(node, form.op_type, operands, node.outputs[0], {}, (node,), family, form, plain=True)
+
+
+# Operators between DequantizeLinear and QuantizeLinear. ---------------------------------------------------------------
+
+
+def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
+    names = [name for name in node.inputs[: form.operands] if name]
+    quantizations: dict[str, Quantization] = {}
+    covers: list[OnnxNode] = []
+    operands: list[str] = []
+    for name in names:
+        source = view.producer.get(name)
+        quantization = None
+        if source is not None and source.op_type == DEQUANTIZE:
+            quantization = view.quantization_of(source)
+        if source is None or quantization is None:
+            return Unrecognised(_float_reason(view, node, family, name))
+        integer = source.inputs[0]
+        if integer in quantizations and not quantizations[integer].same_as(quantization):
+            return Unrecognised(f"it reads '{integer}' with two quantisations")
+        operands.append(integer)
+        quantizations[integer] = quantization
+        covers.append(source)
+    tail = _tail(view, node, form)
+    if isinstance(tail, Unrecognised):
+        return tail
+    activation, quantize = tail
+    result = view.quantization_of(quantize)
+    if result is None:
+        return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
+    quantizations[quantize.outputs[0]] = result
+    middle = (node,) if activation is None else (node, activation)
+    covered = tuple(dict.fromkeys((*covers, *middle, quantize)))
+    operator = form.op_type
+    return Unit(node, operator, tuple(operands), quantize.outputs[0], quantizations, covered, family, form, activation)
+
+
+def _float_reason(view: OnnxView, node: OnnxNode, family: type[Operator], name: str) -> str:
+    """The reason that input ``name`` of ``node`` is in float: what no quantiser could mend, else simply that it is."""
+    kind = view.element_type(name)
+    if kind and kind != "float32":
+        return f"its input '{name}' is {kind}; only float32 is quantised: export the model in float32"
+    plain = f"its input '{name}' is not quantised with constant parameters"
+    return family.float_reason(view, node) or plain
+
+
+def _rescale(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
+    """A DequantizeLinear that goes straight into a QuantizeLinear: a change of scale, or nothing at all."""
+    source = view.producer.get(node.inputs[0])
+    if source is None or source.op_type != DEQUANTIZE:
+        return Unrecognised("")
+    before, after = view.quantization_of(source), view.quantization_of(node)
+    if before is None or after is None:
+        return Unrecognised("")
+    operand, result = source.inputs[0], node.outputs[0]
+    same = before.same_as(after) and view.element_type(operand) == view.element_type(result)
+    op_type = "Identity" if same else REQUANTISE
+    return Unit(node, op_type, (operand,), result, {operand: before, result: after}, (source, node))
+
+
+def _tail(view: OnnxView, node: OnnxNode, form: Form) -> tuple[OnnxNode | None, OnnxNode] | Unrecognised:
+    """The activation, if any, and the QuantizeLinear that end a unit."""
+    if any(node.outputs[1:]):
+        return Unrecognised(f"it has a second output '{node.outputs[1]}'")
+    user = _only_user(view, node)
+    if isinstance(user, Unrecognised):
+        return user
+    if user.op_type == QUANTIZE:
+        return None, user
+    if user.op_type in _ACTIVATIONS and user.standard and form.activation:
+        last = _only_user(view, user)
+        if isinstance(last, OnnxNode) and last.op_type == QUANTIZE and clip_bounds(view, user) is not None:
+            return user, last
+    return Unrecognised(f"its output '{node.outputs[0]}' goes in float to {user.op_type} '{user.name}'")
+
+
+def _only_user(view: OnnxView, node: OnnxNode) -> OnnxNode | Unrecognised:
+    name = node.outputs[0]
+    users = view.consumers.get(name, ())
+    if name in view.outputs:
+        return Unrecognised(f"its output '{name}' is a float output of the model")
+    if len(users) != 1:
+        return Unrecognised(f"its output '{name}' is used in float by {len(users)} nodes")
+    return users[0]

@@ -1,1 +1,0 @@
-"""Operations with all that tiling, scheduling and emission ask about them."""

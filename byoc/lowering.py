@@ -1,0 +1,147 @@
+"""Lowering of values to buffers: where free operations can share memory their values become slices of one buffer.
+
+A free operation says that some bytes of two values are the same. Wherever one value (with everything that already lives
+in its buffer) fits as a whole into the slice of the other, both share one buffer and the operation disappears;
+otherwise a :class:`Copy` takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from byoc.graph import Value
+from byoc.operators.movement import Copy
+from byoc.operators.operator import Operand, Operator
+
+Role = Literal["input", "output", "intermediate"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Dense memory of ``nbytes`` bytes. Inputs and outputs of the region never share a buffer with one another."""
+
+    name: str
+    nbytes: int
+    role: Role
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value begins: ``offset`` bytes into the buffer called ``buffer``."""
+
+    buffer: str
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """Operations that compute or copy, the place of every value, and the buffers in order of first use."""
+
+    operations: tuple[Operator, ...]
+    places: Mapping[str, Place]
+    buffers: tuple[Buffer, ...]
+
+    def place(self, operand: Operand) -> Place:
+        """Where the first element of ``operand`` lies."""
+        start = self.places[operand.value]
+        return Place(start.buffer, start.offset + operand.offset * operand.element_bytes)
+
+
+def value_bytes(value: Value) -> int:
+    """Bytes of a boundary value in the accelerator's memory: int32 stays, every other type is stored as int8."""
+    return value.elements * (4 if value.dtype == "int32" else 1)
+
+
+def lower(
+    operations: Iterable[Operator], values: Mapping[str, Value], inputs: tuple[str, ...], outputs: tuple[str, ...]
+) -> Lowered:
+    """Buffers for all values of a region and its operations that compute or copy, order kept.
+
+    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands.
+    """
+    listed = tuple(operations)
+    sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs)), inputs, outputs)
+    kept: list[Operator] = []
+    for operation in listed:
+        if operation.free:
+            kept += _share_or_copy(operation, sharing)
+        else:
+            kept.append(operation)
+    return Lowered(tuple(kept), sharing.places, sharing.buffers())
+
+
+def _sizes(operations: Iterable[Operator], values: Mapping[str, Value], boundary: Iterable[str]) -> dict[str, int]:
+    """Bytes of every value, in order of first mention."""
+    sizes = {name: value_bytes(values[name]) for name in boundary}
+    for operation in operations:
+        for operand in (*operation.inputs, operation.output):
+            end = (operand.offset + operand.elements) * operand.element_bytes
+            sizes[operand.value] = max(sizes.get(operand.value, 0), end)
+    return sizes
+
+
+def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
+    return [
+        Copy(name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes)
+        for source, target in free.slices()
+        if not sharing.share(source, target)
+    ]
+
+
+class _Sharing:
+    """Which values live in one buffer. Every byte of a buffer has one meaning: what shares it is equal by an alias."""
+
+    def __init__(self, sizes: Mapping[str, int], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
+        self.places = {name: Place(name, 0) for name in sizes}
+        self._extents = dict(sizes)
+        self._members = {name: [name] for name in sizes}
+        self._roles: dict[str, set[Role]] = {name: set() for name in sizes}
+        for name in inputs:
+            self._roles[name].add("input")
+        for name in outputs:
+            self._roles[name].add("output")
+
+    def share(self, source: Operand, target: Operand) -> bool:
+        """Make both slices the same bytes; False where that is impossible."""
+        a, b = self.places[source.value], self.places[target.value]
+        start_a = a.offset + source.offset * source.element_bytes
+        start_b = b.offset + target.offset * target.element_bytes
+        if a.buffer == b.buffer:
+            return start_a == start_b
+        if len(self._roles[a.buffer] | self._roles[b.buffer]) > 1:
+            return False
+        if start_a == 0 and self._extents[a.buffer] == source.nbytes:
+            self._embed(a.buffer, b.buffer, start_b)
+        elif start_b == 0 and self._extents[b.buffer] == target.nbytes:
+            self._embed(b.buffer, a.buffer, start_a)
+        else:
+            return False
+        return True
+
+    def _embed(self, guest: str, host: str, offset: int) -> None:
+        for name in self._members.pop(guest):
+            self.places[name] = Place(host, offset + self.places[name].offset)
+            self._members[host].append(name)
+        self._roles[host] |= self._roles.pop(guest)
+        del self._extents[guest]
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        """All buffers that are left."""
+        return tuple(
+            Buffer(name, nbytes, next(iter(self._roles[name]), "intermediate"))
+            for name, nbytes in self._extents.items()
+        )
+
+
+def split(lowered: Lowered) -> Lowered:
+    """``lowered`` with nothing fused, as the published system runs it; what passes between parts gets a buffer."""
+    operations = tuple(part for operation in lowered.operations for part in operation.split())
+    places, buffers = dict(lowered.places), list(lowered.buffers)
+    for operation in operations:
+        if operation.output.value not in places:
+            name = operation.output.value
+            places[name] = Place(name, 0)
+            buffers.append(Buffer(name, operation.output.nbytes, "intermediate"))
+    return Lowered(operations, places, tuple(buffers))

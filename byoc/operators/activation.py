@@ -1,0 +1,163 @@
+"""Functions of one quantised tensor that stand alone: Relu, Clip, LeakyRelu, Abs, and a bare change of quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node, Value
+from byoc.operators import domain, elementwise
+from byoc.operators.elementwise import Elementwise, layer_of
+from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.operators.operator import Requirement, Settings
+from byoc.operators.rules import Finding, finding, rule
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import float32_bits
+
+Function = Literal["relu", "leaky_relu", "abs"]
+REQUANTISE = "Requantize"
+"""Canonical type of a DequantizeLinear that goes straight into a QuantizeLinear of other parameters."""
+_MNEMONICS: dict[Function, str] = {"relu": "OP_ACT_RELU", "leaky_relu": "OP_ACT_LRELU", "abs": "OP_E_ABS"}
+
+
+def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
+    """Lower and upper bound of a Relu or Clip in real numbers; None where they are not constant."""
+    if node.op_type == "Relu":
+        return 0.0, float("inf")
+    bounds = []
+    for index, key, default in ((1, "min", -np.inf), (2, "max", np.inf)):
+        name = node.input(index)
+        number = view.scalar(name) if name else float(node.attributes.get(key, default))
+        if number is None:
+            return None
+        bounds.append(number)
+    return bounds[0], bounds[1]
+
+
+@rule("the bounds of a Clip are constant")
+def constant_bounds(graph: Graph, node: Node) -> Finding | None:
+    """The importer found the bounds."""
+    missing = node.op_type == "Clip" and "bounds" not in node.attributes
+    return finding("its bounds are computed at run time") if missing else None
+
+
+@rule("the slope of a LeakyRelu is finite")
+def finite_slope(graph: Graph, node: Node) -> Finding | None:
+    """The slope is a number."""
+    alpha = node.attributes.get("alpha", 1.0)
+    return None if np.isfinite(alpha) else finding("alpha is {alpha}", alpha=alpha)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Activation(Elementwise):
+    """Relu, LeakyRelu, Abs alone: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope."""
+
+    family: ClassVar[str] = "activation"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("Relu", plain=True, clamps=("low",)),
+        Form("LeakyRelu", attributes=("alpha",), integer=(QLinear("QLinearLeakyRelu", ((0, 1, 2),), (3, 4)),)),
+        Form("Abs"),
+        Form("Clip", plain=True, clamps=("low", "high")),
+    )
+    inner_types: ClassVar[tuple[str, ...]] = (REQUANTISE,)
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        *elementwise.UNARY,
+        domain.per_tensor,
+        domain.usable_scales,
+        constant_bounds,
+        finite_slope,
+    )
+
+    # Clip, and a bare change of quantisation, is a leaky Relu of slope 1 within limits.
+    functions: ClassVar[Mapping[str, Function]] = {
+        "Relu": "relu",
+        "LeakyRelu": "leaky_relu",
+        "Abs": "abs",
+        "Clip": "leaky_relu",
+        REQUANTISE: "leaky_relu",
+    }
+
+    function: Function
+    input_scale: float
+    output_scale: float
+    input_zero_point: int
+    output_zero_point: int
+    alpha: float = 0.0
+    low: int = -128
+    high: int = 127
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """A slope, or bounds where they are constant."""
+        if written.form.onnx == "LeakyRelu":
+            return {"alpha": float(np.float32(written.node.attributes.get("alpha", 0.01)))}
+        bounds = clip_bounds(written.view, written.node) if written.form.onnx == "Clip" else None
+        return {} if bounds is None else {"bounds": bounds}
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """A Clip whose limits are computed, or on one side of zero, which no quantised range can express."""
+        if node.op_type != "Clip":
+            return False
+        limits = [*node.inputs[1:], "", ""][:2]
+        if any(name and name not in constants for name in limits):
+            return True
+        low, high = (float(constants[name].reshape(())) if name else 0.0 for name in limits)
+        return not low <= 0 <= high
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Self:
+        """The operation that an activation is, once it meets every requirement."""
+        before, after = _quantizations(node, graph.values[node.inputs[0]], graph.values[node.outputs[0]])
+        low, high = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
+        function = cls.functions[node.op_type]
+        return cls(
+            **layer_of(graph, node, "ELTWISE" if function == "abs" else "ACT"),
+            function=function,
+            input_scale=float(before.scale),
+            output_scale=float(after.scale),
+            input_zero_point=before.stored_zero_point,
+            output_zero_point=after.stored_zero_point,
+            alpha=float(node.attributes.get("alpha", 1.0)) if function == "leaky_relu" else 0.0,
+            low=low,
+            high=high,
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """One for each function."""
+        return _MNEMONICS[self.function]
+
+    def settings(self, arch: Arch) -> Settings:
+        """Clamp, zero points and scales: float32 bits, or multipliers and shifts where numerics are fixed."""
+        registers = {
+            "EX_CLAMP_LOW": self.low,
+            "EX_CLAMP_HIGH": self.high,
+            "EX_INPUT_ZERO_POINT": self.input_zero_point,
+            "EX_OUTPUT_ZERO_POINT": self.output_zero_point,
+        }
+        if arch.numerics == "onnxruntime":
+            registers["EX_SCALE_A"] = float32_bits(self.input_scale)
+            registers["EX_SCALE_B"] = float32_bits(self.alpha)
+            registers["EX_SCALE_Y"] = float32_bits(self.output_scale)
+            return Settings(registers, {})
+        ratio = self.input_scale / self.output_scale
+        registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
+        slope = self.alpha if self.function == "leaky_relu" else 0.0
+        registers["EX_SCALE_B"], registers["EX_SHIFT_B"] = numerics.quantise_multiplier(ratio * slope)
+        return Settings(registers, {})
+
+
+def _quantizations(node: Node, source: Value, result: Value) -> tuple[domain.Affine, domain.Affine]:
+    """Both quantisations; an operator on bare integers takes each integer for itself."""
+    if node.attributes.get("plain"):
+        bare = domain.Affine(np.float32(1), 0, 128 if source.dtype == "uint8" else 0)
+        return bare, bare
+    return domain.affine(source), domain.affine(result)

@@ -1,0 +1,347 @@
+"""Convolutions: plain, depthwise and grouped, one- and two-dimensional."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain, products
+from byoc.operators.forms import Form, IntegerProduct, QLinear, Written
+from byoc.operators.nest import Tile
+from byoc.operators.onnx_view import OnnxNode
+from byoc.operators.operator import (
+    ChannelConstants,
+    Constraint,
+    Geometry,
+    Operand,
+    Operator,
+    Part,
+    Registers,
+    Requirement,
+    Settings,
+)
+from byoc.operators.products import Product
+from byoc.operators.requantisation import Requantise, requantisation
+from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.window import (
+    ATTRIBUTES,
+    Window,
+    beyond_fields,
+    one_or_two_dimensional,
+    two_dimensional,
+    written_window,
+)
+from byoc.target import Target
+from isa.arch import Arch
+
+
+@dataclass(frozen=True, eq=False)
+class ConvRecord:
+    """One convolution node in the int8 domain.
+
+    ``weights`` are (OC, IC/group, KH, KW); ``bias`` is int64 (OC,) with the zero point folded in.
+    """
+
+    node: Node
+    source: str
+    result: str
+    batch: int
+    source_plane: tuple[int, int, int]
+    result_plane: tuple[int, int, int]
+    weights: NDArray[np.int8]
+    bias: NDArray[np.int64]
+    input_zero_point: int
+    requantise: Requantise | None
+    group: int
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int, int, int]
+
+    @property
+    def depthwise(self) -> bool:
+        """True when every group has one input channel (and there is more than one)."""
+        return self.group == self.source_plane[0] > 1
+
+    @property
+    def grouped(self) -> bool:
+        """True when there are several groups of several input channels each."""
+        return self.group > 1 and not self.depthwise
+
+
+# Constraints. -------------------------------------------------------------------------------------------------------
+
+
+@rule("a depthwise convolution runs on it or is emulated: use --isa v2 or --emulate-depthwise")
+def depthwise_available(record: ConvRecord, target: Target) -> Finding | None:
+    """A depthwise convolution has an instruction or may be emulated."""
+    if not record.depthwise or target.emulate_depthwise:
+        return None
+    if {"OP_DEPTH_CONV", "OP_GROUP_CONV"} & target.instructions:
+        return None
+    return finding("OP_DEPTH_CONV is not in ISA {isa}", isa=target.isa)
+
+
+@rule("with --grouped cpu, grouped convolutions stay on the CPU")
+def grouped_wanted(record: ConvRecord, target: Target) -> Finding | None:
+    """The user has not sent grouped convolutions to the CPU."""
+    if not record.grouped or target.grouped != "cpu":
+        return None
+    return finding("it has {groups} groups", groups=record.group)
+
+
+@rule("with --grouped native, grouped convolutions run on it: use --isa v3")
+def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
+    """A grouped convolution has the instruction that the user insists on."""
+    if not record.grouped or target.grouped != "native" or "OP_GROUP_CONV" in target.instructions:
+        return None
+    return finding("OP_GROUP_CONV is not in ISA {isa}", isa=target.isa)
+
+
+@rule("accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647")
+def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
+    """No accumulator overflows."""
+    return products.overflow(record.weights.reshape(len(record.weights), -1), record.bias)
+
+
+@rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
+def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
+    """Every size fits its register."""
+    window = (*record.weights.shape[2:], *record.strides, *record.dilations, *record.pads)
+    found = beyond_fields((record.source_plane, record.result_plane), window, target)
+    if found is None and _on_groups(record, target):
+        return domain.oversized("groups", record.group, target.group_limit)
+    return found
+
+
+def _on_groups(record: ConvRecord, target: Target, mnemonic: str = "OP_GROUP_CONV") -> bool:
+    """Whether it runs on an instruction for groups: depthwise ones have one, or emulation, of their own."""
+    if record.depthwise:
+        return not target.emulate_depthwise and "OP_DEPTH_CONV" not in target.instructions
+    return record.grouped and target.grouped != "per-group" and mnemonic in target.instructions
+
+
+# The operator. ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Convolution(Product, Window):
+    """2-D convolution of one input (C, H, W) to one output (OC, OH, OW).
+
+    ``weights``: int8 (OC, C / groups, KH, KW): output channel o reads the input channels of group
+    ``o // (OC // groups)``. Padding reads ``input_zero_point``. ``emulated``: depthwise on OP_CONV, one filter at a
+    time. ``on_groups``: on the instruction that computes several groups, ``group_instruction``, which finds their
+    number in its register.
+    """
+
+    group_instruction: ClassVar[tuple[str, str]] = ("OP_GROUP_CONV", "EX_GROUPS")
+
+    family: ClassVar[str] = "convolution"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form(
+            "Conv",
+            operands=3,
+            attributes=(*ATTRIBUTES, "group"),
+            activation=True,
+            integer=(
+                QLinear("QLinearConv", ((0, 1, 2), (3, 4, 5)), (6, 7), bias=8),
+                IntegerProduct("ConvInteger"),
+            ),
+        ),
+    )
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        one_or_two_dimensional,
+        domain.variable_input,
+        products.eight_bit_input,
+        domain.eight_bit_output,
+        products.per_tensor,
+        domain.usable_scales,
+        domain.not_empty,
+        products.constant_weights,
+        *products.WEIGHTS,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (
+        depthwise_available,
+        grouped_wanted,
+        grouped_available,
+        accumulators_fit,
+        fits_fields,
+    )
+
+    input_zero_point: int
+    groups: int = 1
+    emulated: bool = False
+    on_groups: bool = False
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """Window and number of groups."""
+        return {**written_window(written), "group": int(written.node.attributes.get("group", 1))}
+
+    @classmethod
+    def channel_axis(cls, node: OnnxNode, rank: int) -> int:
+        """Filters are the first dimension of the weights."""
+        return 0
+
+    @classmethod
+    def macs(cls, written: Written) -> int:
+        """OC·OH·OW·IC/group·KH·KW an image."""
+        return math.prod(written.result_shape) * math.prod(written.operand_shape(1)[1:])
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """Zero points, window, and weights that fit input and output."""
+        other = super().misfit(graph, node)
+        if other is not None:
+            return other
+        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        filters = graph.values[node.inputs[1]].shape
+        fits = len(filters) == len(source) and filters[2:] == node.attributes["kernel"]
+        fits = fits and filters[1] * node.attributes["group"] == source[1] and filters[0] == result[1]
+        if fits:
+            return None
+        return f"the weights of '{node.name}' have shape {filters} for input {source} and output {result}"
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> ConvRecord:
+        """The record of a convolution that meets every requirement."""
+        source, kernel, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
+        assert kernel.constant is not None
+        data = domain.stored(kernel.constant)
+        filters = data.reshape(*data.shape[:2], *(1,) * (4 - data.ndim), *data.shape[2:])
+        zero_point = products.input_zero_point(graph, node)
+        bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
+        sums = filters.reshape(len(filters), -1).sum(axis=1, dtype=np.int64)
+        strides, dilations, pads = two_dimensional(node)
+        return ConvRecord(
+            node=node,
+            source=source.name,
+            result=result.name,
+            batch=source.shape[0],
+            source_plane=domain.plane((1, *source.shape[1:])),
+            result_plane=domain.plane((1, *result.shape[1:])),
+            weights=filters,
+            bias=products.fold_zero_point(bias, sums, zero_point),
+            input_zero_point=zero_point,
+            requantise=None
+            if result.dtype == "int32"
+            else requantisation(node, source, kernel, result, kernel.shape[0]),
+            group=node.attributes["group"],
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+        )
+
+    @classmethod
+    def operations(cls, record: ConvRecord, target: Target) -> tuple[Operator, ...]:
+        """One operation an image; one an image and a group where no instruction of the target computes several."""
+        on_groups = _on_groups(record, target, cls.group_instruction[0])
+        parts = record.group if record.grouped and not on_groups else 1
+        emulated = record.depthwise and target.emulate_depthwise
+        choices = {"emulated": emulated, "on_groups": on_groups}
+        return tuple(o for image in range(record.batch) for o in cls._image(record, image, parts, choices))
+
+    @classmethod
+    def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, bool]) -> Iterator[Convolution]:
+        """One image as ``parts`` operations, of one or all of the groups."""
+        channels, *spatial = record.source_plane
+        outputs, *result_spatial = record.result_plane
+        source_shape = (channels // parts, *spatial)
+        result_shape = (outputs // parts, *result_spatial)
+        for part in range(parts):
+            chosen = slice(part * outputs // parts, (part + 1) * outputs // parts)
+            yield cls(
+                name=record.node.name,
+                kind="DEPTH" if record.depthwise else "CONV",
+                inputs=(Operand(record.source, source_shape, (image * parts + part) * int(np.prod(source_shape))),),
+                output=Operand(
+                    record.result,
+                    result_shape,
+                    (image * parts + part) * int(np.prod(result_shape)),
+                    "int32" if record.requantise is None else "int8",
+                ),
+                onnx_nodes=record.node.onnx_nodes,
+                weights=record.weights[chosen],
+                bias=record.bias[chosen].astype(np.int32),
+                requantise=None if record.requantise is None else record.requantise.channels(chosen),
+                input_zero_point=record.input_zero_point,
+                strides=record.strides,
+                dilations=record.dilations,
+                pads=record.pads,
+                groups=record.group // parts,
+                **choices,
+            )
+
+    @property
+    def depthwise(self) -> bool:
+        """True when every group has one input channel (and there is more than one)."""
+        return self.groups == self.inputs[0].shape[0] > 1
+
+    @property
+    def mnemonic(self) -> str:
+        """By how many groups a command computes."""
+        if self.on_groups:
+            return self.group_instruction[0]
+        return "OP_DEPTH_CONV" if self.depthwise and not self.emulated else "OP_CONV"
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The kernel."""
+        return self.weights.shape[2], self.weights.shape[3]
+
+    @property
+    def channel_groups(self) -> int:
+        """Its groups."""
+        return self.groups
+
+    @property
+    def single(self) -> bool:
+        """Emulation computes one filter at a time."""
+        return self.emulated
+
+    def settings(self, arch: Arch) -> Settings:
+        """Requantisation, window, and what padding reads."""
+        registers, fields = super().settings(arch)
+        own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
+        return Settings({**registers, **self.window_registers(), **own}, fields)
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Those of a window, and how many groups a command computes, 1 within a group, where its instruction asks."""
+        registers = super().tile_registers(geometry, tile)
+        mnemonic, register = cls.group_instruction
+        if geometry.instruction is None or geometry.instruction.mnemonic != mnemonic:
+            return registers
+        return {**registers, register: max(tile.output.channels.size // geometry.nest.group_outputs, 1)}
+
+    def commands(self, geometry: Geometry, tile: Tile, registers: Registers) -> tuple[Part, ...]:
+        """One; emulated depthwise one an output channel, each a convolution of one input channel."""
+        if not self.emulated:
+            return (Part(registers, {}),)
+        output, source = tile.output, tile.input
+        input_plane = registers["EX_INPUT_PLANE"] or source.rows.size * source.columns.size
+        output_plane = registers["EX_OUTPUT_PLANE"] or output.rows.size * output.columns.size * geometry.output_bytes
+        ones = ("EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS")
+        single = {**registers, **dict.fromkeys(ones, 1), "EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
+        group = output.channels.size // source.channels.size
+        return tuple(
+            Part(
+                single,
+                {
+                    "EX_INPUT_ADDRESS": channel // group * input_plane,
+                    "EX_OPERAND_ADDRESS": channel * geometry.weight_bytes,
+                    "EX_CHANNEL_ADDRESS": channel * geometry.record_bytes,
+                    "EX_OUTPUT_ADDRESS": channel * output_plane,
+                },
+            )
+            for channel in range(output.channels.size)
+        )
+
+    def constants(self) -> ChannelConstants:
+        """Filters."""
+        return ChannelConstants(self.bias, self.channel_scales, self.weights)

@@ -1,0 +1,203 @@
+"""What the families share: the accelerator's int8 domain, output clamps, shapes of operands, common requirements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node, Value
+from byoc.operators.operator import Operand
+from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
+
+INT8 = ("int8", "uint8")
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Per-tensor quantisation: ``zero_point`` of the ONNX type, ``offset`` (0, or 128 for uint8) to the int8 domain."""
+
+    scale: np.float32
+    zero_point: int
+    offset: int
+
+    @property
+    def stored_zero_point(self) -> int:
+        """Zero point in the accelerator's int8 domain."""
+        return self.zero_point - self.offset
+
+
+def affine(value: Value) -> Affine:
+    """Quantisation of a tensor that is quantised per tensor."""
+    assert value.quantization is not None
+    quantization = value.quantization
+    offset = 128 if value.dtype == "uint8" else 0
+    return Affine(np.float32(quantization.scale.reshape(())), int(quantization.zero_point.reshape(())), offset)
+
+
+def stored(data: NDArray[np.int8] | NDArray[np.uint8]) -> NDArray[np.int8]:
+    """Integers in the accelerator's int8 domain: int8 unchanged, uint8 moved by 128."""
+    if data.dtype == np.uint8:
+        return (data ^ np.uint8(128)).view(np.int8)
+    return data.astype(np.int8, copy=False)
+
+
+def clamp(node: Node, output: Affine) -> tuple[int, int]:
+    """Limits of the stored int8 result that a fused Relu or Clip leaves."""
+    bounds = activation_bounds(node)
+    return (-128, 127) if bounds is None else quantised_bounds(bounds, output)
+
+
+def activation_bounds(node: Node) -> tuple[float, float] | None:
+    """Real limits of the activation that a node has absorbed, or None."""
+    activation = node.attributes.get("activation")
+    if activation is None:
+        return None
+    return (0.0, float("inf")) if activation == "Relu" else (activation[1], activation[2])
+
+
+def quantised_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, int]:
+    """Real bounds as stored int8 limits: ``rint(bound / scale) + zero point``, saturated, the upper one deciding."""
+    with np.errstate(over="ignore"):
+        steps = np.rint(np.asarray(bounds, np.float32) / output.scale) + np.float32(output.stored_zero_point)
+    low, high = (int(limit) for limit in np.clip(steps, -128, 127))
+    return min(low, high), high
+
+
+def plane(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(C, H, W) of an (N, C, spatial…) tensor with the batch folded into the channels; one dimension becomes W."""
+    channels = int(np.prod(shape[:2]))
+    spatial = (1,) * (4 - len(shape)) + tuple(shape[2:])
+    return channels, spatial[0], spatial[1]
+
+
+def elementwise_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """At most three dimensions, at least one, leading ones folded."""
+    if len(shape) <= 3:
+        return shape or (1,)
+    return (int(np.prod(shape[:-2])), *shape[-2:])
+
+
+def whole(value: Value, shape: tuple[int, ...]) -> Operand:
+    """The whole tensor as an operand of another shape."""
+    return Operand(value.name, shape, dtype="int32" if value.dtype == "int32" else "int8")
+
+
+# Requirements that several families use. ---------------------------------------------------------------------------
+
+
+def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
+    """The first input that is neither int8 nor uint8."""
+    for name in names:
+        if graph.values[name].dtype not in INT8:
+            return finding("input '{name}' has element type {type}", name=name, type=graph.values[name].dtype)
+    return None
+
+
+def per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
+    """The first tensor that has several scales."""
+    for name in names:
+        quantization = graph.values[name].quantization
+        if quantization is not None and not quantization.per_tensor:
+            axis = quantization.axis
+            return finding("tensor '{name}' is quantised per channel along axis {axis}", name=name, axis=axis)
+    return None
+
+
+@rule("only int8 and uint8 tensors run on the accelerator")
+def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
+    """All operands are of 8 bits."""
+    return other_than_eight_bit(graph, node.inputs)
+
+
+@rule("results are int8 or uint8, or int32 of an integer product")
+def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
+    """The result is of 8 bits, or of 32 where the operator has an integer form without scales."""
+    value = graph.values[node.outputs[0]]
+    if value.dtype in ((*INT8, "int32") if "zero_points" in node.attributes else INT8):
+        return None
+    return finding("output '{name}' has element type {type}", name=value.name, type=value.dtype)
+
+
+@rule("activations have one scale and one zero point a tensor")
+def per_tensor(graph: Graph, node: Node) -> Finding | None:
+    """Operands and result are quantised per tensor."""
+    return per_channel(graph, (*node.inputs, *node.outputs))
+
+
+@rule("scales are positive and finite")
+def usable_scales(graph: Graph, node: Node) -> Finding | None:
+    """No scale is zero, negative, infinite or not a number."""
+    for name in (*node.inputs, *node.outputs):
+        quantization = graph.values[name].quantization
+        if quantization is not None and not (np.isfinite(quantization.scale) & (quantization.scale > 0)).all():
+            scale = float(np.min(quantization.scale))
+            return finding("tensor '{name}' has the scale {scale:g}", name=name, scale=scale)
+    return None
+
+
+@rule("tensors have at least one element")
+def not_empty(graph: Graph, node: Node) -> Finding | None:
+    """No operand and no result is empty."""
+    for name in (*node.inputs, *node.outputs):
+        if graph.values[name].elements == 0:
+            shape = graph.values[name].shape
+            return finding("tensor '{name}' of shape {shape} is empty", name=name, shape=shape)
+    return None
+
+
+@rule("the first operand is computed at run time")
+def variable_input(graph: Graph, node: Node) -> Finding | None:
+    """The data is no constant."""
+    name = node.inputs[0]
+    return finding("input '{name}' is constant", name=name) if graph.values[name].constant is not None else None
+
+
+@rule("inputs and output must have the same quantisation")
+def moves_integers(graph: Graph, node: Node) -> Finding | None:
+    """The operator hands integers on as they are."""
+    if node.attributes.get("plain"):
+        return None
+    result = graph.values[node.outputs[0]]
+    assert result.quantization is not None
+    for name in node.inputs:
+        source = graph.values[name]
+        assert source.quantization is not None
+        if source.dtype != result.dtype:
+            kinds = {"name": name, "type": source.dtype, "result": result.name, "result_type": result.dtype}
+            return finding("'{name}' is {type}, '{result}' is {result_type}", **kinds)
+        if not source.quantization.same_as(result.quantization):
+            first, second = affine(source), affine(result)
+            return finding(
+                "'{name}' has scale {scale:.9g} and zero point {zero_point}, "
+                "'{result}' has scale {result_scale:.9g} and zero point {result_zero_point}",
+                name=name,
+                scale=float(first.scale),
+                zero_point=first.zero_point,
+                result=result.name,
+                result_scale=float(second.scale),
+                result_zero_point=second.zero_point,
+            )
+    return None
+
+
+def oversized(label: str, size: int, limit: int) -> Finding | None:
+    """That a size does not fit its register; None where it does."""
+    if size < limit:
+        return None
+    return finding("{label} {size} does not fit a field below {limit}", label=label, size=size, limit=limit)
+
+
+def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Finding | None:
+    """The first (C, H, W) or (rows, columns) shape with a dimension outside the target's fields."""
+    for shape in record_shapes:
+        for position, size in enumerate(shape):
+            limit = target.spatial_limit if len(shape) == 3 and position > 0 else target.channel_limit
+            label = ("channels", "height", "width")[position] if len(shape) == 3 else "dimension"
+            found = oversized(label, size, limit)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,89 @@
+"""ONNX forms: in which operators a family appears in models, and which of their inputs play which role.
+
+Sources: the ONNX operator documentation and ONNX Runtime's contrib operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from byoc.operators.onnx_view import OnnxNode, OnnxView
+
+
+@dataclass(frozen=True)
+class QLinear:
+    """An operator on integers that carries its quantisations as inputs.
+
+    ``operands`` are (tensor, scale, zero point) input positions, ``result`` (scale, zero point) of the result,
+    ``bias`` that of an int32 bias. ``repeats``: the last triple is repeated until the inputs end.
+    """
+
+    onnx: str
+    operands: tuple[tuple[int, int, int], ...]
+    result: tuple[int, int]
+    bias: int | None = None
+    repeats: bool = False
+
+
+@dataclass(frozen=True)
+class IntegerProduct:
+    """A product of bare integers with an int32 result; ``zero_points`` are the optional inputs of both operands."""
+
+    onnx: str
+    zero_points: tuple[int, int] = (2, 3)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
+
+    ``canonical`` is the type of the node in the graph, that of the ONNX operator by default. The first ``operands``
+    inputs are tensors of data (None: all), the rest parameters. ``attributes`` are those that a canonical node must
+    have. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``: it works
+    on bare integers as well. ``integer``: integer operators of the same meaning.
+
+    For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
+    hands on what others make, and stays in float among float operators; ``ranges``: its result has a range of its
+    own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's range is
+    the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
+    result's (0: any).
+    """
+
+    onnx: str
+    operands: int | None = 1
+    canonical: str = ""
+    attributes: tuple[str, ...] = ()
+    activation: bool = False
+    plain: bool = False
+    integer: tuple[QLinear | IntegerProduct, ...] = ()
+    quantise: bool = True
+    passive: bool = False
+    ranges: Literal["own", "first", "all"] = "own"
+    clamps: tuple[Literal["low", "high"], ...] = ()
+    range_ratio: int = 0
+
+    @property
+    def op_type(self) -> str:
+        """Type of the canonical node."""
+        return self.canonical or self.onnx
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """An operator as a model writes it: its ``form``, and the tensors that are its data, not parameters, by name."""
+
+    view: OnnxView
+    node: OnnxNode
+    form: Form
+    operands: tuple[str, ...]
+    result: str
+
+    def operand_shape(self, index: int = 0) -> tuple[int, ...]:
+        """Static shape of an operand."""
+        return self.view.shape(self.operands[index])
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """Static shape of the result."""
+        return self.view.shape(self.result)

@@ -1,0 +1,166 @@
+"""Loop nests and tiles as data: spans and boxes of tensors, halo rows and padding, the transfers that move a box."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Half-open interval ``[start, stop)``."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """Number of integers in the interval."""
+        return self.stop - self.start
+
+
+class Box(NamedTuple):
+    """A box of a tensor: channels, rows, columns."""
+
+    channels: Span
+    rows: Span
+    columns: Span
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return self.channels.size * self.rows.size * self.columns.size
+
+
+class Tile(NamedTuple):
+    """What one command computes: an output box, the input box it reads, and the padding rows above that input box."""
+
+    output: Box
+    input: Box
+    pad_top: int
+
+
+@dataclass(frozen=True)
+class Nest:
+    """An operation as a loop nest over (channels, rows, columns) of its output.
+
+    Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
+    operations are one channel of as many rows as there are elements. Channels form ``groups`` groups of equal size:
+    output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
+    """
+
+    channels: int
+    rows: int
+    columns: int
+    input_channels: int
+    input_rows: int
+    input_columns: int
+    kernel: int = 1
+    stride: int = 1
+    dilation: int = 1
+    pad_top: int = 0
+    groups: int = 1
+    matrix: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        """Whether different output channels read different input channels."""
+        return self.groups > 1
+
+    @property
+    def group_inputs(self) -> int:
+        """Input channels of a group."""
+        return self.input_channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of a group."""
+        return self.channels // self.groups
+
+    @property
+    def extent(self) -> int:
+        """Rows from the first to the last tap of a window."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    @property
+    def splits_rows(self) -> bool:
+        """Whether bands of rows are possible: every window touches data or lies above it, never wholly below."""
+        return (self.rows - 1) * self.stride - self.pad_top < self.input_rows
+
+
+def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
+    """The tile with these output channels and rows, all columns."""
+    first = rows.start * nest.stride - nest.pad_top
+    last = (rows.stop - 1) * nest.stride - nest.pad_top + nest.extent
+    start = max(first, 0)
+    # A window that lies wholly in the padding still gets one row: the machine has no empty tensors.
+    stop = max(min(last, nest.input_rows), start + 1)
+    if rows.size == nest.rows:
+        start, stop = 0, nest.input_rows
+    source = Box(_input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
+    return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first)
+
+
+def _input_channels(nest: Nest, channels: Span) -> Span:
+    if not nest.grouped:
+        return Span(0, nest.input_channels)
+    first, last = channels.start // nest.group_outputs, (channels.stop - 1) // nest.group_outputs
+    return Span(first * nest.group_inputs, (last + 1) * nest.group_inputs)
+
+
+def split(size: int, step: int) -> tuple[Span, ...]:
+    """``[0, size)`` in pieces of ``step``, the last one possibly smaller."""
+    return tuple(Span(start, min(start + step, size)) for start in range(0, size, step))
+
+
+def allowed_channels(nest: Nest, wanted: int) -> int:
+    """The largest channel tile not above ``wanted``: whole groups, or an even part of one where there are several."""
+    wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped else 1
+    if wanted >= group:
+        return wanted // group * group
+    return max(size for size in range(1, wanted + 1) if group % size == 0)
+
+
+def band_rows(nest: Nest, rows: int) -> int:
+    """Most input rows that a band of ``rows`` output rows reads."""
+    if rows >= nest.rows:
+        return nest.input_rows
+    return min(nest.input_rows, (rows - 1) * nest.stride + nest.extent)
+
+
+class Transfer(NamedTuple):
+    """``repeats`` rows of ``nbytes`` bytes from byte ``offset`` of the tensor; strides are bytes from row to row."""
+
+    offset: int
+    nbytes: int
+    repeats: int = 1
+    dram_stride: int = 0
+    sram_stride: int = 0
+
+    @property
+    def total(self) -> int:
+        """Bytes moved."""
+        return self.nbytes * self.repeats
+
+
+def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
+    """The box of a tensor (C, rows, columns) of ``element`` bytes; all columns.
+
+    In the scratchpad the channels are ``plane`` bytes apart, or dense where ``plane`` is 0.
+    """
+    row = columns * element
+    nbytes, stride = box.rows.size * row, rows * row
+    offset = (box.channels.start * rows + box.rows.start) * row
+    return _strided(offset, nbytes, box.channels.size, stride, plane or nbytes)
+
+
+def matrix_transfer(box: Box, channels: int, element: int) -> Transfer:
+    """The box of a matrix (rows, channels) stored row by row; dense in the scratchpad."""
+    nbytes = box.channels.size * element
+    offset = (box.rows.start * channels + box.channels.start) * element
+    return _strided(offset, nbytes, box.rows.size, channels * element, nbytes)
+
+
+def _strided(offset: int, nbytes: int, repeats: int, dram_stride: int, sram_stride: int) -> Transfer:
+    if repeats == 1 or dram_stride == sram_stride == nbytes:
+        return Transfer(offset, nbytes * repeats)
+    return Transfer(offset, nbytes, repeats, dram_stride, sram_stride)

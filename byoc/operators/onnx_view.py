@@ -1,0 +1,119 @@
+"""What operators and importer see of an ONNX model: nodes with unique names, constants, shapes, quantisations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Quantization
+from isa.errors import InputError
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+BOUNDARIES = frozenset({QUANTIZE, DEQUANTIZE})
+"""Operators between integers and real numbers: where one stands alone, the integer part of the network ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxNode:
+    """One ONNX node. ``name`` is unique and never empty; ``captured`` are tensors its subgraphs read from outside."""
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    domain: str = ""
+    captured: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor the node reads, once, in order."""
+        return tuple(dict.fromkeys(name for name in (*self.inputs, *self.captured) if name))
+
+    @property
+    def standard(self) -> bool:
+        """True for operators of the default ONNX domain."""
+        return self.domain in ("", "ai.onnx")
+
+    def input(self, index: int) -> str:
+        """Name of an input, or the empty string where an optional one is absent."""
+        return self.inputs[index] if index < len(self.inputs) else ""
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxView:
+    """The live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type."""
+
+    name: str
+    nodes: tuple[OnnxNode, ...]
+    constants: Mapping[str, NDArray[Any]]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, tuple[tuple[int, ...], str]]
+    producer: Mapping[str, OnnxNode] = field(default_factory=dict)
+    consumers: Mapping[str, tuple[OnnxNode, ...]] = field(default_factory=dict)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Static shape of a tensor. Raises :class:`InputError` where it is not known."""
+        if name in self.constants:
+            return tuple(self.constants[name].shape)
+        if name not in self.tensors:
+            raise InputError(f"the shape of tensor '{name}' is not static; give dynamic inputs a shape with --shape")
+        return self.tensors[name][0]
+
+    def element_type(self, name: str) -> str:
+        """NumPy element type of a tensor, empty where it is not known."""
+        return self.constants[name].dtype.name if name in self.constants else self.tensors.get(name, ((), ""))[1]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether a tensor is constant, looking through one DequantizeLinear."""
+        source = self.producer.get(name)
+        if source is not None and source.op_type == DEQUANTIZE:
+            name = source.inputs[0]
+        return name in self.constants
+
+    def scalar(self, name: str) -> float | None:
+        """The real number that ``name`` holds, looking through one DequantizeLinear; None where it is not constant."""
+        source = self.producer.get(name)
+        if source is not None and source.op_type == DEQUANTIZE and source.inputs[0] in self.constants:
+            quantization = self.quantization_of(source)
+            steps = self.constants[source.inputs[0]]
+            if quantization is None or steps.size != 1:
+                return None
+            return float(np.float32(int(steps.reshape(())) - int(quantization.zero_point)) * quantization.scale)
+        constant = self.constants.get(name)
+        return float(constant.reshape(())) if constant is not None and constant.size == 1 else None
+
+    def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
+        """Quantisation from the names of constant parameters; None where they are not constant or of unknown form."""
+        scales = self.constants.get(scale)
+        if (
+            scales is None
+            or scales.dtype != np.float32
+            or scales.ndim > 1
+            or (zero_point and zero_point not in self.constants)
+        ):
+            return None
+        zeros = self.constants[zero_point] if zero_point else np.zeros(scales.shape, np.uint8)
+        if zeros.dtype.kind not in "iu" or zeros.size != scales.size:
+            return None
+        if scales.size == 1:
+            return Quantization(scales.reshape(()), zeros.astype(np.int32).reshape(()))
+        return Quantization(scales, zeros.astype(np.int32), axis)
+
+    def quantization_of(self, node: OnnxNode) -> Quantization | None:
+        """Quantisation of a QuantizeLinear or DequantizeLinear; None where it is not constant or is blocked."""
+        if node.attributes.get("block_size"):
+            return None
+        integer = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
+        axis = int(node.attributes.get("axis", 1))
+        shape = self.shape(integer)
+        axis = axis + len(shape) if axis < 0 else axis
+        found = self.quantization(node.input(1), node.input(2), axis)
+        if found is None or found.per_tensor or (axis < len(shape) and found.scale.shape == (shape[axis],)):
+            return found
+        return None

@@ -1,0 +1,344 @@
+"""The operator: one class a family, everything about it; an instance is one operation of the family on the accelerator.
+
+All numbers live in the accelerator's int8 domain: uint8 ONNX tensors have been moved by 128 (values and zero points),
+except where a family says that it computes with the original zero point and an ``offset``. Tensors are dense, CHW or
+row-major, without a batch dimension: a batch or a group becomes several operations on slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node
+from byoc.operators.forms import Form, Written
+from byoc.operators.nest import Box, Nest, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
+from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.operators.rules import Finding, Refusal, Rule, finding
+from byoc.target import Target
+from isa.arch import Arch
+from isa.instruction import Instruction
+from isa.ops.convolution import parallel_groups
+
+Requirement = Rule[[Graph, Node]]
+Constraint = Rule[[Any, Target]]
+Registers = Mapping[str, int]
+
+MANY = 1 << 16
+_PLAIN = (str, int, float, tuple)
+NUMBERS = frozenset(
+    {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
+    | {"EX_CLAMP_LOW", "EX_CLAMP_HIGH"}
+    | {f"EX_{kind}_{operand}" for kind in ("SCALE", "SHIFT") for operand in "ABY"}
+)
+"""Registers whose values the cycle formulas do not read: layers that differ in nothing else are tiled alike."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A dense slice of a value: ``offset`` elements from its start, then ``shape`` elements row-major."""
+
+    value: str
+    shape: tuple[int, ...]
+    offset: int = 0
+    dtype: Literal["int8", "int32"] = "int8"
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element: 1 for int8, 4 for int32."""
+        return 1 if self.dtype == "int8" else 4
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * self.element_bytes
+
+
+class Settings(NamedTuple):
+    """Registers, in the order in which they are written, and fields that are the same for all tiles of a layer."""
+
+    registers: Registers
+    fields: Mapping[str, int]
+
+
+class Part(NamedTuple):
+    """One command of a tile: its registers, and by how many bytes its address registers are moved on."""
+
+    registers: Registers
+    moved: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelConstants:
+    """What a layer loads beside its operands: a record (int32 bias, float32 scale) for every output channel, weights.
+
+    ``weights``: int8, output channels first, or None. ``by_row``: in memory they lie row by row with the channels of
+    a tile side by side, (K, channels), instead of channel by channel.
+    """
+
+    bias: NDArray[np.int32]
+    scale: NDArray[np.float32]
+    weights: NDArray[np.int8] | None = None
+    by_row: bool = False
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """All of a layer that tilings and their costs can depend on: layers of equal geometry share them.
+
+    Searches and estimates are given this and nothing else, so that nothing can be forgotten in it. ``operator`` is the
+    family's class; ``instruction`` None: a copy, which has no computation. ``registers`` are those of the layer less
+    its ``numbers``. ``weight_bytes`` and ``record_bytes`` are those of one output channel, ``input_bytes`` and
+    ``output_bytes`` those of one element. ``single``: a command computes one output channel of a tile, not all.
+    """
+
+    operator: type[Operator]
+    instruction: Instruction | None
+    nest: Nest
+    inputs: int
+    weight_bytes: int
+    record_bytes: int
+    input_bytes: int
+    output_bytes: int
+    single: bool
+    registers: tuple[tuple[str, int], ...]
+    fields: tuple[tuple[str, int], ...]
+
+    @property
+    def flat(self) -> bool:
+        """Whether the layer works on elements without channels, so that tiles are lengths."""
+        return self.operator.flat
+
+    @property
+    def in_place(self) -> bool:
+        """Whether a tile's result takes the place of its (only) operand in the scratchpad."""
+        return self.operator.in_place
+
+    @property
+    def has_constants(self) -> bool:
+        """Whether there are weights or channel records to load."""
+        return bool(self.weight_bytes or self.record_bytes)
+
+    def weights_offset(self, channels: int) -> int:
+        """Where the weights begin behind the channel records of a packed constant tile."""
+        return -(-channels * self.record_bytes // 8) * 8
+
+    def constant_bytes(self, channels: int) -> int:
+        """Bytes of the packed constants of ``channels`` output channels: records, padding to 8 bytes, weights."""
+        return self.weights_offset(channels) + channels * self.weight_bytes
+
+    def input_tile_bytes(self, channels: int, rows: int) -> int:
+        """Bytes of the input box of a tile of so many output channels and rows, where it is largest."""
+        nest = self.nest
+        depth = -(-channels // nest.group_outputs) * nest.group_inputs
+        return depth * band_rows(nest, rows) * nest.input_columns * self.input_bytes
+
+    def output_tile_bytes(self, channels: int, rows: int) -> int:
+        """Bytes of the output box of a tile."""
+        return channels * rows * self.nest.columns * self.output_bytes
+
+    def input_transfer(self, tile: Tile) -> Transfer:
+        """The tile's input box as a transfer from the dense operand."""
+        nest = self.nest
+        return self._transfer(tile.input, nest.input_channels, nest.input_rows, nest.input_columns, self.input_bytes)
+
+    def output_transfer(self, tile: Tile, plane: int = 0) -> Transfer:
+        """The tile's output box as a transfer to the dense result; ``plane`` as in :func:`plane_transfer`."""
+        nest = self.nest
+        return self._transfer(tile.output, nest.channels, nest.rows, nest.columns, self.output_bytes, plane)
+
+    def _transfer(self, box: Box, channels: int, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
+        if self.nest.matrix:
+            return matrix_transfer(box, channels, element)
+        return plane_transfer(box, rows, columns, element, plane)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Operator:
+    """One operator family; an instance is one operation: a layer ``name`` of account ``kind`` from ``onnx_nodes``.
+
+    A family declares: ``family``, its name; ``forms``, how models write it; ``requirements`` on graph and node, which
+    depend on nothing else; where all hold, ``parse`` makes the record that both ``constraints`` (which may depend on
+    the target) and ``operations`` work on. ``instructions`` are those that the target must have for the family to be
+    asked at all. ``arity``: least and most operands of its nodes. ``inner_types`` are canonical types of nodes that no
+    ONNX operator names. Families of packages outside the project are subclasses as the project's own are.
+    """
+
+    family: ClassVar[str] = ""
+    forms: ClassVar[tuple[Form, ...]] = ()
+    inner_types: ClassVar[tuple[str, ...]] = ()
+    requirements: ClassVar[tuple[Requirement, ...]] = ()
+    constraints: ClassVar[tuple[Constraint, ...]] = ()
+    instructions: ClassVar[tuple[str, ...]] = ()
+    arity: ClassVar[tuple[int, int]] = (1, MANY)
+    free: ClassVar[bool] = False
+    """Needs no instruction as long as buffers can be shared (:meth:`slices`)."""
+    flat: ClassVar[bool] = False
+    """Works on elements without channels, so that tiles are lengths."""
+    in_place: ClassVar[bool] = False
+    """A tile's result takes the place of its (only) operand in the scratchpad."""
+    planes: ClassVar[bool] = False
+    """Its instruction finds channels in planes that may lie apart."""
+    numbers: ClassVar[frozenset[str]] = NUMBERS
+    """Registers that cycle formulas do not read; the estimates of its layers do not get them."""
+
+    name: str
+    kind: str
+    inputs: tuple[Operand, ...]
+    output: Operand
+    onnx_nodes: tuple[str, ...] = ()
+
+    # From an ONNX model to a canonical node. ------------------------------------------------------------------------
+
+    @classmethod
+    def canonical_type(cls, form: Form, operands: int) -> str:
+        """Type of the canonical node of ``form`` with so many operands."""
+        return form.op_type
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """Attributes of the canonical node: Python numbers, text and tuples only, nothing that depends on the opset.
+
+        As written in the model, unless the family says otherwise.
+        """
+        return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
+
+    @classmethod
+    def channel_axis(cls, node: OnnxNode, rank: int) -> int:
+        """The axis of the second operand along which its scales run where it has several."""
+        return rank - 1
+
+    @classmethod
+    def transposes(cls, node: OnnxNode) -> bool:
+        """Whether the second operand is the transpose of what the canonical node wants."""
+        return False
+
+    @classmethod
+    def float_reason(cls, view: OnnxView, node: OnnxNode) -> str:
+        """What about ``node`` keeps it in float that no quantiser could mend; empty where there is nothing."""
+        return ""
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether the quantiser must leave a float ``node`` alone."""
+        return False
+
+    @classmethod
+    def macs(cls, written: Written) -> int:
+        """Multiply-accumulates of an ONNX node, padded taps included."""
+        return 0
+
+    # From a canonical node to operations. ---------------------------------------------------------------------------
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """What of the shapes that requirements rely on does not hold in a graph that anybody may have written."""
+        return None
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Any:
+        """The record of a node that meets every requirement."""
+        raise NotImplementedError(f"{cls.__name__} does not say how its nodes are read")
+
+    @classmethod
+    def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
+        """The operations of a record that meets every constraint; a record that is an operation stands for itself."""
+        return (record,)
+
+    @classmethod
+    def op_types(cls) -> tuple[str, ...]:
+        """Types of its canonical nodes."""
+        return tuple(dict.fromkeys((*(form.op_type for form in cls.forms), *cls.inner_types)))
+
+    @classmethod
+    def rules(cls) -> tuple[str, ...]:
+        """Every rule that a node must meet, as the user reads it."""
+        return (*(item.text for item in cls.requirements), *(item.text for item in cls.constraints))
+
+    @classmethod
+    def check(cls, graph: Graph, node: Node) -> Refusal | None:
+        """The first requirement that ``node`` misses; None where it matches. Does not depend on the target."""
+        for requirement in cls.requirements:
+            found = requirement(graph, node)
+            if found is not None:
+                return Refusal(node.name, requirement.name, found, requirement.text)
+        return None
+
+    @classmethod
+    def lower(cls, graph: Graph, node: Node, target: Target) -> tuple[Operator, ...] | Refusal:
+        """Operations of a node that passed :meth:`check`, or the first constraint that it misses on ``target``."""
+        for mnemonic in cls.instructions:
+            if mnemonic not in target.instructions:
+                return Refusal(node.name, "instruction_available", missing_instruction(mnemonic, target.isa))
+        record = cls.parse(graph, node)
+        for constraint in cls.constraints:
+            found = constraint(record, target)
+            if found is not None:
+                return Refusal(node.name, constraint.name, found, constraint.text)
+        return cls.operations(record, target)
+
+    # From an operation to commands. ---------------------------------------------------------------------------------
+
+    @property
+    def mnemonic(self) -> str | None:
+        """The instruction that computes it; None where there is nothing to compute."""
+        return self.instructions[0] if self.instructions else None
+
+    def nest(self) -> Nest:
+        """Its loop nest: by default one channel of as many rows as there are elements."""
+        elements = self.output.elements
+        return Nest(1, elements, 1, 1, elements, 1)
+
+    def settings(self, arch: Arch) -> Settings:
+        """Registers and fields that are the same for all tiles."""
+        return Settings({}, {})
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """The registers that a tile's shape sets (addresses and planes apart)."""
+        return {"EX_LENGTH": tile.output.elements}
+
+    @property
+    def single(self) -> bool:
+        """Whether a command computes one output channel of a tile, not all of them."""
+        return False
+
+    def commands(self, geometry: Geometry, tile: Tile, registers: Registers) -> tuple[Part, ...]:
+        """The commands that compute a tile; ``registers`` are those of layer and tile, planes included."""
+        return (Part(registers, {}),)
+
+    @classmethod
+    def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
+        """Output channels that the array computes at once: channel tiles are multiples of it where they can be."""
+        nest, array = geometry.nest, arch.pe
+        if geometry.single:
+            return 1
+        if nest.grouped and nest.group_inputs > 1:
+            return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
+        return array.ic * array.oc if nest.grouped else array.oc
+
+    def constants(self) -> ChannelConstants | None:
+        """Channel records and weights, or None."""
+        return None
+
+    def split(self) -> tuple[Operator, ...]:
+        """The operation as the published system runs it, nothing fused: parts that pass values on in full width."""
+        return (self,)
+
+    def slices(self) -> tuple[tuple[Operand, Operand], ...]:
+        """For ``free`` operations: each input with the slice of the output that is its elements, unchanged."""
+        return ()
+
+
+def missing_instruction(mnemonic: str, isa: str) -> Finding:
+    """That the machine's ISA lacks an instruction."""
+    return finding("{mnemonic} is not in ISA {isa}; choose an ISA that has it (dla isa)", mnemonic=mnemonic, isa=isa)

@@ -1,0 +1,299 @@
+"""Pooling: maximum, average, global."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain
+from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.onnx_view import OnnxNode
+from byoc.operators.operator import Constraint, Registers, Requirement, Settings
+from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.window import (
+    ATTRIBUTES,
+    Window,
+    beyond_fields,
+    one_or_two_dimensional,
+    two_dimensional,
+    written_window,
+)
+from byoc.target import Target
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import float32_bits
+
+Mode = Literal["max", "average", "global_average"]
+_MODES: dict[Mode, int] = {"max": 0, "average": 1, "global_average": 2}
+
+
+@rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
+def fits_fields(record: Pool, target: Target) -> Finding | None:
+    """Every size fits its register."""
+    window = (*record.kernel, *record.strides, *record.dilations, *record.pads)
+    return beyond_fields((record.inputs[0].shape, record.output.shape), window, target)
+
+
+@rule("input and output have the same element type")
+def equal_types(graph: Graph, node: Node) -> Finding | None:
+    """Both are int8, or both are uint8."""
+    source, result = graph.values[node.inputs[0]].dtype, graph.values[node.outputs[0]].dtype
+    return None if source == result else finding("input is {type}, output is {result}", type=source, result=result)
+
+
+@rule("every window covers at least one element of the input")
+def windows_meet_input(graph: Graph, node: Node) -> Finding | None:
+    """No window lies in the padding alone."""
+    if "pads" not in node.attributes:
+        return None
+    spatial = graph.values[node.inputs[0]].shape[2:]
+    results = graph.values[node.outputs[0]].shape[2:]
+    attributes = node.attributes
+    for axis, (size, count) in enumerate(zip(spatial, results, strict=True)):
+        reach = (attributes["kernel"][axis] - 1) * attributes["dilations"][axis]
+        first, last = -attributes["pads"][axis], (count - 1) * attributes["strides"][axis] - attributes["pads"][axis]
+        if first + reach < 0 or last >= size:
+            values = {"axis": axis, "pads": attributes["pads"]}
+            return finding("a window along spatial axis {axis} lies in the padding alone (pads {pads})", **values)
+    return None
+
+
+@rule("average pooling has no dilation")
+def undilated_average(graph: Graph, node: Node) -> Finding | None:
+    """The taps of an average lie side by side."""
+    dilations = node.attributes.get("dilations", (1,))
+    return finding("dilations are {dilations}", dilations=dilations) if max(dilations) > 1 else None
+
+
+@rule("average pooling that counts padding does not round its output size up")
+def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
+    """ONNX Runtime counts padding otherwise where it rounds up."""
+    attributes = node.attributes
+    rounded = attributes.get("ceil_mode") and attributes.get("count_include_pad")
+    return finding("ceil_mode is {ceil_mode}", ceil_mode=1) if rounded else None
+
+
+_COMMON: tuple[Requirement, ...] = (
+    domain.variable_input,
+    one_or_two_dimensional,
+    domain.eight_bit_input,
+    domain.eight_bit_output,
+    equal_types,
+    domain.per_tensor,
+    domain.usable_scales,
+    domain.not_empty,
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pool(Window):
+    """Pooling (C, H, W) → (C, OH, OW); the batch folds into the channels."""
+
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields,)
+
+    mode: Mode
+    kernel: tuple[int, int]
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """The window, if it is not the whole plane."""
+        return dict(written_window(written)) if written.form.attributes else {}
+
+    @classmethod
+    def of(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
+        """The operation that a pooling node is, with what else its mode has."""
+        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        plane = domain.plane(source.shape)
+        strides, dilations, pads = (1, 1), (1, 1), (0, 0, 0, 0)
+        if "kernel" in node.attributes:
+            strides, dilations, pads = two_dimensional(node)
+        return cls(
+            name=node.name,
+            kind="POOL",
+            inputs=(domain.whole(source, plane),),
+            output=domain.whole(result, domain.plane(result.shape)),
+            onnx_nodes=node.onnx_nodes,
+            mode=mode,
+            kernel=kernel_of(graph, node),
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+            **numbers,
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The one instruction."""
+        return "OP_POOL"
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The kernel: the whole plane where the average is global."""
+        height, width = self.inputs[0].shape[1:]
+        return (height, width) if self.mode == "global_average" else self.kernel
+
+    @property
+    def channel_groups(self) -> int:
+        """Every channel by itself."""
+        return self.inputs[0].shape[0]
+
+    def settings(self, arch: Arch) -> Settings:
+        """The window, the mode, and the numbers of the mode."""
+        registers = {**self.window_registers(), **self.number_registers(arch)}
+        return Settings(registers, {"mode": _MODES[self.mode], "count_include_pad": int(self.counts_padding)})
+
+    @property
+    def counts_padding(self) -> bool:
+        """Whether padding counts as elements of a window."""
+        return False
+
+    def number_registers(self, arch: Arch) -> Registers:
+        """Clamp, and what else a mode computes with."""
+        raise NotImplementedError
+
+
+def kernel_of(graph: Graph, node: Node) -> tuple[int, int]:
+    """Rows and columns of a pooling node's window: the whole plane where it names none."""
+    if "kernel" not in node.attributes:
+        return domain.plane(graph.values[node.inputs[0]].shape)[1:]
+    window = node.attributes["kernel"]
+    return (1, window[0]) if len(window) == 1 else (window[0], window[1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MaxPool(Pool):
+    """Maximum pooling; padding never wins."""
+
+    family: ClassVar[str] = "max_pooling"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("MaxPool", attributes=ATTRIBUTES, plain=True, ranges="first"),
+        Form("GlobalMaxPool", plain=True, quantise=False),
+    )
+    requirements: ClassVar[tuple[Requirement, ...]] = (*_COMMON, domain.moves_integers, windows_meet_input)
+
+    mode: Mode = "max"
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> MaxPool:
+        """The operation that a maximum pool is, once it meets every requirement."""
+        return cls.of(graph, node, "max")
+
+    def number_registers(self, arch: Arch) -> Registers:
+        """Any maximum is possible."""
+        return {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AveragePool(Pool):
+    """Average pooling; ``global_average`` reduces each plane to one element.
+
+    Computes with ONNX Runtime's rules on original values: ``x + offset`` with zero points ``input_zero_point`` and
+    ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for tensors that are uint8 in the model, else 0.
+    """
+
+    family: ClassVar[str] = "average_pooling"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form(
+            "AveragePool",
+            attributes=(*ATTRIBUTES, "count_include_pad", "ceil_mode"),
+            activation=True,
+            ranges="first",
+            integer=(QLinear("QLinearAveragePool", ((0, 1, 2),), (3, 4)),),
+        ),
+        Form(
+            "GlobalAveragePool",
+            activation=True,
+            # Finer steps than 1/255 of the operand's range mean nothing, and ONNX Runtime refuses scales that differ
+            # by 256 or more (onnxruntime/contrib_ops/cpu/quantization/qlinear_global_average_pool.cc).
+            range_ratio=255,
+            integer=(QLinear("QLinearGlobalAveragePool", ((0, 1, 2),), (3, 4)),),
+        ),
+    )
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        *_COMMON,
+        windows_meet_input,
+        undilated_average,
+        counted_without_rounding_up,
+    )
+
+    count_include_pad: bool = False
+    input_scale: float = 1.0
+    output_scale: float = 1.0
+    input_zero_point: int = 0
+    output_zero_point: int = 0
+    offset: int = 0
+    low: int = -128
+    high: int = 127
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """The window, and how padding is counted."""
+        if not written.form.attributes:
+            return {}
+        source = written.node.attributes
+        return {
+            **written_window(written),
+            "count_include_pad": bool(source.get("count_include_pad", 0)),
+            "ceil_mode": bool(source.get("ceil_mode", 0)),
+        }
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Dilated average pools, which ONNX Runtime has no integer operator for."""
+        return any(step != 1 for step in node.attributes.get("dilations", ()))
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> AveragePool:
+        """The operation that an average pool is, once it meets every requirement."""
+        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        before, after = domain.affine(source), domain.affine(result)
+        low, high = domain.clamp(node, after)
+        # ONNX Runtime averages a window that is the whole plane by its rule for GlobalAveragePool (other ties).
+        whole = kernel_of(graph, node) == domain.plane(source.shape)[1:] and not any(node.attributes.get("pads", ()))
+        return cls.of(
+            graph,
+            node,
+            "global_average" if whole else "average",
+            count_include_pad=node.attributes.get("count_include_pad", False),
+            input_scale=float(before.scale),
+            output_scale=float(after.scale),
+            input_zero_point=before.zero_point,
+            output_zero_point=after.zero_point,
+            offset=before.offset,
+            low=low,
+            high=high,
+        )
+
+    @property
+    def counts_padding(self) -> bool:
+        """As the model says."""
+        return self.count_include_pad
+
+    def number_registers(self, arch: Arch) -> Registers:
+        """Clamp, zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
+        # Only ONNX Runtime's window average computes with the model's zero points; the others take the stored ones.
+        original = self.mode == "average" and arch.numerics == "onnxruntime"
+        moved = 0 if original else self.offset
+        registers = {
+            "EX_CLAMP_LOW": self.low,
+            "EX_CLAMP_HIGH": self.high,
+            "EX_INPUT_ZERO_POINT": self.input_zero_point - moved,
+            "EX_OUTPUT_ZERO_POINT": self.output_zero_point - moved,
+            "EX_OFFSET": self.offset - moved,
+        }
+        if arch.numerics == "fixed":
+            ratio = self.input_scale / self.output_scale
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
+        elif self.mode == "average":
+            registers["EX_SCALE_A"] = float32_bits(self.input_scale)
+            registers["EX_SCALE_Y"] = float32_bits(self.output_scale)
+        else:
+            height, width = self.window
+            scale = numerics.global_average_scale(self.input_scale, self.output_scale, height * width)
+            registers["EX_SCALE_A"] = float32_bits(scale)
+        return registers

@@ -1,0 +1,153 @@
+"""Every operator family: the project's own, and those of packages outside it (entry point group ``dla.operators``).
+
+An entry point names a subclass of :class:`byoc.operators.operator.Operator`::
+
+    [project.entry-points."dla.operators"]
+    subtraction = "my_package:Subtraction"
+
+The project's own need no list: a class in a file of this folder that names its family is one.
+
+Families of one operator are asked in turn, those of other packages first: each names the instructions that it needs,
+and on a machine without them the next one is asked. The project's own families are never altered.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from byoc import operators
+from byoc.graph import Graph, Node
+from byoc.operators.forms import Form, IntegerProduct, QLinear
+from byoc.operators.onnx_view import BOUNDARIES
+from byoc.operators.operator import Operator
+from byoc.operators.rules import Refusal, finding
+from isa.errors import InputError
+from isa.plugins import loaded
+
+GROUP = "dla.operators"
+PROJECT = "the project"
+
+
+@dataclass(frozen=True, eq=False)
+class Registry:
+    """Families in the order in which they are asked, and the owner of each by its name."""
+
+    families: tuple[type[Operator], ...]
+    owners: Mapping[str, str]
+
+    @cached_property
+    def by_operator(self) -> Mapping[str, tuple[type[Operator], ...]]:
+        """The families of every canonical type."""
+        found: dict[str, tuple[type[Operator], ...]] = {}
+        for family in self.families:
+            for op_type in family.op_types():
+                found[op_type] = (*found.get(op_type, ()), family)
+        return found
+
+    @cached_property
+    def forms(self) -> Mapping[str, tuple[type[Operator], Form]]:
+        """The family and form of every float ONNX operator; what the project knows it reads itself."""
+        found: dict[str, tuple[type[Operator], Form]] = {}
+        for family in self._project_first():
+            for form in family.forms:
+                found.setdefault(form.onnx, (family, form))
+        return found
+
+    @cached_property
+    def integer_forms(self) -> Mapping[str, tuple[type[Operator], Form, QLinear | IntegerProduct]]:
+        """The family and forms of every integer ONNX operator."""
+        found: dict[str, tuple[type[Operator], Form, QLinear | IntegerProduct]] = {}
+        for family in self._project_first():
+            for form in family.forms:
+                for integer in form.integer:
+                    found.setdefault(integer.onnx, (family, form, integer))
+        return found
+
+    def _project_first(self) -> Iterator[type[Operator]]:
+        yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
+
+    def extended(self, owner: str, family: type[Operator]) -> Registry:
+        """These families and ``family``, asked first; raises InputError naming the owner of what is taken."""
+        if family.family in self.owners:
+            raise InputError(
+                f"{owner}: operator family {family.family} is taken by {self.owners[family.family]}; "
+                "choose another name or uninstall one of the two"
+            )
+        for op_type in family.op_types():
+            other = next((item for item in self.by_operator.get(op_type, ()) if not family.instructions), None)
+            if other is not None:
+                raise InputError(
+                    f"{owner}: operator family {family.family} takes operator {op_type} from {other.family} "
+                    f"of {self.owners[other.family]}; name the instructions that it needs"
+                )
+        return Registry((family, *self.families), {**self.owners, family.family: owner})
+
+
+@cache
+def built_in() -> Registry:
+    """The families of this repository alone: the classes of this folder that name one, by file, as they stand there."""
+    found: list[type[Operator]] = []
+    for module in sorted(info.name for info in pkgutil.iter_modules(operators.__path__)):
+        for item in vars(importlib.import_module(f"{operators.__name__}.{module}")).values():
+            own = isinstance(item, type) and issubclass(item, Operator) and item.__module__.endswith(f".{module}")
+            if own and vars(item).get("family"):
+                found.append(item)
+    return Registry(tuple(found), {family.family: PROJECT for family in found})
+
+
+@cache
+def installed() -> Registry:
+    """The families of this repository and of all installed packages.
+
+    Raises InputError naming the entry point and its package when it cannot be loaded or takes what is taken. Computed
+    once a process; ``installed.cache_clear()`` makes it look again.
+    """
+    registry = built_in()
+    for owner, family in loaded(GROUP, type, "a subclass of byoc.operators.operator.Operator"):
+        if not issubclass(family, Operator) or not family.family:
+            raise InputError(
+                f"{owner} gives the class {family.__name__}; it must be a subclass of byoc.operators.operator.Operator "
+                "that names its family"
+            )
+        registry = registry.extended(owner, family)
+    return registry
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a node can run on, whatever the machine: the name of a family, or None and the ``reason``."""
+
+    family: str | None
+    reason: str | None = None
+
+
+def annotate(graph: Graph) -> tuple[Annotation, ...]:
+    """One annotation a node, in the order of the nodes; depends on the model alone."""
+    found = (find_family(graph, node) for node in graph.nodes)
+    return tuple(Annotation(None, str(f)) if isinstance(f, Refusal) else Annotation(f.family) for f in found)
+
+
+def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
+    """The first family that can run ``node``, or why none can; depends on the model alone, not on the target."""
+    kind = node.op_type
+    if node.remark:
+        found = finding("{operator} stays in float: {remark}", operator=kind, remark=node.remark)
+        return Refusal(node.name, "integer", found)
+    if kind in BOUNDARIES:
+        found = finding("{operator} is where the integer part of the network ends", operator=kind)
+        return Refusal(node.name, "boundary", found)
+    outcome: type[Operator] | Refusal = unknown_operator(node)
+    for family in installed().by_operator.get(kind, ()) if node.integer else ():
+        outcome = family.check(graph, node) or family
+        if not isinstance(outcome, Refusal):
+            break
+    return outcome
+
+
+def unknown_operator(node: Node) -> Refusal:
+    """That no family knows a node's operator."""
+    return Refusal(node.name, "known", finding("operator {operator} has no pattern", operator=node.op_type))

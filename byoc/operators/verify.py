@@ -1,0 +1,112 @@
+"""The graph's invariants, checked after import and after reading a package that anybody may have written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from byoc.graph import Graph, Node, Value
+from byoc.operators.operator import MANY
+from byoc.operators.registry import built_in
+from isa.errors import InputError
+
+
+def verify_graph(graph: Graph) -> Graph:
+    """``graph`` itself. Raises :class:`InputError` that names the first node or tensor which breaks an invariant.
+
+    Invariants: unique node names; every operand is an input of the graph, a constant, or made by an earlier node; every
+    tensor is made once; constants and quantisations have the shape of their tensor; canonical nodes have the operands
+    and attributes of their operator.
+    """
+    for value in graph.values.values():
+        _verify_value(value)
+    known = {*graph.inputs, *(name for name, value in graph.values.items() if value.constant is not None)}
+    seen: set[str] = set()
+    for node in graph.nodes:
+        _require(node.name not in seen, f"two nodes are called '{node.name}'")
+        seen.add(node.name)
+        for name in node.inputs:
+            _require(name in known, f"node '{node.name}' reads '{name}', which nothing before it makes")
+        for name in node.outputs:
+            _require(name not in known, f"node '{node.name}' makes '{name}' a second time")
+        known.update(node.outputs)
+        _require(
+            all(name in graph.values for name in (*node.inputs, *node.outputs)), f"node '{node.name}' has no tensors"
+        )
+        if node.integer:
+            _verify_canonical(graph, node)
+    for name in (*graph.inputs, *graph.outputs):
+        _require(name in known and name in graph.values, f"the graph's '{name}' is made by nothing")
+    return graph
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise InputError(f"inconsistent graph: {message}")
+
+
+def _verify_value(value: Value) -> None:
+    _require(all(size >= 0 for size in value.shape), f"'{value.name}' has shape {value.shape}")
+    if value.constant is not None:
+        same = value.constant.shape == value.shape and value.constant.dtype.name == value.dtype
+        _require(same, f"constant '{value.name}' is not {value.dtype} of shape {value.shape}")
+    quantization = value.quantization
+    if quantization is not None:
+        _require(quantization.scale.shape == quantization.zero_point.shape, f"'{value.name}' has unequal scales")
+        if not quantization.per_tensor:
+            axis = quantization.axis
+            fits = axis is not None and 0 <= axis < len(value.shape)
+            fits = fits and quantization.scale.shape == (value.shape[axis or 0],)
+            _require(
+                fits, f"'{value.name}' of shape {value.shape} has {quantization.scale.size} scales along axis {axis}"
+            )
+
+
+def _verify_canonical(graph: Graph, node: Node) -> None:
+    # What an operator of another package wants of its operands its own family knows.
+    families = built_in().by_operator.get(node.op_type, ())
+    least, most = families[0].arity if families else (1, MANY)
+    _require(len(node.outputs) == 1, f"node '{node.name}' has {len(node.outputs)} outputs")
+    _require(least <= len(node.inputs) <= most, f"{node.op_type} '{node.name}' has {len(node.inputs)} operands")
+    for form in (form for family in families for form in family.forms if form.op_type == node.op_type):
+        for key in form.attributes:
+            _require(key in node.attributes, f"{node.op_type} '{node.name}' has no attribute '{key}'")
+    for key, attribute in node.attributes.items():
+        _require(_ATTRIBUTES.get(key, _anything)(attribute), f"attribute '{key}' of '{node.name}' is {attribute!r}")
+    misfit = families[0].misfit(graph, node) if families else None
+    _require(misfit is None, str(misfit))
+    plain = bool(node.attributes.get("plain"))
+    for name in () if plain else (*node.inputs[:2], *node.outputs):
+        _require(graph.values[name].quantization is not None, f"'{name}' of '{node.name}' has no quantisation")
+
+
+def _anything(found: Any) -> bool:
+    return True
+
+
+def _integers(least: int) -> Callable[[Any], bool]:
+    return lambda found: isinstance(found, tuple) and all(type(n) is int and n >= least for n in found)
+
+
+def _numbers(found: Any, count: int) -> bool:
+    return isinstance(found, tuple) and len(found) == count and all(isinstance(n, (int, float)) for n in found)
+
+
+def _is_activation(found: Any) -> bool:
+    return found == "Relu" or (isinstance(found, tuple) and found[:1] == ("Clip",) and _numbers(found[1:], 2))
+
+
+_ATTRIBUTES: Mapping[str, Callable[[Any], bool]] = {
+    "kernel": _integers(1),
+    "strides": _integers(1),
+    "dilations": _integers(1),
+    "pads": _integers(0),
+    "perm": _integers(0),
+    "group": lambda found: type(found) is int and found >= 1,
+    "axis": lambda found: type(found) is int and found >= 0,
+    "alpha": lambda found: isinstance(found, (int, float)),
+    "beta": lambda found: isinstance(found, (int, float)),
+    "bounds": lambda found: _numbers(found, 2),
+    "activation": _is_activation,
+    "zero_points": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_integers(-128), found)),
+}

@@ -1,0 +1,154 @@
+"""Sliding windows, of convolutions and pools: ONNX's ways to write them, their loop nest, their registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from byoc.graph import Graph, Node
+from byoc.operators.domain import oversized, too_large
+from byoc.operators.forms import Written
+from byoc.operators.nest import Nest, Tile
+from byoc.operators.operator import Geometry, Operator, Registers
+from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
+
+ATTRIBUTES = ("kernel", "strides", "dilations", "pads")
+"""What every canonical node with a window has."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Window(Operator):
+    """Windows over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
+
+    planes: ClassVar[bool] = True
+
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Rows and columns of the window."""
+        raise NotImplementedError
+
+    @property
+    def channel_groups(self) -> int:
+        """Groups of channels, each of which reads only its own."""
+        raise NotImplementedError
+
+    def nest(self) -> Nest:
+        """Output channels, rows and columns, with the halo of the window."""
+        (oc, oh, ow), (ic, ih, iw) = self.output.shape, self.inputs[0].shape
+        stride, dilation = self.strides[0], self.dilations[0]
+        return Nest(oc, oh, ow, ic, ih, iw, self.window[0], stride, dilation, self.pads[0], self.channel_groups)
+
+    def window_registers(self) -> Registers:
+        """The registers of the window."""
+        height, width = self.window
+        return {
+            "EX_KERNEL_HEIGHT": height,
+            "EX_KERNEL_WIDTH": width,
+            "EX_STRIDE_HEIGHT": self.strides[0],
+            "EX_STRIDE_WIDTH": self.strides[1],
+            "EX_DILATION_HEIGHT": self.dilations[0],
+            "EX_DILATION_WIDTH": self.dilations[1],
+            "EX_PAD_LEFT": self.pads[1],
+        }
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Both boxes, and the padding above the input box."""
+        output, source = tile.output, tile.input
+        return {
+            "EX_INPUT_CHANNELS": source.channels.size,
+            "EX_INPUT_HEIGHT": source.rows.size,
+            "EX_INPUT_WIDTH": source.columns.size,
+            "EX_OUTPUT_CHANNELS": output.channels.size,
+            "EX_OUTPUT_HEIGHT": output.rows.size,
+            "EX_OUTPUT_WIDTH": output.columns.size,
+            "EX_PAD_TOP": tile.pad_top,
+        }
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """A window has a size for every spatial dimension, and the last one ends inside the padded input."""
+        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        if "kernel" not in node.attributes:
+            fits = len(source) >= 2 and len(result) == len(source)
+            return None if fits else f"'{node.name}' pools shape {source}"
+        spatial = len(source) - 2
+        lengths = [len(node.attributes[key]) for key in ATTRIBUTES]
+        fits = lengths == [spatial, spatial, spatial, 2 * spatial] and len(result) == len(source)
+        if fits and source[0] == result[0] and _windows_fit(node.attributes, source[2:], result[2:]):
+            return None
+        return f"the window of '{node.name}' does not fit input {source} and output {result}"
+
+
+def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """Whether the last window along every dimension ends inside the padded input."""
+    rank = len(source)
+    for axis, (size, count) in enumerate(zip(source, result, strict=True)):
+        reach = (attributes["kernel"][axis] - 1) * attributes["dilations"][axis] + 1
+        padded = size + attributes["pads"][axis] + attributes["pads"][rank + axis]
+        if (count - 1) * attributes["strides"][axis] + reach > padded:
+            return False
+    return True
+
+
+def written_window(written: Written) -> dict[str, tuple[int, ...]]:
+    """The window of an ONNX operator, that of its weights where it does not name one."""
+    attributes = written.node.attributes
+    declared = attributes.get("kernel_shape")
+    kernel = tuple(declared) if declared else written.operand_shape(1)[2:]
+    return window_attributes(attributes, kernel, written.operand_shape()[2:], written.result_shape[2:])
+
+
+def window_attributes(
+    attributes: Mapping[str, Any], kernel: tuple[int, ...], source: tuple[int, ...], result: tuple[int, ...]
+) -> dict[str, tuple[int, ...]]:
+    """``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends, as ONNX) of one window operator.
+
+    ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the plain floor formula gives ``result``:
+    ``auto_pad`` is resolved and the last window of ``ceil_mode`` becomes padding at the end.
+    """
+    rank = len(kernel)
+    strides = tuple(attributes.get("strides", (1,) * rank))
+    dilations = tuple(attributes.get("dilations", (1,) * rank))
+    explicit = tuple(attributes.get("pads", (0,) * (2 * rank)))
+    auto_pad = attributes.get("auto_pad", "NOTSET")
+    begins, ends = [], []
+    for axis in range(rank):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        needed = (result[axis] - 1) * strides[axis] + reach - source[axis]
+        if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            total = max(needed, 0)
+            begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
+            end = total - begin
+        else:
+            begin, end = (0, 0) if auto_pad == "VALID" else (explicit[axis], explicit[rank + axis])
+            end = max(end, needed - begin)
+        begins.append(begin)
+        ends.append(end)
+    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
+
+
+def two_dimensional(node: Node) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int, int, int]]:
+    """Strides, dilations and pads (top, left, bottom, right) of a one- or two-dimensional window."""
+    strides, dilations, pads = (node.attributes[key] for key in ("strides", "dilations", "pads"))
+    if len(strides) == 1:
+        return (1, strides[0]), (1, dilations[0]), (0, pads[0], 0, pads[1])
+    return (strides[0], strides[1]), (dilations[0], dilations[1]), (pads[0], pads[1], pads[2], pads[3])
+
+
+@rule("only 1-D and 2-D windows run on the accelerator")
+def one_or_two_dimensional(graph: Graph, node: Node) -> Finding | None:
+    """The window has one or two dimensions."""
+    rank = len(graph.values[node.inputs[0]].shape) - 2
+    return None if rank in (1, 2) else finding("the window has {rank} dimensions", rank=rank)
+
+
+def beyond_fields(shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target) -> Finding | None:
+    """The first size, or the largest window parameter, that its register does not hold."""
+    return too_large(shapes, target) or oversized("window parameter", max(window), target.window_limit)

@@ -1,1 +1,0 @@
-"""Graph and command-stream passes, one a file."""

@@ -1,1 +1,0 @@
-"""Operator families the accelerator can run, one a file."""

@@ -1,0 +1,74 @@
+"""Constants: channel records and weights of each channel tile, packed so that one transfer brings all of a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.operators.layer import Layer
+from byoc.operators.nest import Span
+from byoc.operators.operator import ChannelConstants
+from isa.arch import Arch
+from isa.ops.requant import pack_records
+
+ALIGNMENT = 64
+"""Every packed tile begins at a multiple of this, so that its bursts are whole."""
+
+
+class ConstantPool:
+    """Packed constants of one program, in order of use, from byte ``address`` of system memory on.
+
+    Without ``data`` everything has its place and nothing a value: the image is all zeros and takes no memory.
+    """
+
+    def __init__(self, address: int, arch: Arch, *, data: bool = True) -> None:
+        self.address = address
+        self.nbytes = 0
+        self._arch = arch
+        self._data = data
+        self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
+
+    def packer(self, layer: Layer) -> Callable[[Span], int]:
+        """A function that packs the constants of a span of the layer's channels, once, and returns their address."""
+        constants = layer.operation.constants() if self._data else None
+        records = b"" if constants is None else _records(constants, self._arch)
+        packed: dict[Span, int] = {}
+
+        def pack(channels: Span) -> int:
+            if channels not in packed:
+                packed[channels] = self._append(layer, channels, records, constants)
+            return packed[channels]
+
+        return pack
+
+    def _append(self, layer: Layer, channels: Span, records: bytes, constants: ChannelConstants | None) -> int:
+        start = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+        geometry = layer.geometry
+        if constants is not None:
+            width = geometry.record_bytes
+            self._pieces.append((start, records[channels.start * width : channels.stop * width]))
+        if constants is not None and constants.weights is not None:
+            offset = start + geometry.weights_offset(channels.size)
+            part = constants.weights[channels.start : channels.stop]
+            part = part.T if constants.by_row else part
+            self._pieces.append((offset, np.ascontiguousarray(part).reshape(-1).view(np.uint8)))
+        self.nbytes = start + geometry.constant_bytes(channels.size)
+        return self.address + start
+
+    def image(self) -> NDArray[np.uint8]:
+        """The bytes of the pool; gaps are 0."""
+        if not self._data:
+            return np.broadcast_to(np.uint8(0), (self.nbytes,))
+        data = np.zeros(self.nbytes, dtype=np.uint8)
+        for start, piece in self._pieces:
+            content = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece
+            data[start : start + content.size] = content
+        return data
+
+
+def _records(constants: ChannelConstants, arch: Arch) -> bytes:
+    """The channel records: one scale a channel, also where one serves all."""
+    bias, scale = constants.bias.astype(np.int32), constants.scale.astype(np.float32).reshape(-1)
+    return pack_records(bias, np.ascontiguousarray(np.broadcast_to(scale, bias.shape)), arch)

@@ -1,0 +1,107 @@
+"""Steps: commands before the scratchpad is planned. Operands in the scratchpad are named by buffer and offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from byoc.operators.layer import Layer
+from byoc.operators.nest import Tile, Transfer
+from isa.instruction import Instruction, Unit
+from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
+
+
+class Pointer(NamedTuple):
+    """Byte ``offset`` of scratchpad buffer number ``buffer``."""
+
+    buffer: int
+    offset: int = 0
+
+    def moved(self, offset: int) -> Pointer:
+        """The pointer ``offset`` bytes further."""
+        return Pointer(self.buffer, self.offset + offset)
+
+
+class Source(NamedTuple):
+    """Where a step comes from: fields of :class:`isa.program.Provenance`."""
+
+    layer: str
+    kind: str
+    operation: str
+    tile: int
+    onnx_nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan."""
+
+    instruction: Instruction
+    unit: Unit
+    registers: Mapping[str, int]
+    pointers: Mapping[str, Pointer]
+    source: Source
+    fields: Mapping[str, int] = field(default_factory=dict)
+
+
+def source_of(layer: Layer, tile: int) -> Source:
+    """The source of the steps of tile number ``tile`` of a layer."""
+    operation = layer.operation
+    return Source(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
+
+
+def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
+    """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
+    return Step(OP_DMA_READ, Unit.LD, _dma("LD", address, transfer), {"LD_SRAM_ADDRESS": pointer}, source)
+
+
+def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
+    """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
+    return Step(OP_DMA_WRITE, Unit.ST, _dma("ST", address, transfer), {"ST_SRAM_ADDRESS": pointer}, source)
+
+
+def _dma(unit: str, address: int, transfer: Transfer) -> dict[str, int]:
+    registers = {
+        f"{unit}_DRAM_ADDRESS": address + transfer.offset,
+        f"{unit}_BYTES": transfer.nbytes,
+        f"{unit}_COUNT_1": transfer.repeats,
+    }
+    if transfer.repeats > 1:  # strides of a single row mean nothing, so they keep their values
+        registers[f"{unit}_DRAM_STRIDE_1"] = transfer.dram_stride
+        registers[f"{unit}_SRAM_STRIDE_1"] = transfer.sram_stride
+    return registers
+
+
+class Operands(NamedTuple):
+    """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense."""
+
+    inputs: tuple[Pointer, ...]
+    constants: Pointer | None
+    output: Pointer
+    input_plane: int = 0
+    output_plane: int = 0
+
+
+def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
+    """The commands that compute a tile; none for a copy."""
+    geometry = layer.geometry
+    if geometry.instruction is None:
+        return ()
+    registers = {**layer.registers, **geometry.operator.tile_registers(geometry, tile)}
+    pointers = {"EX_INPUT_ADDRESS": operands.inputs[0], "EX_OUTPUT_ADDRESS": operands.output}
+    if len(operands.inputs) > 1:
+        pointers["EX_OPERAND_ADDRESS"] = operands.inputs[1]
+    if operands.constants is not None:
+        pointers["EX_CHANNEL_ADDRESS"] = operands.constants
+        if geometry.weight_bytes:
+            weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
+            pointers["EX_OPERAND_ADDRESS"] = weights
+    if geometry.operator.planes:
+        registers["EX_INPUT_PLANE"] = operands.input_plane
+        registers["EX_OUTPUT_PLANE"] = operands.output_plane
+    steps = []
+    for part in layer.operation.commands(geometry, tile, registers):
+        there = {name: pointers[name].moved(part.moved.get(name, 0)) for name in {**part.moved, **pointers}}
+        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, layer.fields))
+    return tuple(steps)

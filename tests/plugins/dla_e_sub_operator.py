@@ -1,0 +1,49 @@
+"""The compiler's side of ``dla_e_sub``: ONNX ``Sub`` between quantised tensors, on ``OP_E_SUB``. The second file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain, elementwise
+from byoc.operators.domain import Affine
+from byoc.operators.elementwise import Elementwise, layer_of
+from byoc.operators.forms import Form
+from byoc.operators.operator import Settings
+from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
+from isa.arch import Arch
+from isa.numerics import float32_bits
+
+
+@rule("OP_E_SUB computes in float32: choose numerics onnxruntime")
+def computes_in_float(record: Subtraction, target: Target) -> Finding | None:
+    """The machine computes as ONNX Runtime does."""
+    found = finding("the machine's numerics are {numerics}", numerics=target.numerics)
+    return None if target.numerics == "onnxruntime" else found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Subtraction(Elementwise):
+    """The second operand from the first, each with its quantisation; ``limits`` clamp the result."""
+
+    family = "subtraction"
+    forms = (Form("Sub", operands=2, activation=True),)
+    instructions = ("OP_E_SUB",)
+    requirements = (*elementwise.BINARY, elementwise.quantised, domain.per_tensor, domain.usable_scales)
+    constraints = (computes_in_float,)
+
+    affines: tuple[Affine, Affine, Affine]
+    limits: tuple[int, int]
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Subtraction:
+        a, b, y = (domain.affine(graph.values[name]) for name in (*node.inputs, *node.outputs))
+        return cls(**layer_of(graph, node), affines=(a, b, y), limits=domain.clamp(node, y))
+
+    def settings(self, arch: Arch) -> Settings:
+        registers = dict(zip(("EX_CLAMP_LOW", "EX_CLAMP_HIGH"), self.limits, strict=True))
+        for affine, scale, zero in zip(self.affines, "ABY", ("INPUT", "OPERAND", "OUTPUT"), strict=True):
+            registers[f"EX_SCALE_{scale}"] = float32_bits(affine.scale)
+            registers[f"EX_{zero}_ZERO_POINT"] = affine.stored_zero_point
+        return Settings(registers, {})
