@@ -10,7 +10,6 @@ from byoc.operators.operator import Operator
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
-from byoc.tiling.shortage import Shortage
 from byoc.target import Target, target_of
 from byoc.tiling.shortage import Shortage
 from experiments.running import Progress, silent

@@ -13,8 +13,8 @@ from typing import Literal
 from onnx import ModelProto
 
 from byoc.host.runtime import region_inputs
-from byoc.options import CompileOptions
 from byoc.importing import import_model
+from byoc.options import CompileOptions
 from dla_sim.presets import Preset
 from experiments.golden.case import Case
 from experiments.models.builder import NetworkBuilder
