@@ -26,7 +26,8 @@ Pair = tuple[float | None, float | None]
 class LayerSnapshot:
     """One layer: ``figures`` by name (those of :data:`FIGURES` that are known) and its output tensors by name.
 
-    ``values`` is None where the source of the snapshot does not hold them. ``kinds``: what it does, as far as known.
+    ``values`` is None where the source of the snapshot does not hold them. ``kinds``: what the layer does; empty where
+    that is not known, as in a file.
     """
 
     name: str

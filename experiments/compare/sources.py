@@ -73,12 +73,12 @@ def take_snapshot(
     progress("running it again with every layer's result as an output")
     exposed = infer(replace(network, package=_exposed(network.package)), hardware, feeds, options)
     values = {**exposed.result.values, **done.result.values}
-    figures = _figures(done)
+    figures, kinds = _figures(done)
     layers = []
     for node in network.package.graph.nodes:
         own = {name: values[name] for name in node.outputs if name in values}
-        layers.append(LayerSnapshot(node.name, figures.pop(node.name, Counter()), own))
-    layers += [LayerSnapshot(name, rest) for name, rest in figures.items()]
+        layers.append(LayerSnapshot(node.name, figures.pop(node.name, Counter()), own, kinds.get(node.name, ())))
+    layers += [LayerSnapshot(name, rest, kinds=kinds[name]) for name, rest in figures.items()]
     totals = {name: sum(layer.figures.get(name, 0) for layer in layers) for name in FIGURES}
     totals["instructions"] += len(done.result.traces)  # the OP_END of each region belongs to no layer
     return Snapshot(title, _conditions(network, hardware, options), tuple(layers), totals)
@@ -91,20 +91,23 @@ def _exposed(package: Package) -> Package:
     return replace(package, graph=replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *made)))))
 
 
-def _figures(done: Inference) -> dict[str, Counter[str]]:
-    """Figures by the name of the graph's node; what belongs to no node by the layer's own name."""
+def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[str, ...]]]:
+    """Figures and kinds by the name of the graph's node; what belongs to no node by the layer's own name."""
     nodes = {node.onnx_nodes: node.name for node in done.compiled.graph.nodes}
     figures: dict[str, Counter[str]] = {}
+    kinds: dict[str, tuple[str, ...]] = {}
     for trace in done.result.traces.values():
         names = {layer.name: nodes.get(layer.onnx_nodes, layer.name) for layer in trace.layers}
         for layer in trace.layers:
-            row = figures.setdefault(names[layer.name], Counter())
-            for name in FIGURES:
-                row[name] += getattr(layer, name, 0)
+            name = names[layer.name]
+            row = figures.setdefault(name, Counter())
+            kinds[name] = tuple(dict.fromkeys((*kinds.get(name, ()), layer.kind)))
+            for figure in FIGURES:
+                row[figure] += getattr(layer, figure, 0)
         for source in trace.sources:
             name = source.layer if source is not None else ""
             figures[names[name]]["instructions"] += 1
-    return figures
+    return figures, kinds
 
 
 def _conditions(network: Network, hardware: Preset, options: CompileOptions) -> dict[str, str]:

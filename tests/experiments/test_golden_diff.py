@@ -37,6 +37,7 @@ def test_a_variant_changes_cycles_and_no_value(tmp_path: Path, capsys: pytest.Ca
     assert "default-src 'none'" in text  # whatever is in it, nothing is fetched
     read = Page(text)
     assert "depthwise" in read.text
+    assert "CONV + REQUANT" in outcome.out
     assert {"layer-changes", "layer-cycles", "layer-traffic"} <= set(read.ids)
     assert read.links
     assert all(link.startswith("#") for link in read.links)

@@ -65,7 +65,7 @@ function update() {
 }
 
 function addTools() {
-  const kinds = [...new Set(DATA.layers.map((layer) => layer.kind))];
+  const kinds = [...new Set(DATA.layers.map((layer) => layer.kind))].filter(Boolean);
   const filter = buttons("kinds", kinds, (kind) => state.kinds.has(kind), (kind) => {
     toggle(state.kinds, kind);
     update();
@@ -82,7 +82,7 @@ function addTools() {
   });
   refreshers.push(filter.refresh, order.refresh);
   const count = element("span", { id: "count", className: "note" });
-  document.getElementById("tools").append(filter.group, order.group, most, count);
+  document.getElementById("tools").append(...(kinds.length ? [filter.group] : []), order.group, most, count);
 }
 
 if (DATA.layers.length) {
