@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork, compile
 from byoc.host.oracle import Oracle
 from byoc.host.runtime import Runtime
+from byoc.importing import import_model
 from byoc.package.package import Package
 from byoc.partition import Partition
 from dla_sim.device import Device
 from dla_sim.timing import Timing
+from experiments.models import MODELS
 from isa.arch import Arch
 from isa.sanitizer import sanitize
 
@@ -37,6 +40,13 @@ class Comparison:
     def partition(self) -> Partition:
         """The partition that ran."""
         return self.network.partition
+
+
+@lru_cache(maxsize=2)
+def package(name: str) -> Package:
+    """A built-in network, imported once while its tests run; the large ones are not kept for longer."""
+    model = MODELS[name]
+    return import_model(model.build(0), name, calibration=model.calibration(0))
 
 
 def compare(

@@ -10,7 +10,7 @@ from byoc.compiler import compile
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
-from tests.e2e.test_networks import package
+from tests.e2e.harness import package
 
 pytestmark = pytest.mark.slow
 

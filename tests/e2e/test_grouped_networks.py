@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import pytest
 
 from byoc.importing import import_model
-from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder
 from isa.arch import Arch, PeArray
-from tests.e2e.harness import Comparison, compare
+from tests.e2e.harness import Comparison, compare, package
 
 LOWERINGS = {"cpu": ("v2", "cpu"), "per-group": ("v2", "auto"), "native": ("v3", "auto")}
 GROUPED = ("block1_grouped", "block2_grouped", "block3_grouped")
-
-
-@lru_cache(maxsize=2)
-def package(name: str) -> Package:
-    return import_model(MODELS[name].build(0), name, calibration=MODELS[name].calibration(0))
 
 
 def ran(lowering: str, schedule: str = "default", name: str = "resnext-11", **arch: object) -> Comparison:
@@ -48,6 +40,7 @@ def compute(found: Comparison, layer: str) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["seed", "default"])
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("sram", [1 << 14, 1 << 19])

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 import pytest
 
+from byoc.compiler import compile
+from byoc.host.oracle import Oracle
 from byoc.host.runtime import Runtime
-from byoc.importing import import_model
-from byoc.package.package import Package
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from isa.arch import Arch, PeArray
-from tests.e2e.harness import Comparison, compare
+from tests.e2e.harness import Comparison, compare, package
 
 KIB, MIB = 1 << 10, 1 << 20
 INPUT_PARALLEL, OUTPUT_PARALLEL = PeArray(ic=64, oc=1, ow=1), PeArray(ic=1, oc=64, ow=1)
 SCENARIOS = {"cpu": ("v1", False), "emulated": ("v1", True), "native": ("v2", False)}
 LIGHT = sorted(name for name in MODELS if name.startswith("light-"))
-
-
-@lru_cache(maxsize=2)
-def package(name: str) -> Package:
-    model = MODELS[name]
-    return import_model(model.build(0), name, calibration=model.calibration(0))
 
 
 def simulate(name: str, arch: Arch, schedule: str = "default", emulate_depthwise: bool = False) -> Comparison:
@@ -46,11 +38,13 @@ def test_mobilenet_is_exact(scenario: str, schedule: str, sram: int, pe: PeArray
     assert len(result.partition.regions) == (14 if scenario == "cpu" else 1)
 
 
+@pytest.mark.slow
 def test_the_seed_schedule_holds_every_convolution_at_512_kib() -> None:
     result = simulate("mobilenet-v1", Arch(sram_bytes=512 * KIB), "seed")
     assert {place.on for place in result.partition.placement if place.op_type == "Conv"} == {"dla"}
 
 
+@pytest.mark.slow
 def test_the_first_pointwise_layer_falls_back_at_256_kib_and_says_why() -> None:
     """input 32·112·112 = 401,408; one int32 output channel 112·112·4 = 50,176; 32 weights and a record of 8."""
     missing = 401_408 + 50_176 + 32 + 8 - 262_144
@@ -65,7 +59,7 @@ def test_the_first_pointwise_layer_falls_back_at_256_kib_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["seed", "default"])
-@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", "resnet-18"])
+@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", pytest.param("resnet-18", marks=pytest.mark.slow)])
 def test_residual_and_trained_networks_are_exact(name: str, schedule: str) -> None:
     result = simulate(name, Arch(sram_bytes=4 * MIB), schedule)
     assert result.mismatches == 0
@@ -77,9 +71,6 @@ def test_residual_and_trained_networks_are_exact(name: str, schedule: str) -> No
 
 
 def test_all_held_out_digits_agree_with_onnx_runtime() -> None:
-    from byoc.compiler import compile
-    from byoc.host.oracle import Oracle
-
     dataset = MODELS["digits-cnn"].dataset()
     assert dataset is not None
     network = compile(package("digits-cnn"), Arch())

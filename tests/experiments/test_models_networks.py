@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,18 @@ from experiments.models.digits import MODEL_FILE
 from experiments.models.light import LIGHT_NETWORKS
 from tests.byoc.float_models import fused_operators, integer_session, operators, run
 
-SMALL_LIGHT = ("squeezenet", "shufflenet", "densenet121")
+SMALL_LIGHT = ("squeezenet", "shufflenet", pytest.param("densenet121", marks=pytest.mark.slow))
+LARGE = [pytest.param(name, marks=pytest.mark.slow) for name in ("mobilenet-v1", "resnet-18")]
+
+
+@cache
+def prepared(name: str) -> ModelProto:
+    return prepare(MODELS[name].build(0))
+
+
+@cache
+def quantised(name: str) -> ModelProto:
+    return quantise(prepared(name), MODELS[name].calibration(0))
 
 
 def multiply_accumulates(model: ModelProto) -> int:
@@ -47,7 +59,7 @@ def multiply_accumulates(model: ModelProto) -> int:
     ],
 )
 def test_sizes(name: str, convolutions: int, macs: int) -> None:
-    model = prepare(MODELS[name].build(0))
+    model = prepared(name)
     assert operators(model)["Conv"] == convolutions
     assert multiply_accumulates(model) == macs
 
@@ -64,12 +76,9 @@ def test_weights_follow_the_seed(name: str) -> None:
     assert first != other
 
 
-@pytest.mark.parametrize("name", ["digits-cnn", "mobilenet-v1", "resnet-8", "resnet-18", "resnext-11"])
+@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", "resnext-11", *LARGE])
 def test_every_layer_becomes_integer(name: str, tmp_path: Path) -> None:
-    builtin = MODELS[name]
-    model = prepare(builtin.build(0))
-    quantised = quantise(model, builtin.calibration(0))
-    layers = operators(model)
+    layers = operators(prepared(name))
     expected = {
         "QuantizeLinear": 1,
         "DequantizeLinear": 1,
@@ -80,15 +89,14 @@ def test_every_layer_becomes_integer(name: str, tmp_path: Path) -> None:
         "MaxPool": layers["MaxPool"],
         "QLinearGlobalAveragePool": layers["GlobalAveragePool"],
     }
-    assert fused_operators(quantised, tmp_path) == {key: count for key, count in expected.items() if count}
+    assert fused_operators(quantised(name), tmp_path) == {key: count for key, count in expected.items() if count}
 
 
-@pytest.mark.parametrize("name", ["mobilenet-v1", "resnet-8", "resnet-18", "resnext-11"])
+@pytest.mark.parametrize("name", ["resnet-8", "resnext-11", *LARGE])
 def test_outputs_are_varied_and_survive_quantisation(name: str) -> None:
-    builtin = MODELS[name]
-    model = prepare(builtin.build(0))
-    exact = run(model, builtin.sample_input())[0]
-    integer = integer_session(quantise(model, builtin.calibration(0))).run(None, builtin.sample_input())[0]
+    sample = MODELS[name].sample_input()
+    exact = run(prepared(name), sample)[0]
+    integer = integer_session(quantised(name)).run(None, sample)[0]
     assert len(np.unique(integer)) > min(integer.size, 100) * 0.9
     noise = np.mean((exact - integer) ** 2) / np.mean(exact**2)
     assert 10 * np.log10(1 / noise) > 20
@@ -100,9 +108,8 @@ def test_held_out_accuracy() -> None:
     assert dataset is not None
     images, labels = dataset
     assert images.shape == (450, 1, 8, 8)
-    model = prepare(builtin.build(0))
-    integer = integer_session(quantise(model, builtin.calibration(0)))
-    exact = integer_session(model)
+    integer = integer_session(quantised("digits-cnn"))
+    exact = integer_session(prepared("digits-cnn"))
     for session in (exact, integer):
         found = [int(session.run(None, {"image": image[np.newaxis]})[0].argmax()) for image in images]
         assert np.mean(np.array(found) == labels) >= 0.97
