@@ -25,6 +25,8 @@ TEXT = """
     [timing]
     dram_latency = { from = 1, to = 100, step = 1 }
 """
+pytestmark = pytest.mark.slow
+
 SCHEDULER = ("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show", "--no-jupyter")
 WORKER = ("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
 

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from sqlite3 import connect
@@ -30,6 +31,8 @@ TEXT = """
     dram_latency = { from = 1, to = 100, step = 1 }
 """
 POINTS = 2 * 3 * 2 * 100
+pytestmark = pytest.mark.slow
+
 START = "import sys; from experiments.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -52,30 +55,33 @@ def audited(path: Path) -> None:
         connection.commit()
 
 
+def count(path: Path, table: str = "points") -> int:
+    """Rows of a table so far."""
+    with closing(connect(path)) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
 def repeated(path: Path) -> int:
     """Attempts so far to add a row that was there."""
-    with closing(connect(path)) as connection:
-        return int(connection.execute("SELECT count(*) FROM repeated").fetchone()[0])
+    return count(path, "repeated")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "number"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGINT)])
 def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number: signal.Signals) -> None:
     written(tmp_path, TEXT)
     results = tmp_path / "results.sqlite"
     audited(results)
-    generator = random.Random(seed)
     kept: dict[str, dict[str, object]] = {}
-    for _ in range(4):
+    for moment in sorted(random.Random(seed).sample(range(POINTS), 4)):
         with start(tmp_path, "--workers", "2") as process:
-            try:
-                process.wait(timeout=generator.uniform(0.5, 3.0))
-            except subprocess.TimeoutExpired:
-                process.send_signal(number)
+            while count(results) <= moment and process.poll() is None:
+                time.sleep(0.005)
+            process.send_signal(number)
             output, errors = process.communicate(timeout=60)  # ends when the workers have ended, too
         assert process.returncode in (0, -number, 130) or "KeyboardInterrupt" in errors, errors
         assert process.returncode or "points" in output
         found = rows_of(results)
+        assert len(found) > moment
         assert {key: found[key] for key in kept} == kept
         kept = found
     with start(tmp_path, "--workers", "2") as process:

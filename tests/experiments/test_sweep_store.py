@@ -13,6 +13,7 @@ import pytest
 
 from experiments.sweep.store import COLUMNS, Row, Store
 from isa.errors import InputError
+from tests.experiments.sweeping import rows_of, written
 
 
 def row(key: str, status: str = "ok") -> Row:
@@ -114,10 +115,9 @@ sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "1"]))
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_a_sweep_and_loses_nothing(tmp_path: Path) -> None:
     """The limit on the size of files stands for the disk: writes beyond it fail in the middle of the sweep."""
-    from tests.experiments.sweeping import rows_of, written
-
     written(tmp_path, 'networks = "tiny.onnx"\ntiming.dram_latency = { from = 1, to = 600, step = 1 }\n')
 
     def sweep(limit: int) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,9 @@ TOKEN_KINDS = {"token underflow", "tokens left over", "token too late"}
 NEIGHBOUR = {"previous": -1, "next": 1}
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(BLOCK, SEEDS, BLOCK))]
+)
 def test_findings_are_those_of_brute_force(first: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(first, first + BLOCK):
