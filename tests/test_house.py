@@ -121,6 +121,47 @@ def test_no_import_runs_in_a_circle_between_folders() -> None:
     assert found == set()
 
 
+_READING = {"partition", "rpartition", "startswith", "endswith", "find", "index", "removeprefix", "removesuffix"}
+
+
+def _parsed_messages(text: str) -> list[int]:
+    """Lines that look for something in the message of an exception that they caught, or were given."""
+    scopes: list[tuple[str, ast.AST]] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            scopes.append((node.name, node))
+        elif isinstance(node, ast.FunctionDef):
+            kinds = {argument.arg: ast.unparse(argument.annotation or node) for argument in node.args.args}
+            scopes += [(name, node) for name, kind in kinds.items() if kind.endswith(("Error", "Exception"))]
+    found = []
+    for name, scope in scopes:
+        message = f"str({name})"
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Attribute):
+                read = node.attr in _READING and ast.unparse(node.value) == message
+            elif isinstance(node, ast.Compare):
+                read = any(ast.unparse(side) == message for side in (node.left, *node.comparators))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
+                read = any(ast.unparse(argument) == message for argument in node.args)
+            else:
+                continue
+            found += [node.lineno] * read
+    return found
+
+
+def test_parsing_of_messages_is_found() -> None:
+    caught = "try:\n    pass\nexcept ValueError as error:\n    {}\n"
+    given = "def first(error: Exception) -> object:\n\n\n    return {}\n"
+    for reading in ("re.findall('word', str(error))", "str(error).partition(':')", "'word' in str(error)"):
+        assert _parsed_messages(caught.format(reading)) == _parsed_messages(given.format(reading)) == [4]
+    assert _parsed_messages(caught.format("print(str(error).splitlines()[0])")) == []
+
+
+def test_nobody_reads_facts_out_of_messages() -> None:
+    found = {name: _parsed_messages(path.read_text(encoding="utf-8")) for name, path in _modules().items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def test_all_four_packages_come_from_one_place() -> None:
     """``isa`` and ``byoc`` are names of unrelated distributions too: ours must not be shadowed."""
     assert len({_package_root(package).parent for package in FLOORS}) == 1

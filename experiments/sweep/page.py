@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.interactive import layout, rounded
-from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
+from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker, escaped
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
 from experiments.report.schema import flat
 from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, reasons, title, unit
@@ -72,7 +71,7 @@ def _origin(sweep: Sweep) -> str:
             *((f"version of {name}", found) for name, found in manifest.get("versions", {}).items()),
             *((f"package of {name}", found) for name, found in manifest.get("packages", {}).items()),
         ]
-        specification = f"<pre>{escape(str(manifest.get('specification', '')))}</pre>"
+        specification = f"<pre>{escaped(str(manifest.get('specification', '')))}</pre>"
         said += pairs(rows) + folded("Specification", specification)
     return said
 
