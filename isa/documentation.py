@@ -1,17 +1,16 @@
 """``docs/isa.md``, generated from the declarations: words, variants, registers and every instruction.
 
-The docstrings of an instruction's ``semantics`` and ``cycles`` are its formulas in the text.
+The formulas are those that an instruction's ``semantics`` and ``cycles`` carry.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from isa.encoding import SET_LAYOUT
 from isa.fields import Field
-from isa.instruction import OPCODE, TOKENS, Instruction, Unit
+from isa.instruction import OPCODE, TOKENS, Instruction, Unit, formula_of
 from isa.registers import COMMON, Register
 from isa.table import PROJECT, Table
 
@@ -119,7 +118,7 @@ def _properties(item: Instruction, table: Table) -> list[tuple[str, str]]:
     found = [("opcode", f"{item.opcode:#04x}"), ("unit", _unit(item))]
     found.append(("account", item.kind))
     if item.inputs or item.outputs:
-        found.append(("operands", f"{item.inputs} → {item.outputs}"))
+        found.append(("operands", f"{', '.join(map(str, item.inputs))} → {', '.join(map(str, item.outputs))}"))
     for alias, settings in item.aliases.items():
         values = " ".join(f"{name}={value}" for name, value in settings.items())
         found.append(("also written", f"`{alias}` for `{item.mnemonic} {values}`"))
@@ -139,5 +138,5 @@ def _unit(item: Instruction) -> str:
 
 
 def _formula(title: str, function: Callable[..., Any]) -> list[str]:
-    text = inspect.getdoc(function)
+    text = formula_of(function)
     return [f"{title}: {text}"] if text else []

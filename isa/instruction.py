@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from inspect import cleandoc
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from isa.arch import Arch
 from isa.fields import Field, prove_layout
 from isa.registers import BY_NAME, Register
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 _MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")
 
 
@@ -71,11 +73,48 @@ class Command:
 
 
 @dataclass(frozen=True)
+class ElementType:
+    """The type of an operand's elements: ``name``, or ``other`` where ``field`` of the word is not 0."""
+
+    name: str
+    field: str = ""
+    other: str = ""
+
+    def of(self, command: Command) -> str:
+        """The type in ``command``."""
+        return self.other if self.field and command.fields[self.field] else self.name
+
+    def __str__(self) -> str:
+        return f"{self.name}, or {self.other} with {self.field}" if self.field else self.name
+
+
+INT8, INT32, BYTES = ElementType("int8"), ElementType("int32"), ElementType("bytes")
+
+
+@dataclass(frozen=True)
 class Operands:
     """The byte ranges that a command reads and writes."""
 
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
+
+
+def formula(text: str) -> Callable[[Function], Function]:
+    """Decorates a semantics or a number of cycles with the formula that documents it.
+
+    It is no docstring, because Python may leave those out.
+    """
+
+    def decorate(function: Function) -> Function:
+        vars(function)["formula"] = cleandoc(text)
+        return function
+
+    return decorate
+
+
+def formula_of(function: Callable[..., Any]) -> str:
+    """The text that :func:`formula` gave to ``function``; empty without."""
+    return str(getattr(function, "formula", ""))
 
 
 def _nothing(command: Command, arch: Arch) -> Operands:
@@ -104,7 +143,8 @@ class Instruction:
     multiply-accumulates, padded taps included; ``kind`` the account it belongs to. ``aliases`` are further mnemonics
     that stand for settings of the fields. ``unit`` None means that the field ``unit`` of the word names it.
     ``adds_registers`` are those of ``registers`` that are not part of every variant: they come with the instruction.
-    The docstrings of ``semantics`` and ``cycles`` are printed in ``docs/isa.md``.
+    ``inputs`` are the elements of the tensors at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, ``outputs`` of that at
+    EX_OUTPUT_ADDRESS. ``semantics`` and ``cycles`` carry their :func:`formula` for ``docs/isa.md``.
     """
 
     mnemonic: str
@@ -119,8 +159,8 @@ class Instruction:
     cycles: Callable[[Command, Arch], int] = _no_cycles
     macs: Callable[[Command], int] = _no_macs
     aliases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    inputs: str = ""
-    outputs: str = ""
+    inputs: tuple[ElementType, ...] = ()
+    outputs: tuple[ElementType, ...] = ()
     adds_registers: tuple[Register, ...] = ()
 
     def __post_init__(self) -> None:
@@ -136,6 +176,11 @@ class Instruction:
         names = [item.name for item in self.layout]
         if len(set(names)) != len(names):
             raise ValueError(f"{self.mnemonic}: two fields share a name")
+        for item in (*self.inputs, *self.outputs):
+            if not isinstance(item, ElementType):
+                raise ValueError(f"{self.mnemonic}: inputs and outputs are tuples of element types, as (INT8, INT8)")
+            if item.field and item.field not in names:
+                raise ValueError(f"{self.mnemonic}: the type of an operand depends on {item.field}, which is no field")
 
     @property
     def layout(self) -> tuple[Field, ...]:

@@ -16,14 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from isa.errors import InputError
 from isa.table import Extension, Table, built_in
 from isa.variants import VARIANTS, Variant
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 GROUP = "dla.isa"
 Kind = TypeVar("Kind")
@@ -59,8 +57,6 @@ def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]
     messages, or what a function without parameters returned; classes are not called. Raises InputError for what cannot
     be loaded.
     """
-    from importlib.metadata import entry_points  # takes longer to import than all of isa, and is rarely needed
-
     found = {_owner(entry): entry for entry in entry_points(group=group)}
     for owner in sorted(found):
         yield owner, _load(found[owner], owner, kind, name)

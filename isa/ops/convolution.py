@@ -12,12 +12,14 @@ from isa.access import Access, strided
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.fields import Field
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.instruction import INT8, Command, ElementType, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.requant import load_records, requantise_channels
 from isa.registers import Register
 
 REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
+RESULT = ElementType("int32", REQUANTISE.name, "int8")
+"""Accumulators, or what a command that requantises makes of them."""
 
 _WINDOW = (
     "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
@@ -134,11 +136,14 @@ def lower_limit(command: Command) -> int:
     return command["EX_CLAMP_LOW"]
 
 
-def _conv(command: Command, machine: Machine) -> None:
-    """y[o, r, c] = bias[o] + Σ over i, kr, kc of w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+@formula(
+    """
+    y[o, r, c] = bias[o] + Σ over i, kr, kc of w[o, i, kr, kc] · x[i, r·SH + kr·DH - PT, c·SW + kc·DW - PL].
 
     Weights are (OC, IC, KH, KW); outside the input x reads EX_INPUT_ZERO_POINT, within it x is the stored value.
     """
+)
+def _conv(command: Command, machine: Machine) -> None:
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
     kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
@@ -150,8 +155,8 @@ def _conv(command: Command, machine: Machine) -> None:
     finish(command, machine, accumulator)
 
 
+@formula("As OP_CONV with weights (OC, KH, KW) and i = o // (OC / IC) instead of the sum over i.")
 def _depth(command: Command, machine: Machine) -> None:
-    """As OP_CONV with weights (OC, KH, KW) and i = o // (OC / IC) instead of the sum over i."""
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     oc, ic = command["EX_OUTPUT_CHANNELS"], command["EX_INPUT_CHANNELS"]
     kh, kw = command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"]
@@ -174,8 +179,8 @@ def fused_cycles(mac_cycles: int, outputs: int, command: Command, arch: Arch) ->
     return max(mac_cycles, ceil_div(outputs, arch.lanes)) if command.fields["requantise"] else mac_cycles
 
 
+@formula("⌈IC/a⌉ · ⌈OC/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.")
 def _conv_cycles(command: Command, arch: Arch) -> int:
-    """⌈IC/a⌉ · ⌈OC/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉."""
     pe = arch.pe
     blocks = ceil_div(command["EX_INPUT_CHANNELS"], pe.ic) * ceil_div(command["EX_OUTPUT_CHANNELS"], pe.oc)
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
@@ -183,8 +188,8 @@ def _conv_cycles(command: Command, arch: Arch) -> int:
     return fused_cycles(macs, output_count(command), command, arch)
 
 
+@formula("⌈OC/(a·b)⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.")
 def _depth_cycles(command: Command, arch: Arch) -> int:
-    """⌈OC/(a·b)⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉."""
     pe = arch.pe
     blocks = ceil_div(command["EX_OUTPUT_CHANNELS"], pe.ic * pe.oc)
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], pe.ow)
@@ -199,7 +204,7 @@ OP_CONV = Instruction(
     operands=_conv_operands, semantics=_conv, cycles=_conv_cycles,
     macs=lambda command: output_count(command) * command["EX_INPUT_CHANNELS"] * taps(command),
     aliases={"OP_CONV_RELU": {"requantise": 1, "relu": 1}},
-    inputs="int8", outputs="int32, or int8 with requantise",
+    inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
 OP_DEPTH_CONV = Instruction(
     mnemonic="OP_DEPTH_CONV", opcode=0x21, unit=Unit.EX, kind="DEPTH",
@@ -207,7 +212,7 @@ OP_DEPTH_CONV = Instruction(
     registers=REGISTERS, fields=(REQUANTISE, RELU),
     operands=_depth_operands, semantics=_depth, cycles=_depth_cycles,
     macs=lambda command: output_count(command) * taps(command),
-    inputs="int8", outputs="int32, or int8 with requantise",
+    inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
 
 
@@ -231,8 +236,10 @@ def _group_operands(command: Command, arch: Arch) -> Operands:
     return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * inputs * taps(command))
 
 
+@formula(
+    "As OP_CONV with weights (OC, IC/G, KH, KW): channel o sums over the input channels of group o // (OC/G) only."
+)
 def _group_conv(command: Command, machine: Machine) -> None:
-    """As OP_CONV with weights (OC, IC/G, KH, KW): channel o sums over the input channels of group o // (OC/G) only."""
     padded = padded_input(command, machine, command["EX_INPUT_ZERO_POINT"])
     groups, inputs, outputs = group_shape(command)
     shape = (groups * outputs, inputs, command["EX_KERNEL_HEIGHT"], command["EX_KERNEL_WIDTH"])
@@ -258,12 +265,15 @@ def parallel_groups(groups: int, inputs: int, outputs: int, arch: Arch) -> int:
     return min(groups, (pe.ic // min(pe.ic, inputs)) * (pe.oc // min(pe.oc, outputs)))
 
 
-def _group_cycles(command: Command, arch: Arch) -> int:
-    """⌈G/P⌉ · ⌈(IC/G)/a⌉ · ⌈(OC/G)/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.
+@formula(
+    """
+    ⌈G/P⌉ · ⌈(IC/G)/a⌉ · ⌈(OC/G)/b⌉ · OH · ⌈OW/c⌉ · KH · KW; with requantise at least ⌈OC·OH·OW / post_lanes⌉.
 
     P = min(G, ⌊a / min(a, IC/G)⌋ · ⌊b / min(b, OC/G)⌋) groups are computed in parallel. This is OP_CONV for G = 1 and
     OP_DEPTH_CONV for G = IC = OC; it is never less than ⌈MACs / N⌉.
     """
+)
+def _group_cycles(command: Command, arch: Arch) -> int:
     groups, inputs, outputs = group_shape(command)
     rounds = ceil_div(groups, parallel_groups(groups, inputs, outputs, arch))
     blocks = rounds * ceil_div(inputs, arch.pe.ic) * ceil_div(outputs, arch.pe.oc)
@@ -282,6 +292,6 @@ OP_GROUP_CONV = Instruction(
     description="Grouped 2-D convolution: EX_GROUPS independent convolutions of IC/G by OC/G channels in one command.",
     registers=(*REGISTERS, "EX_GROUPS"), adds_registers=(EX_GROUPS,), fields=(REQUANTISE, RELU),
     operands=_group_operands, semantics=_group_conv, cycles=_group_cycles, macs=_group_macs,
-    inputs="int8", outputs="int32, or int8 with requantise",
+    inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV)

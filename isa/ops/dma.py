@@ -6,7 +6,7 @@ import numpy as np
 
 from isa.access import Access, row_starts, strided
 from isa.arch import Arch
-from isa.instruction import Command, Instruction, Machine, Operands, Unit
+from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, formula
 
 _NAMES = (
     "DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES",
@@ -37,13 +37,13 @@ def _byte_indices(access: Access) -> np.ndarray[tuple[int, ...], np.dtype[np.int
     return (row_starts(access)[:, None] + np.arange(access.nbytes, dtype=np.int64)).reshape(-1)
 
 
+@formula("sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES, k < COUNT.")
 def _read(command: Command, machine: Machine) -> None:
-    """sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] = dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] for i < BYTES, k < COUNT."""
     machine.sram[_byte_indices(side(command, "sram"))] = machine.dram[_byte_indices(side(command, "dram"))]
 
 
+@formula("dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i < BYTES, k < COUNT.")
 def _write(command: Command, machine: Machine) -> None:
-    """dram[DA + k3·DS3 + k2·DS2 + k1·DS1 + i] = sram[SA + k3·SS3 + k2·SS2 + k1·SS1 + i] for i < BYTES, k < COUNT."""
     machine.dram[_byte_indices(side(command, "dram"))] = machine.sram[_byte_indices(side(command, "sram"))]
 
 
@@ -51,12 +51,12 @@ OP_DMA_READ = Instruction(
     mnemonic="OP_DMA_READ", opcode=0x10, unit=Unit.LD, kind="DMA",
     description="Copies rows of bytes from system memory to the scratchpad, dimension 1 fastest.",
     registers=tuple(f"LD_{name}" for name in _NAMES),
-    operands=_read_operands, semantics=_read, inputs="bytes", outputs="bytes",
+    operands=_read_operands, semantics=_read, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip
 OP_DMA_WRITE = Instruction(
     mnemonic="OP_DMA_WRITE", opcode=0x11, unit=Unit.ST, kind="DMA",
     description="Copies rows of bytes from the scratchpad to system memory, dimension 1 fastest.",
     registers=tuple(f"ST_{name}" for name in _NAMES),
-    operands=_write_operands, semantics=_write, inputs="bytes", outputs="bytes",
+    operands=_write_operands, semantics=_write, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_DMA_READ, OP_DMA_WRITE)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.registers import float_value
 
 Function = Literal["relu", "leaky_relu", "absolute"]
@@ -38,8 +38,8 @@ def _two(command: Command, arch: Arch) -> Operands:
     return Operands((*one.reads, strided("sram", command["EX_OPERAND_ADDRESS"], command["EX_LENGTH"])), one.writes)
 
 
+@formula("⌈length / post_lanes⌉.")
 def _cycles(command: Command, arch: Arch) -> int:
-    """⌈length / post_lanes⌉."""
     return ceil_div(command["EX_LENGTH"], arch.lanes)
 
 
@@ -56,11 +56,14 @@ def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch
 
 
 def _unary(function: Function) -> Callable[[Command, Machine], None]:
-    def semantics(command: Command, machine: Machine) -> None:
-        """y = clip(rint(float32(g(float32((x - INPUT_ZERO_POINT) · SCALE_A)) / SCALE_Y)) + OUTPUT_ZERO_POINT).
+    @formula(
+        """
+        y = clip(rint(float32(g(float32((x - INPUT_ZERO_POINT) · SCALE_A)) / SCALE_Y)) + OUTPUT_ZERO_POINT).
 
         g is the function. With numerics fixed: multiplier and shift A; B below the zero point of leaky ReLU.
         """
+    )
+    def semantics(command: Command, machine: Machine) -> None:
         x = _operand(command, machine, "EX_INPUT_ADDRESS")
         _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = unary_result(x, function, command, machine.arch)
 
@@ -82,18 +85,21 @@ def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch:
     return numerics.add(a, b, ratio_a, ratio_b, constant, command["EX_OFFSET"], low, high)
 
 
-def _add(command: Command, machine: Machine) -> None:
-    """y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32; a' = a + OFFSET, b' likewise.
+@formula(
+    """
+    y = clip(rint(fma(a', SCALE_A, fma(b', SCALE_B, SCALE_Y))) - OFFSET) in float32; a' = a + OFFSET, b' likewise.
 
     With numerics fixed: TensorFlow Lite's integer addition with multipliers, shifts and zero points.
     """
+)
+def _add(command: Command, machine: Machine) -> None:
     a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
     _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = add_result(a, b, command, machine.arch)
 
 
 def _compare(function: Callable[..., NDArray[np.int8]]) -> Callable[[Command, Machine], None]:
+    @formula("Of each pair of stored values, one: no scale, no zero point, no limits.")
     def semantics(command: Command, machine: Machine) -> None:
-        """Of each pair of stored values, one: no scale, no zero point, no limits."""
         a, b = _operand(command, machine, "EX_INPUT_ADDRESS"), _operand(command, machine, "EX_OPERAND_ADDRESS")
         _operand(command, machine, "EX_OUTPUT_ADDRESS")[...] = function(a, b)
 
@@ -107,7 +113,7 @@ def _declare_unary(mnemonic: str, opcode: int, kind: str, function: Function, te
     return Instruction(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind=kind, description=text,
         registers=_UNARY_REGISTERS, operands=_one, semantics=_unary(function), cycles=_cycles,
-        inputs="int8", outputs="int8",
+        inputs=(INT8,), outputs=(INT8,),
     )  # fmt: skip
 
 
@@ -115,7 +121,7 @@ def _declare_compare(mnemonic: str, opcode: int, function: Callable[..., NDArray
     return Instruction(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind="ELTWISE", description=text,
         registers=(*_ADDRESSES, "EX_OPERAND_ADDRESS"), operands=_two, semantics=_compare(function), cycles=_cycles,
-        inputs="int8, int8", outputs="int8",
+        inputs=(INT8, INT8), outputs=(INT8,),
     )  # fmt: skip
 
 
@@ -137,6 +143,6 @@ OP_E_ADD = Instruction(
         *_ADDRESSES, "EX_OPERAND_ADDRESS", *_CLAMP, *_SCALING, "EX_SHIFT_Y", "EX_OFFSET",
         "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
     ),
-    operands=_two, semantics=_add, cycles=_cycles, inputs="int8, int8", outputs="int8",
+    operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX, OP_E_ADD)

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
-from isa.ops.convolution import RELU, REQUANTISE, element_bytes, fused_cycles, lower_limit
+from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.ops.convolution import RELU, REQUANTISE, RESULT, element_bytes, fused_cycles, lower_limit
 from isa.ops.requant import load_records, requantise_channels
 
 
@@ -29,8 +29,10 @@ def _operands(command: Command, arch: Arch) -> Operands:
     return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], m * n * element_bytes(command)),))
 
 
+@formula(
+    "y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n]; A is (M, K), B (K, N'), row-major; M rows, K = IC, N' = OC."
+)
 def _matmul(command: Command, machine: Machine) -> None:
-    """y[m, n] = bias[n] + Σ over k of A[m, k] · B[k, n]; A is (M, K), B (K, N'), row-major; M rows, K = IC, N' = OC."""
     m, k, n = shape(command)
     left = view(machine.sram, command["EX_INPUT_ADDRESS"], (m, k), np.int8).astype(np.int64)
     right = view(machine.sram, command["EX_OPERAND_ADDRESS"], (k, n), np.int8).astype(np.int64)
@@ -44,8 +46,8 @@ def _matmul(command: Command, machine: Machine) -> None:
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], (m, n), result.dtype)[...] = result
 
 
+@formula("⌈K/a⌉ · ⌈N'/b⌉ · ⌈M/c⌉; with requantise at least ⌈M·N' / post_lanes⌉.")
 def _cycles(command: Command, arch: Arch) -> int:
-    """⌈K/a⌉ · ⌈N'/b⌉ · ⌈M/c⌉; with requantise at least ⌈M·N' / post_lanes⌉."""
     m, k, n = shape(command)
     macs = ceil_div(k, arch.pe.ic) * ceil_div(n, arch.pe.oc) * ceil_div(m, arch.pe.ow)
     return fused_cycles(macs, m * n, command, arch)
@@ -66,6 +68,6 @@ OP_MAT_MUL = Instruction(
     ),
     fields=(REQUANTISE, RELU),
     operands=_operands, semantics=_matmul, cycles=_cycles, macs=_macs,
-    inputs="int8", outputs="int32, or int8 with requantise",
+    inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_MAT_MUL,)

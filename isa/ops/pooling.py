@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.arch import Arch
 from isa.fields import Field
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.convolution import input_access, output_access, padded_input, tap
 from isa.registers import float_value
 
@@ -84,20 +84,23 @@ def _global_average(command: Command, machine: Machine) -> NDArray[np.int8]:
 _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
 
 
-def _pool(command: Command, machine: Machine) -> None:
-    """Window (r, c) of a plane has the taps x[r·SH + kr·DH - PT, c·SW + kc·DW - PL].
+@formula(
+    """
+    Window (r, c) of a plane has the taps x[r·SH + kr·DH - PT, c·SW + kc·DW - PL].
 
     Maximum: of the taps. Average: running float32 sum of (x - zero) · SCALE_A in row order, / count, / SCALE_Y, and
     rint(… + OUTPUT_ZERO_POINT). Global average: rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT. With numerics fixed
     the averages are integer sums, scaled by multiplier SCALE_A and shift SHIFT_A. All are clamped.
     """
+)
+def _pool(command: Command, machine: Machine) -> None:
     result = _MODES[command.fields["mode"]](command, machine)
     output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8, command["EX_OUTPUT_PLANE"])
     output[...] = result
 
 
+@formula("⌈C/(a·b)⌉ · OH · ⌈OW/c⌉ · KH · KW.")
 def _cycles(command: Command, arch: Arch) -> int:
-    """⌈C/(a·b)⌉ · OH · ⌈OW/c⌉ · KH · KW."""
     blocks = ceil_div(command["EX_OUTPUT_CHANNELS"], arch.pe.ic * arch.pe.oc)
     columns = ceil_div(command["EX_OUTPUT_WIDTH"], arch.pe.ow)
     taps = command["EX_KERNEL_HEIGHT"] * command["EX_KERNEL_WIDTH"]
@@ -123,6 +126,6 @@ OP_POOL = Instruction(
         Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average"),
         Field("count_include_pad", 49, 1, description="1 divides by KH·KW, 0 by the taps that read data"),
     ),
-    operands=_operands, semantics=_pool, cycles=_cycles, inputs="int8", outputs="int8",
+    operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_POOL,)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +77,14 @@ def _operands(command: Command, arch: Arch) -> Operands:
     return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], elements),))
 
 
-def _requant(command: Command, machine: Machine) -> None:
-    """y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT), or by multiplier and shift (numerics fixed).
+@formula(
+    """
+    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT), or by multiplier and shift (numerics fixed).
 
     x is int32 (rows, OC, length), y int8 of the same shape, clamped to EX_CLAMP_LOW and EX_CLAMP_HIGH.
     """
+)
+def _requant(command: Command, machine: Machine) -> None:
     dimensions = shape(command)
     accumulator = view(machine.sram, command["EX_INPUT_ADDRESS"], dimensions, np.int32)
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], dimensions[1])
@@ -90,8 +93,8 @@ def _requant(command: Command, machine: Machine) -> None:
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.int8)[...] = result
 
 
+@formula("⌈rows·OC·length / post_lanes⌉.")
 def _cycles(command: Command, arch: Arch) -> int:
-    """⌈rows·OC·length / post_lanes⌉."""
     return ceil_div(_elements(command), arch.lanes)
 
 
@@ -105,6 +108,6 @@ OP_REQUANT = Instruction(
     ),
     operands=_operands, semantics=_requant,
     cycles=_cycles,
-    inputs="int32", outputs="int8",
+    inputs=(INT32,), outputs=(INT8,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_REQUANT,)

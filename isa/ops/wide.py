@@ -11,7 +11,7 @@ from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
 from isa.fields import Field
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.instruction import INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 
 _DIRECTIONS: tuple[Literal["left", "right"], ...] = ("left", "right")
 _ROUNDINGS: tuple[Literal["floor", "nearest_even", "half_away"], ...] = ("floor", "nearest_even", "half_away")
@@ -35,14 +35,14 @@ def _shift_operands(command: Command, arch: Arch) -> Operands:
     return _access(command, "EX_INPUT_ADDRESS")
 
 
+@formula("y = a + b.")
 def _add(command: Command, machine: Machine) -> None:
-    """y = a + b."""
     a, b = _words(command, machine, "EX_INPUT_ADDRESS"), _words(command, machine, "EX_OPERAND_ADDRESS")
     _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = numerics.add_int32(a, b)
 
 
+@formula("y = a · 2^s to the left, y = round(a / 2^s) to the right, s = EX_SHIFT_A.")
 def _shift(command: Command, machine: Machine) -> None:
-    """y = a · 2^s to the left, y = round(a / 2^s) to the right, s = EX_SHIFT_A."""
     a = _words(command, machine, "EX_INPUT_ADDRESS")
     rounding = _ROUNDINGS[command.fields["rounding"]]
     direction = _DIRECTIONS[command.fields["direction"]]
@@ -50,8 +50,8 @@ def _shift(command: Command, machine: Machine) -> None:
     _words(command, machine, "EX_OUTPUT_ADDRESS")[...] = result
 
 
+@formula("⌈length / post_lanes⌉.")
 def _cycles(command: Command, arch: Arch) -> int:
-    """⌈length / post_lanes⌉."""
     return ceil_div(command["EX_LENGTH"], arch.lanes)
 
 
@@ -59,7 +59,7 @@ OP_E32_ADD = Instruction(
     mnemonic="OP_E32_ADD", opcode=0x48, unit=Unit.EX, kind="ELTWISE",
     description="Adds two int32 tensors; a sum outside int32 stops the machine with an error.",
     registers=("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH"),
-    operands=_add_operands, semantics=_add, cycles=_cycles, inputs="int32, int32", outputs="int32",
+    operands=_add_operands, semantics=_add, cycles=_cycles, inputs=(INT32, INT32), outputs=(INT32,),
 )  # fmt: skip
 OP_E32_SHIFT = Instruction(
     mnemonic="OP_E32_SHIFT", opcode=0x49, unit=Unit.EX, kind="ELTWISE",
@@ -69,6 +69,6 @@ OP_E32_SHIFT = Instruction(
         Field("direction", 51, 1, description="0 left, 1 right"),
         Field("rounding", 49, 2, description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero"),
     ),
-    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs="int32", outputs="int32",
+    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_E32_ADD, OP_E32_SHIFT)

@@ -82,9 +82,9 @@ def word_registers(command: Command) -> Iterator[str]:
     instruction = command.instruction
     if "EX_CHANNEL_ADDRESS" in command.registers:
         yield "EX_CHANNEL_ADDRESS"
-    operands = zip(("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"), instruction.inputs.split(", "), strict=False)
-    yield from (register for register, kind in operands if kind == "int32" and register in command.registers)
-    if instruction.outputs.startswith("int32") and not command.fields.get("requantise"):
+    operands = zip(("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"), instruction.inputs, strict=False)
+    yield from (name for name, kind in operands if kind.of(command) == "int32" and name in command.registers)
+    if any(kind.of(command) == "int32" for kind in instruction.outputs):
         yield from (name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,12 @@ def test_every_compute_instruction_documents_its_result_and_its_cycles() -> None
         if instruction.unit is Unit.EX:
             assert "Result: " in section
             assert "Compute cycles: " in section
+
+
+def test_the_text_is_the_same_without_docstrings() -> None:
+    code = "from isa.documentation import markdown; from isa.table import built_in; print(markdown(built_in()), end='')"
+    found = subprocess.run([sys.executable, "-OO", "-c", code], check=True, capture_output=True, cwd=ROOT)
+    assert found.stdout.decode() == markdown(built_in())
 
 
 def c_values(text: str) -> dict[str, int]:

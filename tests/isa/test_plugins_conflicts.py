@@ -13,6 +13,7 @@ from isa import plugins
 from isa.documentation import markdown
 from isa.errors import InputError
 from isa.instruction import Instruction
+from isa.ops.convolution import RESULT
 from isa.plugins import variant
 from isa.registers import Register
 from isa.table import built_in
@@ -169,6 +170,14 @@ def test_a_native_grouped_convolution_with_a_register_of_its_own_fits_in_from_ou
         (lambda: Instruction("ADD", 0x80, None, "ACT", ""), "mnemonic 'ADD' must be OP_ and capitals, digits or"),
         (lambda: Instruction("OP_A", 0x01, None, "ACT", ""), "OP_A: opcode 0x01 must be 0x02 to 0xff; 0x01 is SET"),
         (lambda: Instruction("OP_A", 0x100, None, "ACT", ""), "OP_A: opcode 0x100 must be 0x02 to 0xff; 0x01 is SET"),
+        (
+            lambda: Instruction("OP_A", 0x80, None, "ACT", "", inputs="int8, int8"),  # type: ignore[arg-type]
+            "OP_A: inputs and outputs are tuples of element types, as (INT8, INT8)",
+        ),
+        (
+            lambda: Instruction("OP_A", 0x80, None, "ACT", "", outputs=(RESULT,)),
+            "OP_A: the type of an operand depends on requantise, which is no field",
+        ),
     ],
 )
 def test_declarations_are_checked(declare: Callable[[], object], message: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
-from isa.instruction import Command, Instruction, Machine, Operands, Unit, ceil_div, view
+from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.plugins import Extension
 from isa.registers import float_value
 from isa.variants import VARIANTS, extend
@@ -19,11 +19,14 @@ def _operands(command: Command, arch: Arch) -> Operands:
     return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], length),))
 
 
-def _subtract(command: Command, machine: Machine) -> None:
-    """y = clip(rint(((a - INPUT_ZERO_POINT) · SCALE_A - (b - OPERAND_ZERO_POINT) · SCALE_B) / SCALE_Y) + zero).
+@formula(
+    """
+    y = clip(rint(((a - INPUT_ZERO_POINT) · SCALE_A - (b - OPERAND_ZERO_POINT) · SCALE_B) / SCALE_Y) + zero).
 
     Every step in float32, zero = OUTPUT_ZERO_POINT: a subtraction between DequantizeLinear and QuantizeLinear.
     """
+)
+def _subtract(command: Command, machine: Machine) -> None:
     scale = {name: np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY"}
     values = []
     for address, zero, name in (("EX_INPUT", "EX_INPUT", "A"), ("EX_OPERAND", "EX_OPERAND", "B")):
@@ -34,8 +37,8 @@ def _subtract(command: Command, machine: Machine) -> None:
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8)[...] = result
 
 
+@formula("⌈length / post_lanes⌉.")
 def _cycles(command: Command, arch: Arch) -> int:
-    """⌈length / post_lanes⌉."""
     return ceil_div(command["EX_LENGTH"], arch.lanes)
 
 
@@ -47,6 +50,6 @@ OP_E_SUB = Instruction(
         "EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y",
         "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
     ),
-    operands=_operands, semantics=_subtract, cycles=_cycles, inputs="int8, int8", outputs="int8",
+    operands=_operands, semantics=_subtract, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
 )  # fmt: skip
 EXTENSION = Extension(variants=(extend(VARIANTS["v2"], "v2-sub", "v2 and OP_E_SUB", OP_E_SUB),))
