@@ -16,7 +16,7 @@ from experiments.cli import options
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
 
 if TYPE_CHECKING:
-    from experiments.explore.result import Exploration
+    from experiments.explore.run import Exploration
     from experiments.running import Progress
 
 

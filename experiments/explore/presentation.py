@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from experiments.explore.objectives import Pair, hypervolume
-from experiments.explore.result import GOAL
+from experiments.explore.objectives import Objective, Pair, hypervolume
+from experiments.explore.run import GOAL, Exploration
+from experiments.explore.search import Found
 from experiments.report.charts.style import BLUE, GREY, LIGHT, ORANGE
 from experiments.report.terminal import plain_table
 
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from rich.table import Table
-
-    from experiments.explore.objectives import Objective
-    from experiments.explore.result import Exploration
-    from experiments.explore.search import Found
 
 
 _DPI = 130

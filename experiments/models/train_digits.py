@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -172,8 +173,6 @@ def adam_step(
 
 def main(seed: int = 1) -> None:
     """Train, print the held-out accuracy, write both files."""
-    import onnx
-
     digits = load_digits(seed)
     parameters = train(digits, seed)
     print(f"held-out accuracy {accuracy(parameters, normalise(digits.test_images), digits.test_labels):.4f}")

@@ -8,21 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto
+from onnx.helper import tensor_dtype_to_np_dtype
 
+from byoc.frontend.onnx.file import load_model
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.units import is_quantised
+from byoc.graph import Graph, Value
+from byoc.importing import import_model
+from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
 from isa.errors import InputError
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from byoc.graph import Graph, Value
-    from byoc.package.package import Package
-
 
 Feeds = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -76,8 +77,6 @@ def load_network(model: str, shapes: Shapes | None = None, seed: int = 0, calibr
 
 
 def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -> Network:
-    from byoc.package.package import load_package
-
     if shapes:
         raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
     if calibration is not None:
@@ -90,10 +89,6 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -
 
 
 def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None) -> Network:
-    from byoc.frontend.onnx.file import load_model
-    from byoc.frontend.onnx.units import is_quantised
-    from byoc.importing import import_model
-
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
     source = builtin.build(seed) if builtin else load_model(model)
@@ -110,9 +105,6 @@ def _samples(
     """What to calibrate on; None leaves it to the quantiser."""
     if calibration is None:
         return builtin.calibration(seed) if builtin else None
-    from byoc.frontend.onnx.rewriting.prepare import prepare
-    from byoc.frontend.onnx.units import is_quantised
-
     if is_quantised(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
     return load_calibration(calibration, prepare(source, shapes))
@@ -195,8 +187,6 @@ def _read_samples(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_samples(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...], element: int) -> None:
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     dtype = np.dtype(tensor_dtype_to_np_dtype(element))
     if array.shape[1:] != shape or array.dtype != dtype:
         raise InputError(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from byoc.options import PROGRAM_OPTIONS
+from experiments.cost.estimate import costed
+from experiments.cost.table import load_table
 from experiments.report.schema import flat
 from experiments.sweep.store import COLUMNS, Store
 from isa.errors import InputError
@@ -29,9 +31,6 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
     table.
     """
     if cost is not None:
-        from experiments.cost.estimate import costed
-        from experiments.cost.table import load_table
-
         yield from costed(flat_rows(path), load_table(cost))
         return
     with Store(path) as store:

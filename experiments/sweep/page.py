@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker, escaped
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
 from experiments.report.schema import flat
-from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, reasons, title, unit
+from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit
 from isa.errors import InputError
-
-if TYPE_CHECKING:
-    from experiments.sweep.results import Objectives, Sweep
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
 GROUPS: tuple[tuple[str, Marker], ...] = (
@@ -133,8 +131,6 @@ def _options(specification: Mapping[str, Any]) -> Iterator[str]:
 
 def _presets(sweep: Sweep) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The presets that can still be read."""
-    from dla_sim.presets import load_preset
-
     for name in sorted(set(sweep.columns["preset"])):
         try:
             preset = load_preset(name)

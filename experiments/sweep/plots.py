@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from experiments.report.charts.style import BLACK, VERMILION
 from experiments.report.plots import MARKERS, plain, save_figure
 from experiments.sweep.page import GROUPS
-from experiments.sweep.results import SIZE, sign, title
+from experiments.sweep.results import SIZE, Objectives, Sweep, sign, title
 from experiments.sweep.tables import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from experiments.sweep.results import Objectives, Sweep
 
 MOST_LINES = 1500
 """Lines of parallel coordinates at most; of more points every second, third, ... is drawn, and the front."""

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from experiments.report.terminal import plain_table
-from experiments.sweep.results import reasons, title
-
-if TYPE_CHECKING:
-    from experiments.sweep.results import Objectives, Sweep
-
+from experiments.sweep.results import Objectives, Sweep, reasons, title
 
 MOST_ROWS = 30
 """Rows of a table at most."""

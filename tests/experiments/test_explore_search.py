@@ -9,7 +9,7 @@ import pytest
 
 from experiments.explore.objectives import OBJECTIVES, Pair, costs, parse_objectives
 from experiments.explore.presentation import lines, shown_value
-from experiments.explore.result import against_grid, explored
+from experiments.explore.run import against_grid, explored
 from experiments.explore.search import SAMPLERS, TOGETHER, Choice, Found, Row, SamplerName, search
 from isa.errors import InputError
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.debug.session import hex_lines
-from experiments.debug.stops import Stop, find_stop
+from experiments.debug.session import Stop, find_stop, hex_lines
 from tests.experiments.command_line import dla, save_tiny
 from tests.experiments.debug_runs import digits_regions
 
