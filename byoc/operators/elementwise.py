@@ -52,17 +52,19 @@ def computed_operands(graph: Graph, node: Node) -> Finding | None:
 @rule("operands are not broadcast")
 def equal_shapes(graph: Graph, node: Node) -> Finding | None:
     """All operands have one shape."""
-    shapes = {name: graph.values[name].shape for name in node.inputs}
-    if len(set(shapes.values())) == 1:
+    shapes = tuple(dict.fromkeys(graph.values[name].shape for name in node.inputs))
+    if len(shapes) == 1:
         return None
-    return finding("operands have the shapes {shapes}", shapes=" and ".join(str(shape) for shape in shapes.values()))
+    listed = " and ".join(f"{{shapes[{number}]}}" for number in range(len(shapes)))
+    return finding(f"operands have the shapes {listed}", shapes=shapes)
 
 
 @rule("operands and result have the same element type")
 def equal_types(graph: Graph, node: Node) -> Finding | None:
     """All are int8, or all are uint8."""
-    types = [graph.values[name].dtype for name in (*node.inputs, *node.outputs)]
-    return None if len(set(types)) == 1 else finding("element types are {types}", types=", ".join(types))
+    types = tuple(graph.values[name].dtype for name in (*node.inputs, *node.outputs))
+    listed = ", ".join(f"{{types[{number}]}}" for number in range(len(types)))
+    return None if len(set(types)) == 1 else finding(f"element types are {listed}", types=types)
 
 
 @rule("operands and result have a scale")

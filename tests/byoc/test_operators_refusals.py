@@ -1,4 +1,4 @@
-"""Every requirement and constraint, by the exact text that the user reads."""
+"""Every requirement and constraint: the rule that a refusal names, the values, and the text that the user reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import onnx
 import pytest
 
 from byoc.frontend.onnx.importer import import_graph
-from byoc.operators.registry import built_in
+from byoc.operators.registry import built_in, installed, unknown_operator
+from byoc.operators.rules import Refusal
 from byoc.operators.support import support_table
 from byoc.options import Grouped
 from byoc.partition import partition
@@ -154,185 +155,225 @@ def _large_channel_conv() -> onnx.ModelProto:
 
 POOL = {"kernel_shape": [3, 3]}
 UINT8_ZEROS = np.arange(125, 131)
-MESSAGES: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
+REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] = {
     "rank": (
         lambda: _conv(weights=np.ones((6, 4, 1, 1, 1), np.int8), shape=(1, 4, 5, 6, 7)),
-        "the window has 3 dimensions; only 1-D and 2-D windows run on the accelerator",
+        "one_or_two_dimensional",
+        {"rank": 3},
     ),
-    "constant data": (_constant_data, "input 'x' is constant; the first operand is computed at run time"),
-    "input type": (
-        _wide_data,
-        "input 'x' has element type int32; only int8 and uint8 tensors run on the accelerator",
-    ),
-    "output type": (
-        _wide_result,
-        "output 'y' has element type uint16; results are int8 or uint8, or int32 of an integer product",
-    ),
-    "weight type": (
-        lambda: _qlinear_conv(weights="int16"),
-        "weights 'w' have element type int16; only int8 weights, or uint8 weights around 128, run on the accelerator",
-    ),
+    "constant data": (_constant_data, "variable_input", {"name": "x"}),
+    "input type": (_wide_data, "eight_bit_input", {"name": "x", "type": "int32"}),
+    "output type": (_wide_result, "eight_bit_output", {"name": "y", "type": "uint16"}),
+    "weight type": (lambda: _qlinear_conv(weights="int16"), "eight_bit_weights", {"name": "w", "type": "int16"}),
     "pool types": (
         lambda: _mixed("AveragePool", "int8", "uint8", **POOL),
-        "input is int8, output is uint8; input and output have the same element type",
+        "equal_types",
+        {"type": "int8", "result": "uint8"},
     ),
     "movement types": (
         lambda: _mixed("Flatten", "int8", "uint8"),
-        "'x0' is int8, 'y' is uint8; inputs and output must have the same quantisation",
+        "moves_integers",
+        {"name": "x0", "type": "int8", "result": "y", "result_type": "uint8"},
     ),
     "operand types": (
         lambda: _mixed("Add", "int8", "uint8", "int8"),
-        "element types are int8, uint8, int8; operands and result have the same element type",
+        "equal_types",
+        {"types": ("int8", "uint8", "int8")},
     ),
     "window in the padding": (
         lambda: unary_unit("AveragePool", (1, 3, 6, 7), pads=[3, 0, 0, 0], **POOL),
-        "a window along spatial axis 0 lies in the padding alone (pads (3, 0, 0, 0)); "
-        "every window covers at least one element of the input",
+        "windows_meet_input",
+        {"axis": 0, "pads": (3, 0, 0, 0)},
     ),
-    "per channel": (
-        _per_channel_data,
-        "tensor 'x' is quantised per channel along axis 1; activations have one scale and one zero point a tensor",
-    ),
-    "scale": (
-        lambda: _conv(after=(0.0, 0)),
-        "tensor 'y' has the scale 0; scales are positive and finite",
-    ),
-    "empty": (
-        lambda: _conv(shape=(0, 4, 5, 6)),
-        "tensor 'x' of shape (0, 4, 5, 6) is empty; tensors have at least one element",
-    ),
-    "run-time weights": (
-        lambda: _qlinear_conv(variable="yes"),
-        "weights 'w' are computed at run time; only constant weights run on the accelerator",
-    ),
+    "per channel": (_per_channel_data, "per_tensor", {"name": "x", "axis": 1}),
+    "scale": (lambda: _conv(after=(0.0, 0)), "usable_scales", {"name": "y", "scale": 0.0}),
+    "empty": (lambda: _conv(shape=(0, 4, 5, 6)), "not_empty", {"name": "x", "shape": (0, 4, 5, 6)}),
+    "run-time weights": (lambda: _qlinear_conv(variable="yes"), "constant_weights", {"name": "w"}),
     "asymmetric weights": (
         lambda: _conv(weight_scale=[0.1] * 6, weight_zero_point=[0, 0, 3, 0, 0, 0]),
-        "weights have a zero point: 3 (channel 2); only symmetric weights run on the accelerator",
+        "symmetric_weights",
+        {"zero_point": 3, "channel": 2},
     ),
     "asymmetric weights per tensor": (
         lambda: _conv(weight_zero_point=3),
-        "weights have a zero point: 3 (channel 0); only symmetric weights run on the accelerator",
+        "symmetric_weights",
+        {"zero_point": 3, "channel": 0},
     ),
     "asymmetric uint8 weights": (
         lambda: _conv(weights=ONES.astype(np.uint8), weight_scale=[0.1] * 6, weight_zero_point=UINT8_ZEROS),
-        "weights have a zero point: 125 (channel 0); only symmetric weights run on the accelerator",
+        "symmetric_weights",
+        {"zero_point": 125, "channel": 0},
     ),
-    "weight axis": (
-        lambda: _gemm(axis=0),
-        "weights are quantised along axis 0, output channels are axis 1; "
-        "weights have one scale, or one an output channel",
-    ),
-    "run-time bias": (
-        _with_run_time_bias,
-        "bias 'b' is computed at run time; the bias is constant, int32, and has one element an output channel",
-    ),
-    "bias type": (
-        lambda: _conv(bias=np.ones(6, np.int8)),
-        "bias 'b' has element type int8; the bias is constant, int32, and has one element an output channel",
-    ),
+    "weight axis": (lambda: _gemm(axis=0), "weights_per_output_channel", {"axis": 0, "wanted": 1}),
+    "run-time bias": (_with_run_time_bias, "integer_bias", {"name": "b"}),
+    "bias type": (lambda: _conv(bias=np.ones(6, np.int8)), "integer_bias", {"name": "b", "type": "int8"}),
     "bias shape": (
         lambda: _gemm(bias=np.ones((7, 1), np.int32)),
-        "bias 'b' has shape (7, 1) for 7 output channels; "
-        "the bias is constant, int32, and has one element an output channel",
+        "integer_bias",
+        {"name": "b", "shape": (7, 1), "channels": 7},
     ),
     "bias scale": (
         lambda: _conv(bias=np.ones(6, np.int32), bias_scale=0.002),
-        "the bias has scale 0.00200000009 (channel 0), not 0.00100000005; "
-        "the bias has zero point 0 and the scale of the accumulators, input scale × weight scale",
+        "bias_in_accumulator_scale",
+        {"scale": np.float32(0.002), "channel": 0, "wanted": np.float32(0.001)},
     ),
-    "bias zero point": (
-        _with_offset_bias,
-        "the bias has zero point 5; "
-        "the bias has zero point 0 and the scale of the accumulators, input scale × weight scale",
-    ),
-    "accumulator": (
-        _large_channel_conv,
-        "an accumulator could reach 2148392960; "
-        "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647",
-    ),
+    "bias zero point": (_with_offset_bias, "bias_in_accumulator_scale", {"zero_point": 5}),
+    "accumulator": (_large_channel_conv, "accumulators_fit", {"bound": 2148392960}),
     "window": (
         lambda: _conv(strides=[300, 1], shape=(1, 4, 5, 6)),
-        "window parameter 300 does not fit a field below 256; "
-        "sizes, kernel, strides, dilations and pads fit the instruction's fields",
+        "fits_fields",
+        {"label": "window parameter", "size": 300, "limit": 256},
     ),
     "width": (
         lambda: _conv(weights=np.ones((6, 4, 1), np.int8), shape=(1, 4, 70000)),
-        "width 70000 does not fit a field below 65536; "
-        "sizes, kernel, strides, dilations and pads fit the instruction's fields",
+        "fits_fields",
+        {"label": "width", "size": 70000, "limit": 65536},
     ),
-    "matrices": (
-        lambda: _gemm(right=np.ones((7, 7, 7), np.int8)),
-        "the weights have shape (7, 7, 7); the weights are one matrix",
-    ),
-    "transposed": (
-        lambda: _gemm(transA=1),
-        "transA is 1; only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator",
-    ),
-    "alpha": (
-        lambda: _gemm(alpha=0.5),
-        "alpha is 0.5; only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator",
-    ),
-    "beta": (
-        lambda: _gemm(bias=np.ones(7, np.int32), beta=0.5),
-        "beta is 0.5; only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator",
-    ),
+    "matrices": (lambda: _gemm(right=np.ones((7, 7, 7), np.int8)), "one_matrix", {"shape": (7, 7, 7)}),
+    "transposed": (lambda: _gemm(transA=1), "plain_gemm", {"key": "transA", "actual": 1}),
+    "alpha": (lambda: _gemm(alpha=0.5), "plain_gemm", {"key": "alpha", "actual": 0.5}),
+    "beta": (lambda: _gemm(bias=np.ones(7, np.int32), beta=0.5), "plain_gemm", {"key": "beta", "actual": 0.5}),
     "pool scales": (
         lambda: unary_unit("MaxPool", (1, 3, 6, 7), after=(0.25, 3), **POOL),
-        "'x' has scale 0.0500000007 and zero point 3, 'y' has scale 0.25 and zero point 3; "
-        "inputs and output must have the same quantisation",
+        "moves_integers",
+        {
+            "name": "x",
+            "scale": np.float32(0.05),
+            "zero_point": 3,
+            "result": "y",
+            "result_scale": 0.25,
+            "result_zero_point": 3,
+        },
     ),
     "average dilation": (
         lambda: unary_unit("AveragePool", (1, 3, 6, 7), dilations=[2, 1], **POOL),
-        "dilations are (2, 1); average pooling has no dilation",
+        "undilated_average",
+        {"dilations": (2, 1)},
     ),
     "average rounded up": (
         lambda: unary_unit("AveragePool", (1, 3, 6, 7), strides=[2, 2], ceil_mode=1, count_include_pad=1, **POOL),
-        "ceil_mode is 1; average pooling that counts padding does not round its output size up",
+        "counted_without_rounding_up",
+        {"ceil_mode": 1},
     ),
-    "three operands": (
-        lambda: _mixed("Max", "int8", "int8", "int8", "int8"),
-        "it has 3 operands; element-wise operators have two operands",
-    ),
-    "broadcast": (
-        lambda: _pair("Add", (3, 7), (7,)),
-        "operands have the shapes (3, 7) and (7,); operands are not broadcast",
-    ),
-    "constant operand": (
-        lambda: _pair("Add", (3, 7), (3, 7), constant=True),
-        "input 'k' is constant; all operands are computed at run time",
-    ),
+    "three operands": (lambda: _mixed("Max", "int8", "int8", "int8", "int8"), "two_operands", {"count": 3}),
+    "broadcast": (lambda: _pair("Add", (3, 7), (7,)), "equal_shapes", {"shapes": ((3, 7), (7,))}),
+    "constant operand": (lambda: _pair("Add", (3, 7), (3, 7), constant=True), "computed_operands", {"name": "k"}),
     "far scales": (
         lambda: _pair("Add", (3, 7), (3, 7), scales=(1e30, 0.1, 1e-5)),
-        "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^100 times that of the result",
+        "near_scales",
+        {"name": "x0", "ratio": pytest.approx(1e35), "result": "y"},
     ),
     "comparison scales": (
         lambda: _pair("Max", (3, 7), (3, 7), scales=(0.125, 0.25, 0.25)),
-        "'x0' has scale 0.125 and zero point 0, 'y' has scale 0.25 and zero point 0; "
-        "inputs and output must have the same quantisation",
+        "moves_integers",
+        {"name": "x0", "scale": 0.125, "zero_point": 0, "result": "y", "result_scale": 0.25, "result_zero_point": 0},
     ),
-    "slices": (
-        lambda: _pair("Concat", (2, 3), (2, 4)),
-        "axis 1 of shape (2, 7) makes 2 slices of every operand; "
-        "every operand is one dense slice of the result: the dimensions before the axis are 1",
-    ),
-    "bounds": (_run_time_bounds, "its bounds are computed at run time; the bounds of a Clip are constant"),
-    "slope": (
-        lambda: unary_unit("LeakyRelu", (3, 7), alpha=float("inf")),
-        "alpha is inf; the slope of a LeakyRelu is finite",
-    ),
+    "slices": (lambda: _pair("Concat", (2, 3), (2, 4)), "dense_slices", {"axis": 1, "shape": (2, 7), "slices": 2}),
+    "bounds": (_run_time_bounds, "constant_bounds", {}),
+    "slope": (lambda: unary_unit("LeakyRelu", (3, 7), alpha=float("inf")), "finite_slope", {"alpha": float("inf")}),
     "order": (
         lambda: unary_unit("Transpose", (3, 7), perm=[1, 0]),
-        "perm (1, 0) reorders shape (3, 7); "
-        "only a Transpose that keeps the order of the dimensions longer than 1 costs nothing",
+        "keeps_order",
+        {"permutation": (1, 0), "shape": (3, 7)},
     ),
-    "unknown operator": (lambda: unary_unit("Sigmoid", (3, 7)), "operator Sigmoid has no pattern"),
+    "unknown operator": (lambda: unary_unit("Sigmoid", (3, 7)), "known", {"operator": "Sigmoid"}),
 }
 
+SENTENCES = {
+    "rank": "the window has 3 dimensions; only 1-D and 2-D windows run on the accelerator",
+    "constant data": "input 'x' is constant; the first operand is computed at run time",
+    "input type": "input 'x' has element type int32; only int8 and uint8 tensors run on the accelerator",
+    "output type": "output 'y' has element type uint16; results are int8 or uint8, or int32 of an integer product",
+    "weight type": (
+        "weights 'w' have element type int16; only int8 weights, or uint8 weights around 128, run on the accelerator"
+    ),
+    "pool types": "input is int8, output is uint8; input and output have the same element type",
+    "movement types": "'x0' is int8, 'y' is uint8; inputs and output must have the same quantisation",
+    "window in the padding": (
+        "a window along spatial axis 0 lies in the padding alone (pads (3, 0, 0, 0)); "
+        "every window covers at least one element of the input"
+    ),
+    "per channel": (
+        "tensor 'x' is quantised per channel along axis 1; activations have one scale and one zero point a tensor"
+    ),
+    "scale": "tensor 'y' has the scale 0; scales are positive and finite",
+    "empty": "tensor 'x' of shape (0, 4, 5, 6) is empty; tensors have at least one element",
+    "run-time weights": "weights 'w' are computed at run time; only constant weights run on the accelerator",
+    "asymmetric weights": "weights have a zero point: 3 (channel 2); only symmetric weights run on the accelerator",
+    "weight axis": (
+        "weights are quantised along axis 0, output channels are axis 1; "
+        "weights have one scale, or one an output channel"
+    ),
+    "run-time bias": (
+        "bias 'b' is computed at run time; the bias is constant, int32, and has one element an output channel"
+    ),
+    "bias scale": (
+        "the bias has scale 0.00200000009 (channel 0), not 0.00100000005; "
+        "the bias has zero point 0 and the scale of the accumulators, input scale × weight scale"
+    ),
+    "accumulator": (
+        "an accumulator could reach 2148392960; "
+        "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647"
+    ),
+    "window": (
+        "window parameter 300 does not fit a field below 256; "
+        "sizes, kernel, strides, dilations and pads fit the instruction's fields"
+    ),
+    "matrices": "the weights have shape (7, 7, 7); the weights are one matrix",
+    "transposed": "transA is 1; only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator",
+    "average dilation": "dilations are (2, 1); average pooling has no dilation",
+    "average rounded up": "ceil_mode is 1; average pooling that counts padding does not round its output size up",
+    "three operands": "it has 3 operands; element-wise operators have two operands",
+    "broadcast": "operands have the shapes (3, 7) and (7,); operands are not broadcast",
+    "constant operand": "input 'k' is constant; all operands are computed at run time",
+    "far scales": (
+        "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^100 times that of the result"
+    ),
+    "slices": (
+        "axis 1 of shape (2, 7) makes 2 slices of every operand; "
+        "every operand is one dense slice of the result: the dimensions before the axis are 1"
+    ),
+    "bounds": "its bounds are computed at run time; the bounds of a Clip are constant",
+    "slope": "alpha is inf; the slope of a LeakyRelu is finite",
+    "order": (
+        "perm (1, 0) reorders shape (3, 7); "
+        "only a Transpose that keeps the order of the dimensions longer than 1 costs nothing"
+    ),
+    "unknown operator": "operator Sigmoid has no pattern",
+}
+"""One case a rule, as the user reads it."""
 
-@pytest.mark.parametrize("case", MESSAGES)
-def test_reason(case: str) -> None:
-    build, expected = MESSAGES[case]
-    assert _reason(build()) == expected
+
+def _refusal(model: onnx.ModelProto) -> Refusal:
+    """Why the last family asked does not run the node ``op``."""
+    graph = import_graph(model)
+    node = next(node for node in graph.nodes if node.name == "op")
+    outcome: object = unknown_operator(node)
+    for family in installed().by_operator.get(node.op_type, ()):
+        outcome = family.check(graph, node) or family.lower(graph, node, V2)
+    assert isinstance(outcome, Refusal)
+    return outcome
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_names_the_rule_and_the_values(case: str) -> None:
+    build, rule, values = REFUSALS[case]
+    refusal = _refusal(build())
+    assert (refusal.node, refusal.rule, dict(refusal.values)) == ("op", rule, values)
+    assert str(refusal) == _reason(build())
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_the_sentence_of_a_rule(case: str) -> None:
+    assert _reason(REFUSALS[case][0]()) == SENTENCES[case]
+
+
+def test_every_rule_has_a_case_and_a_sentence() -> None:
+    rules = {rule.name for family in built_in().families for rule in (*family.requirements, *family.constraints)}
+    tested_below = {"depthwise_available", "grouped_wanted", "grouped_available"}
+    only_of_packages = {"quantised"}  # its nodes have scales, or the importer would not have recognised them
+    assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {"known"}
+    assert {REFUSALS[case][1] for case in SENTENCES} == {rule for _, rule, _ in REFUSALS.values()}
 
 
 def test_depthwise_needs_its_instruction_or_emulation() -> None:
