@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto
 
 from experiments.models import digits, inputs, light, networks
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 Feeds = dict[str, NDArray[np.float32]]
 Dataset = tuple[NDArray[np.float32], NDArray[np.int64]]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 MODEL_FILE = "digits-cnn.onnx"
 DATA_FILE = "digits-data.npz"
@@ -18,6 +19,8 @@ DATA_FILE = "digits-data.npz"
 
 def digits_model() -> ModelProto:
     """The committed float network: input ``image`` float32 (1, 1, 8, 8) with values 0..1, output ``logits`` (1, 10)."""
+    import onnx
+
     return onnx.load(Path(__file__).parent / MODEL_FILE)
 
 
@@ -43,6 +46,8 @@ def calibration_digits() -> NDArray[np.float32]:
 
 def digits_graph(parameters: Mapping[str, NDArray[np.float32]]) -> ModelProto:
     """The ONNX network (opset 21) that holds ``parameters`` as named by ``training.initial_parameters``."""
+    from onnx import TensorProto, helper, numpy_helper
+
     graph = helper.make_graph(
         _digits_nodes(),
         "digits-cnn",
@@ -54,6 +59,8 @@ def digits_graph(parameters: Mapping[str, NDArray[np.float32]]) -> ModelProto:
 
 
 def _digits_nodes() -> list[NodeProto]:
+    from onnx import helper
+
     def node(op_type: str, name: str, inputs: list[str], output: str, **attributes: Any) -> NodeProto:
         return helper.make_node(op_type, inputs, [output], name=name, **attributes)
 

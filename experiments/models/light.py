@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
 
 # Name → what the file is called, and what it is.
 LIGHT_NETWORKS = {
@@ -38,6 +40,8 @@ def light_model(name: str, seed: int = 0) -> ModelProto:
     He-normal weights give behind inputs of mean square one), gamma 0.9..1.1 and beta 0.1 ± 0.1; a Mul behind it
     0.9..1.1, an Add 0 ± 0.1.
     """
+    import onnx
+
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
     model = onnx.load(folder / f"light_{LIGHT_NETWORKS[name][0]}.onnx")
     _give_weights(model.graph, np.random.default_rng(seed))
@@ -45,6 +49,8 @@ def light_model(name: str, seed: int = 0) -> ModelProto:
 
 
 def _give_weights(graph: GraphProto, random: Generator) -> None:
+    from onnx import numpy_helper
+
     dims = {
         t.name: tuple(int(d) for d in numpy_helper.to_array(t)) for t in graph.initializer if t.data_type == t.INT64
     }
@@ -100,5 +106,7 @@ def _drop(graph: GraphProto, made: list[NodeProto]) -> None:
 
 
 def _add_weight(graph: GraphProto, name: str, array: NDArray[np.float32]) -> None:
+    from onnx import TensorProto, helper, numpy_helper
+
     graph.initializer.append(numpy_helper.from_array(array, name))
     graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))

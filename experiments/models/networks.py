@@ -6,11 +6,14 @@ et al. (2015), ResNeXt (Xie et al., 2017) in small: the 3×3 convolutions of its
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 
 OPSET = 21
 IR_VERSION = 10
@@ -27,6 +30,8 @@ class NetworkBuilder:
     """
 
     def __init__(self, name: str, input_name: str, shape: tuple[int, ...], seed: int) -> None:
+        from onnx import TensorProto, helper
+
         self._name = name
         self._random = np.random.default_rng(seed)
         self._input = helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape)
@@ -34,11 +39,15 @@ class NetworkBuilder:
         self._constants: list[Any] = []
 
     def _constant(self, name: str, array: NDArray[Any]) -> str:
+        from onnx import numpy_helper
+
         self._constants.append(numpy_helper.from_array(array.astype(np.float32), name))
         return name
 
     def node(self, op_type: str, name: str, *inputs: str, **attributes: Any) -> str:
         """Add one ONNX node called ``name`` whose output is ``name`` too."""
+        from onnx import helper
+
         self._nodes.append(helper.make_node(op_type, list(inputs), [name], name=name, **attributes))
         return name
 
@@ -101,6 +110,8 @@ class NetworkBuilder:
 
     def model(self, output: str, shape: tuple[int, ...]) -> ModelProto:
         """The finished network (opset 21) with one output."""
+        from onnx import TensorProto, helper
+
         value = helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)
         graph = helper.make_graph(self._nodes, self._name, [self._input], [value], self._constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
