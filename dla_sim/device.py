@@ -21,7 +21,7 @@ from dla_sim.memory import SystemMemory, check_inputs, scratchpad
 from dla_sim.prepared import Prepared, prepare
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
-from isa.arch import Arch
+from isa.arch import Arch, flat
 from isa.errors import InputError
 from isa.instruction import Machine
 from isa.program import Execution, Program
@@ -134,15 +134,9 @@ def check_arch(program: Program, arch: Arch) -> None:
     """Raises InputError, with both hashes and the first key that differs, when ``program`` is for another Arch."""
     if program.arch == arch:
         return
-    wanted, present = _flat(program.arch), _flat(arch)
+    wanted, present = flat(program.arch.model_dump()), flat(arch.model_dump())
     key = next(key for key in wanted if wanted[key] != present[key])
     raise InputError(
         f"program '{program.name}' is for another machine: its Arch {program.arch.digest()} has {key} = {wanted[key]}, "
         f"the device's {arch.digest()} has {present[key]}; compile the program for this device"
     )
-
-
-def _flat(arch: Arch) -> dict[str, Any]:
-    values = arch.model_dump()
-    pe = values.pop("pe")
-    return {**values, **{f"pe.{name}": value for name, value in pe.items()}}

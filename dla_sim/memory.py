@@ -8,27 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, overlap
+from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Operands
 from isa.program import Program, Tensor
 
-MAXIMUM_TRANSFER = 1 << 32
-"""Bytes that one operand may cover, rows counted as often as they are repeated."""
-
 
 def check_addresses(program: Program, commands: Sequence[Command], operands: Sequence[Operands]) -> None:
     """Raises InputError for a command that touches bytes outside the memories or writes on the command words."""
     limits = {"sram": program.arch.sram_bytes, "dram": program.dram_bytes}
-    names = {"sram": "scratchpad", "dram": "system memory"}
     words = Access("dram", program.command_address, 8 * len(program.words))
     for command, item in zip(commands, operands, strict=True):
         for access in (*item.reads, *item.writes):
             if access.total and (access.end > limits[access.space] or access.total > MAXIMUM_TRANSFER):
                 raise InputError(
                     f"{command.instruction.mnemonic} at word {command.index} touches {access.total} bytes from "
-                    f"{access.address:#x} to {access.end:#x}; the {names[access.space]} has "
+                    f"{access.address:#x} to {access.end:#x}; the {SPACE_NAMES[access.space]} has "
                     f"{limits[access.space]} bytes",
                     words=(command.index,),
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -11,6 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Space = Literal["sram", "dram"]
+SPACE_NAMES: Mapping[Space, str] = {"sram": "scratchpad", "dram": "system memory"}
+Range = tuple[int, int]
+"""First byte and one past the last."""
+MAXIMUM_TRANSFER = 1 << 32
+"""Bytes that one operand may cover, rows counted as often as they are repeated."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def row_starts(access: Access) -> NDArray[np.int64]:
     return starts
 
 
-def overlap(first: Access, second: Access) -> tuple[int, int] | None:
+def overlap(first: Access, second: Access) -> Range | None:
     """The lowest half-open byte interval that both touch, or None. Exact for strided boxes."""
     if first.space != second.space or first.end <= second.address or second.end <= first.address:
         return None
@@ -85,7 +90,7 @@ def overlap(first: Access, second: Access) -> tuple[int, int] | None:
     others = np.unique(row_starts(second))
     # For each row of `second` the candidates are the last row of `first` starting at or before it and the next one.
     position = np.searchsorted(starts, others, side="right")
-    best: tuple[int, int] | None = None
+    best: Range | None = None
     for shift in (-1, 0):
         index = np.clip(position + shift, 0, len(starts) - 1)
         low = np.maximum(starts[index], others)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -73,3 +74,12 @@ class Arch(BaseModel):
     def digest(self) -> str:
         """First 16 hexadecimal digits of the SHA-256 of the canonical JSON: equal exactly for equal machines."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """All that is no table or list itself, by keys as ``--set`` has them, ``pe.ic``; of lists ``layers.0.cycles``."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        inner = {str(number): item for number, item in enumerate(value)} if isinstance(value, list) else value
+        found |= flat(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
+    return found

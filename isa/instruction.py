@@ -17,7 +17,7 @@ from isa.arch import Arch
 from isa.fields import Field, prove_layout
 from isa.registers import BY_NAME, Register
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Documented = TypeVar("Documented", bound=Callable[..., Any])
 _MNEMONIC = re.compile(r"OP_[A-Z0-9_]+")
 
 
@@ -99,13 +99,13 @@ class Operands:
     writes: tuple[Access, ...] = ()
 
 
-def formula(text: str) -> Callable[[Function], Function]:
+def formula(text: str) -> Callable[[Documented], Documented]:
     """Decorates a semantics or a number of cycles with the formula that documents it.
 
     It is no docstring, because Python may leave those out.
     """
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: Documented) -> Documented:
         vars(function)["formula"] = cleandoc(text)
         return function
 

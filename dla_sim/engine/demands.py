@@ -17,7 +17,7 @@ from isa.instruction import Command, Operands, Unit
 Int64 = NDArray[np.int64]
 
 LD, EX, ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
-UNIT_NAMES = ("LD", "EX", "ST")
+UNIT_NAMES = tuple(unit.name for unit in Unit)
 TOKEN_QUEUES: tuple[tuple[int, int], ...] = ((LD, EX), (EX, LD), (EX, ST), (ST, EX))
 """(pushing unit, popping unit) of each token counter, in the order of the counters' numbers."""
 

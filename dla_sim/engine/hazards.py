@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.times import CommandTimes
-from isa.access import Access, overlap
+from isa.access import SPACE_NAMES, Access, overlap
 from isa.errors import InputError
 from isa.instruction import Command, Operands
 from isa.program import Provenance
@@ -110,5 +110,5 @@ def _collision(one: Operands, other: Operands) -> tuple[str, int, int] | None:
     for write, access in pairs:
         found = overlap(write, access) if write.total and access.total else None
         if found is not None:
-            return ("scratchpad" if write.space == "sram" else "system memory"), *found
+            return SPACE_NAMES[write.space], *found
     return None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
 
@@ -49,19 +50,17 @@ Attempt = Callable[[Machine, Scratch], bool]
 """Executes one command; False, with nothing written, where the memories' contents leave it to the semantics."""
 Prepare = Callable[[Command, Arch], Attempt | None]
 """The attempt of a command; None where the command's registers leave it to the semantics."""
+AtOnce = Callable[[Command, Machine, Scratch], bool]
+"""Executes one command without preparation; False, with nothing written, for what is left to the semantics."""
 
 
-def at_once(kernel: Callable[[Command, Machine, Scratch], bool]) -> Prepare:
+def at_once(kernel: AtOnce) -> Prepare:
     """A kernel that prepares nothing."""
 
     def prepare(command: Command, arch: Arch) -> Attempt:
         return lambda machine, scratch: kernel(command, machine, scratch)
 
     return prepare
-
-
-Range = tuple[int, int]
-"""First byte and one past the last."""
 
 
 def all_apart(output: Range, reads: Sequence[Range]) -> bool:

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Scratch
+from dla_sim.kernels.attempt import AtOnce, Scratch
 from isa import numerics
 from isa.instruction import Command, Machine
-from isa.ops.elementwise import Function, unary_result
+from isa.numerics.unary import Function
+from isa.ops.elementwise import unary_result
 from isa.registers import float_value
 
 _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)
-
-Kernel = Callable[[Command, Machine, Scratch], bool]
 
 
 def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] | None:
@@ -29,7 +28,7 @@ def _operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8] 
     return machine.sram[address : address + length].view(np.int8)
 
 
-def unary(function: Function) -> Kernel:
+def unary(function: Function) -> AtOnce:
     """The kernel of a unary instruction: its semantics on every int8, then one look-up an element."""
 
     def kernel(command: Command, machine: Machine, scratch: Scratch) -> bool:
@@ -44,7 +43,7 @@ def unary(function: Function) -> Kernel:
     return kernel
 
 
-def comparison(function: Callable[..., Any]) -> Kernel:
+def comparison(function: Callable[..., Any]) -> AtOnce:
     """The kernel of ``OP_C_MIN`` or ``OP_C_MAX``: NumPy's ``function``, which minds overlapping operands itself."""
 
     def kernel(command: Command, machine: Machine, scratch: Scratch) -> bool:

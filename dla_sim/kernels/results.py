@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt, Range, Scratch, all_apart, highest
+from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
 from dla_sim.kernels.windows import Window
 from isa import numerics
+from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.ops.convolution import lower_limit

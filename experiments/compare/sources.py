@@ -18,13 +18,14 @@ from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
 from experiments.compare.snapshot_file import load_snapshot
 from experiments.golden.case import StoredCase
 from experiments.golden.store import INDEX, open_corpus
-from experiments.report.schema import Layer, RunReport, flat
+from experiments.report.schema import Layer, RunReport
 from experiments.report.store import load_report
 from experiments.running import Progress
 from experiments.running.hardware import load_hardware
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import Inference, infer
 from experiments.version import tool_version
+from isa.arch import flat
 from isa.errors import InputError
 
 SEPARATE_PART = ":requantise"

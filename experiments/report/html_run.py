@@ -9,8 +9,9 @@ from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
-from experiments.report.schema import Layer, RunReport, flat
+from experiments.report.schema import Layer, RunReport
 from experiments.report.tables import machine_line, total_lines
+from isa.arch import flat
 
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 

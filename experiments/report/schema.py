@@ -239,12 +239,3 @@ def _expect(what: str, found: object, expected: object) -> None:
 def report_json(report: RunReport) -> str:
     """The report as indented JSON text ending in a newline; equal reports give equal text."""
     return json.dumps(report.model_dump(mode="json", by_alias=True), indent=1, ensure_ascii=False) + "\n"
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """All that is no table or list itself, by keys as ``--set`` has them, ``pe.ic``; of lists ``layers.0.cycles``."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        inner = {str(number): item for number, item in enumerate(value)} if isinstance(value, list) else value
-        found |= flat(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": value}
-    return found

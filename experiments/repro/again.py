@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
-from experiments.report.schema import flat
 from experiments.report.store import load_report
 from experiments.running import Progress, silent
 from experiments.sweep.driver import Driver, Report
@@ -29,6 +28,7 @@ from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.session import versions
 from experiments.sweep.spec import Spec, parse_spec
 from experiments.sweep.store import COLUMNS, Store, canonical
+from isa.arch import flat
 from isa.errors import InputError
 
 CommandLine = Callable[[Sequence[str]], int]

@@ -21,10 +21,11 @@ from dla_sim.presets import Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
 from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
-from experiments.report.schema import Figures, flat
+from experiments.report.schema import Figures
 from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import Host, infer
 from isa import program_file
+from isa.arch import flat
 from isa.errors import InputError
 from isa.plugins import variant
 from isa.program import Program, Segment, Tensor

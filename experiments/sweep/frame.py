@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from byoc.options import PROGRAM_OPTIONS
 from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
-from experiments.report.schema import flat
 from experiments.sweep.store import COLUMNS, Store
+from isa.arch import flat
 from isa.errors import InputError
 from isa.files import check_writable, write_atomically
 

@@ -14,8 +14,8 @@ from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker, escaped
 from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
-from experiments.report.schema import flat
 from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit
+from isa.arch import flat
 from isa.errors import InputError
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,8 @@ from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.numerics.unary import Function
 from isa.registers import float_value
-
-Function = Literal["relu", "leaky_relu", "absolute"]
 
 _ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH")
 _CLAMP = ("EX_CLAMP_LOW", "EX_CLAMP_HIGH")

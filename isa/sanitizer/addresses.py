@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isa.access import Access, overlap
+from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap
 from isa.instruction import Command, Operands
-from isa.sanitizer.findings import SPACE_NAMES, Finding, Stream, ranges_text
+from isa.sanitizer.findings import Finding, Stream, ranges_text
 
-MAXIMUM_TRANSFER = 1 << 32
-"""Bytes that one operand may cover, rows counted as often as they are repeated: the devices' limit."""
 _COMMAND_ALIGNMENT = 8
 
 

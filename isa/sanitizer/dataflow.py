@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, Space, overlap
+from isa.access import Access, Range, Space, overlap
 from isa.instruction import Operands
 from isa.program import Tensor
-from isa.sanitizer.findings import Finding, Range, Stream, ranges_text
+from isa.sanitizer.findings import Finding, Stream, ranges_text
 from isa.sanitizer.order import Order
 
 Flags = NDArray[np.bool_]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from isa.access import Space
+from isa.access import SPACE_NAMES, Range, Space
 from isa.instruction import Command, Operands
 from isa.program import Program, Provenance, Segment
 
@@ -34,8 +34,6 @@ Kind = Literal[
 WARNINGS: frozenset[Kind] = frozenset({"unset register", "unused result"})
 """Kinds that make a stream suspicious rather than wrong."""
 
-Range = tuple[int, int]
-SPACE_NAMES = {"sram": "scratchpad", "dram": "system memory"}
 _SHOWN_RANGES = 3
 
 

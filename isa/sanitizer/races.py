@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, overlap
+from isa.access import Access, Range, overlap
 from isa.instruction import Operands
-from isa.sanitizer.findings import Finding, Kind, Range, Stream, ranges_text
+from isa.sanitizer.findings import Finding, Kind, Stream, ranges_text
 from isa.sanitizer.order import Order
 
 Int64 = NDArray[np.int64]

@@ -8,7 +8,8 @@ from rich.console import Console
 from experiments.compare.page import comparison_charts, comparison_page
 from experiments.compare.tables import change, print_comparison, signed
 from experiments.report.charts.interactive import figure
-from experiments.report.schema import RunReport, flat
+from experiments.report.schema import RunReport
+from isa.arch import flat
 from tests.experiments.reporting import Page, compared, tiny_run, with_layers
 
 
