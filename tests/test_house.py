@@ -18,6 +18,15 @@ FLOORS = {
     "experiments": {"isa", "byoc", "dla_sim", "experiments"},
 }
 
+LATE = {
+    "byoc": "whoever wants a part of the package does not wait for the compiler",
+    "experiments": "whoever wants a part of the package does not wait for sweeps and runs",
+    "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
+}
+"""Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
+SLOW = {"PIL", "distributed", "matplotlib", "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn"}
+"""Packages of others that take long to import, or come with an extra: imported inside functions anywhere."""
+
 
 def _package_root(name: str) -> Path:
     spec = importlib.util.find_spec(name)
@@ -26,10 +35,14 @@ def _package_root(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _imported(path: Path) -> set[str]:
-    """Dotted names of everything that a file imports, wherever in the file: a name's own, or its module's and its."""
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    """Dotted names of everything that is imported, at whatever depth: a name's own, or its module's and its."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -57,7 +70,7 @@ def _module_of(name: str, modules: dict[str, Path]) -> str:
 @pytest.mark.parametrize("package", sorted(FLOORS))
 def test_imports_only_go_down(package: str) -> None:
     for path in sorted(_package_root(package).rglob("*.py")):
-        climbing = ({name.partition(".")[0] for name in _imported(path)} & FLOORS.keys()) - FLOORS[package]
+        climbing = ({name.partition(".")[0] for name in _imported(_tree(path))} & FLOORS.keys()) - FLOORS[package]
         assert not climbing, f"{path.name} of {package} imports {sorted(climbing)}"
 
 
@@ -65,7 +78,7 @@ def _imports() -> dict[str, set[str]]:
     """Which modules each module imports, even inside functions or for types alone."""
     modules = _modules()
     return {
-        module: {_module_of(name, modules) for name in _imported(path)} - {module, ""}
+        module: {_module_of(name, modules) for name in _imported(_tree(path))} - {module, ""}
         for module, path in modules.items()
     }
 
@@ -119,6 +132,17 @@ def test_no_import_runs_in_a_circle_between_folders() -> None:
     """Nor between files and folders side by side."""
     found = {circle for graph in _rooms(_imports()).values() for circle in _circles(graph)}
     assert found == set()
+
+
+def test_imports_inside_functions_are_there_for_the_time_of_the_start() -> None:
+    late = {
+        module if module in LATE else module.rpartition(".")[0] + "."
+        for module, path in _modules().items()
+        for function in ast.walk(_tree(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        if {name.partition(".")[0] for name in _imported(function)} - SLOW
+    }
+    assert late == LATE.keys()
 
 
 _READING = {"partition", "rpartition", "startswith", "endswith", "find", "index", "removeprefix", "removesuffix"}

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,8 +83,6 @@ def build_package(
 
 
 def _tool() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         return f"dla-byoc-simulator {version('dla-byoc-simulator')}"
     except PackageNotFoundError:
