@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dla_sim.engine.demands import Demands, demands
 from dla_sim.engine.hazards import Footprints
 from dla_sim.engine.labels import Labels, label
+from dla_sim.engine.workload import Demands, demands
 from dla_sim.memory import check_addresses, highest_byte
 from isa.instruction import Command, Operands
 from isa.program import Program, Provenance

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus, OwnBuses, SharedBus
-from dla_sim.engine.demands import AT_ONCE
 from dla_sim.engine.times import CommandTimes, standstill
-from dla_sim.engine.workload import EX, LD, ST, Workload
+from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, Workload
 
 Int64 = NDArray[np.int64]
 

@@ -1,20 +1,148 @@
-"""Workload: everything that a program's timing depends on, command by command; the input of every engine."""
+"""Workload: everything that a program's timing depends on, command by command; the input of every engine.
+
+Demands are what of it does not depend on the Timing; made once, whatever Timings follow.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.demands import EX, LD, ST, TOKEN_QUEUES, UNIT_NAMES, Demands
-from dla_sim.engine.transfers import row_slots
+from dla_sim.engine.transfers import TransferTable, row_slots
 from dla_sim.timing import Timing
-
-__all__ = ["EX", "LD", "ST", "TOKEN_QUEUES", "UNIT_NAMES", "Cost", "Demands", "Workload"]
+from isa.access import Access
+from isa.arch import Arch
+from isa.instruction import Command, Operands, Unit
 
 Int64 = NDArray[np.int64]
+
+LD, EX, ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
+UNIT_NAMES = tuple(unit.name for unit in Unit)
+TOKEN_QUEUES: tuple[tuple[int, int], ...] = ((LD, EX), (EX, LD), (EX, ST), (ST, EX))
+"""(pushing unit, popping unit) of each token counter, in the order of the counters' numbers."""
+
+NOTHING, AT_ONCE = -2, -1
+"""Instead of the number of a command: what never comes, and what needs nobody."""
+
+
+@dataclass(frozen=True, eq=False)
+class Demands:
+    """The commands of a program but for its ``OP_END``; arrays of int64 (bool ``sync``) with one entry a command.
+
+    ``compute``, ``crowd`` (streams in the fullest bank), ``reads`` and ``writes`` (scratchpad bytes) are EX's;
+    ``moving`` are the numbers of the DMA commands, whose transfers are ``transfers``. ``pops`` and ``pushes`` are the
+    token counters of each command, the previous unit's first.
+    """
+
+    unit: Int64
+    word: Int64
+    sync: NDArray[np.bool_]
+    compute: Int64
+    crowd: Int64
+    reads: Int64
+    writes: Int64
+    moving: Int64
+    transfers: TransferTable
+    pops: tuple[tuple[int, ...], ...]
+    pushes: tuple[tuple[int, ...], ...]
+    word_count: int
+    command_address: int
+
+    @property
+    def ex_bytes(self) -> int:
+        """Scratchpad bytes that EX reads and writes: every operand byte once and every result byte once."""
+        return int(self.reads.sum()) + int(self.writes.sum())
+
+    @cached_property
+    def by_unit(self) -> tuple[Int64, ...]:
+        """The numbers of the commands of LD, EX and ST, in order."""
+        return tuple(np.flatnonzero(self.unit == number) for number in (LD, EX, ST))
+
+    @cached_property
+    def pushing(self) -> tuple[Int64, ...]:
+        """The numbers of the commands that push each token counter, in order."""
+        return _with_counter(self.pushes)
+
+    @cached_property
+    def popping(self) -> tuple[Int64, ...]:
+        """The numbers of the commands that pop each token counter, in order: the n-th pop takes the n-th push."""
+        return _with_counter(self.pops)
+
+    @cached_property
+    def pushers(self) -> Int64:
+        """(2, commands): the commands whose tokens each one pops, the previous unit's first.
+
+        ``AT_ONCE`` where there is no pop, ``NOTHING`` where the push is missing.
+        """
+        found = np.full((2, len(self.unit)), AT_ONCE, dtype=np.int64)
+        for counter, (pushing, popping) in enumerate(zip(self.pushing, self.popping, strict=True)):
+            row = int(TOKEN_QUEUES[counter] == (ST, EX))
+            found[row, popping] = NOTHING
+            satisfied = popping[: len(pushing)]
+            found[row, satisfied] = pushing[: len(satisfied)]
+        return found
+
+    def room(self, depth: int) -> Int64:
+        """The command that must complete before each one can enter a queue of ``depth``; ``AT_ONCE`` for the first."""
+        found = np.full(len(self.unit), AT_ONCE, dtype=np.int64)
+        for members in self.by_unit:
+            found[members[depth:]] = members[:-depth]
+        return found
+
+
+def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
+    queues = range(len(TOKEN_QUEUES))
+    return tuple(np.array([i for i, c in enumerate(counters) if queue in c], dtype=np.int64) for queue in queues)
+
+
+def demands(
+    commands: Sequence[Command], operands: Sequence[Operands], arch: Arch, word_count: int, command_address: int
+) -> Demands:
+    """The demands of ``commands`` (without ``OP_END``) with their ``operands``; words lie at ``command_address``."""
+    bank_bytes = arch.sram_bytes // arch.sram_banks
+    rows = [_row(command, item, arch, bank_bytes) for command, item in zip(commands, operands, strict=True)]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    unit, sync = columns[0], columns[2].astype(np.bool_)
+    moving = np.flatnonzero((unit != EX) & ~sync)
+    sides = [
+        operands[number].reads[0] if unit[number] == LD else operands[number].writes[0] for number in moving.tolist()
+    ]
+    tokens = [_tokens(command) for command in commands]
+    return Demands(
+        unit=unit, word=columns[1], sync=sync, compute=columns[3], crowd=columns[4], reads=columns[5],
+        writes=columns[6], moving=moving, transfers=TransferTable(sides), pops=tuple(pops for pops, _ in tokens),
+        pushes=tuple(pushes for _, pushes in tokens), word_count=word_count, command_address=command_address,
+    )  # fmt: skip
+
+
+def _row(command: Command, operands: Operands, arch: Arch, bank_bytes: int) -> tuple[int, ...]:
+    """unit, word, sync, compute, crowd, reads, writes"""
+    unit, sync = command.unit.value, command.instruction.unit is None
+    if sync or unit != EX:
+        return unit, command.index, sync, 0, 0, 0, 0
+    streams = [access for access in (*operands.reads, *operands.writes) if access.total]
+    reads, writes = (sum(access.total for access in items) for items in (operands.reads, operands.writes))
+    compute = command.instruction.cycles(command, arch)
+    return unit, command.index, sync, compute, _crowd(streams, bank_bytes), reads, writes
+
+
+def _crowd(streams: Sequence[Access], bank_bytes: int) -> int:
+    """The largest number of streams in one bank; a stream belongs to every bank that its hull touches."""
+    banks = [(access.address // bank_bytes, (access.end - 1) // bank_bytes) for access in streams]
+    # A bank with the most streams is always the first bank of one of them.
+    return max((sum(low <= bank <= high for low, high in banks) for bank, _ in banks), default=0)
+
+
+def _tokens(command: Command) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Counters popped and pushed: those of the unit before this one first."""
+    unit = command.unit.value
+    pops = [(unit - 1, unit)] * command.pop_previous + [(unit + 1, unit)] * command.pop_next
+    pushes = [(unit, unit - 1)] * command.push_previous + [(unit, unit + 1)] * command.push_next
+    return tuple(map(TOKEN_QUEUES.index, pops)), tuple(map(TOKEN_QUEUES.index, pushes))
 
 
 @dataclass(frozen=True, slots=True)

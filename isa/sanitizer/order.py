@@ -1,22 +1,37 @@
-"""Happens-before: what is surely complete when a command starts, whatever the latencies and queue depths.
+"""Happens-before: what is surely complete when a command starts, whatever the latencies and queue depths; and races.
 
 Two things order commands: each unit executes one after another, and a pop waits for the completion of the command
 that pushes its token. Their order in the stream says only when they enter their queues. A vector clock counts, for each
 unit, its commands that are complete; as each unit is in order, a count names a set.
+
+A race: two commands of different units touch a common byte, one of them writes it, and nothing orders them. Clocks only
+grow along a unit, so what a command is unordered with is a run of neighbours in every other unit's queue. Pairs from
+these runs are tested by hulls, over whole arrays, and exactly where the hulls meet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.instruction import Command
+from isa.access import Access, Range, overlap
+from isa.instruction import Command, Operands
+from isa.sanitizer.findings import Finding, Kind, Stream, ranges_text
 from isa.sanitizer.tokens import MISSING
 
 Int64 = NDArray[np.int64]
+_PAIRS_AT_ONCE = 1 << 20
+_DRAM_BASE = 1 << 60
+_UNIT_PAIRS = ((0, 1), (0, 2), (1, 2))
+_SIDES: tuple[tuple[Kind, str, str, str], ...] = (
+    ("read-after-write race", "writes", "reads", "reads {} that {} writes"),
+    ("write-after-read race", "reads", "writes", "writes {} that {} reads"),
+    ("write-after-write race", "writes", "writes", "writes {} that {} writes too"),
+)
+"""Kind, what the earlier command does, what the later one does, and how to say it of the later one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,3 +94,93 @@ def _complete(
         finished[number] = current[unit] = [*clock[:unit], ordinal[number], *clock[unit + 1 :]]
         heads[unit] += 1
         linear.append(number)
+
+
+def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> list[Finding]:
+    """All races but those that end with another: order the pairs reported, and every pair is ordered.
+
+    Of two racing pairs of one kind and the same units, one whose commands lie both inside the other's is left out.
+    """
+    hulls = _Hulls(operands)
+    suspects: list[tuple[int, int]] = []
+    for first, second in _UNIT_PAIRS:
+        for left, right in _unordered(order, first, second):
+            hit = hulls.meet(left, right)
+            suspects += zip(left[hit].tolist(), right[hit].tolist(), strict=True)
+    latest: dict[tuple[Kind, int, int], int] = {}
+    findings = []
+    pairs = sorted(((min(pair), max(pair)) for pair in suspects), key=lambda pair: (pair[1], -pair[0]))
+    for early, late in pairs:
+        for kind, before, after, words in _SIDES:
+            queue = kind, int(order.unit[early]), int(order.unit[late])
+            if latest.get(queue, -1) >= early:
+                continue
+            found = _first_overlap(getattr(operands[early], before), getattr(operands[late], after))
+            if found is not None:
+                latest[queue] = early
+                findings.append(_race(stream, kind, words, early, late, *found))
+    return findings
+
+
+class _Hulls:
+    """Lowest byte and end of the hull of every access of every command; unused places are empty."""
+
+    def __init__(self, operands: Sequence[Operands]) -> None:
+        self._writes = _table([item.writes for item in operands])
+        self._all = np.concatenate([self._writes, _table([item.reads for item in operands])], axis=2)
+
+    def meet(self, left: Int64, right: Int64) -> Int64:
+        """Positions of the pairs in which a hull written by one meets any hull of the other."""
+        hit = _touch(self._writes, self._all, left, right) | _touch(self._writes, self._all, right, left)
+        return np.flatnonzero(hit)
+
+
+def _table(accesses: Sequence[tuple[Access, ...]]) -> Int64:
+    width = max((len(items) for items in accesses), default=0)
+    table = np.zeros((2, len(accesses), width), dtype=np.int64)
+    for row, items in enumerate(accesses):
+        for column, access in enumerate(items):
+            base = _DRAM_BASE if access.space == "dram" else 0
+            table[:, row, column] = base + access.address, base + access.end
+    return table
+
+
+def _touch(writes: Int64, accesses: Int64, left: Int64, right: Int64) -> NDArray[np.bool_]:
+    hit = np.zeros(len(left), dtype=np.bool_)
+    for i in range(writes.shape[2]):
+        low, high = writes[0, left, i], writes[1, left, i]
+        for j in range(accesses.shape[2]):
+            hit |= (low < accesses[1, right, j]) & (accesses[0, right, j] < high)
+    return hit
+
+
+def _unordered(order: Order, first: int, second: int) -> Iterator[tuple[Int64, Int64]]:
+    """All unordered pairs of commands of two units, in pieces."""
+    left, right = order.members[first], order.members[second]
+    low = order.known[left, second]  # the commands of `second` complete before each of `left` starts
+    high = np.searchsorted(order.known[right, first], np.arange(1, len(left) + 1), side="left")  # those it precedes
+    counts = high - low
+    ends = np.cumsum(counts)
+    start = 0
+    while start < len(left):
+        stop = max(start + 1, int(np.searchsorted(ends, ends[start] + _PAIRS_AT_ONCE, side="right")))
+        part = counts[start:stop]
+        offsets = np.arange(part.sum()) - np.repeat(np.cumsum(part) - part, part)
+        yield np.repeat(left[start:stop], part), right[np.repeat(low[start:stop], part) + offsets]
+        start = stop
+
+
+def _first_overlap(early: Sequence[Access], late: Sequence[Access]) -> tuple[Access, Range] | None:
+    for access in early:
+        for other in late:
+            found = overlap(access, other)
+            if found is not None:
+                return access, found
+    return None
+
+
+def _race(stream: Stream, kind: Kind, words: str, early: int, late: int, access: Access, found: Range) -> Finding:
+    one, other = stream.site(early), stream.site(late)
+    bytes_text = ranges_text(access.space, [found])
+    message = f"{other} {words.format(bytes_text, one)}; neither waits for the other"
+    return Finding(kind, message, (one, other), access.space, (found,))
