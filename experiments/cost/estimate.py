@@ -133,7 +133,7 @@ COMMAND_WORD_BYTES = 8
 COLUMNS = ("estimated_energy_pj", "estimated_area_um2")
 """Columns that a cost table adds to the rows of a sweep; None in rows that did not end ok."""
 
-Row = Mapping[str, Any]
+FlatRow = Mapping[str, Any]
 
 
 def run_activity(traces: Iterable[Trace]) -> Activity:
@@ -145,7 +145,7 @@ def run_activity(traces: Iterable[Trace]) -> Activity:
     return total
 
 
-def row_activity(row: Row) -> Activity:
+def row_activity(row: FlatRow) -> Activity:
     """What the point of a row (as ``experiments.sweep.frame.flat_rows`` has them) did; its status must be ok."""
     words = row["instructions"] + row["register_writes"]
     return Activity(
@@ -156,7 +156,7 @@ def row_activity(row: Row) -> Activity:
     )
 
 
-def costed(rows: Iterable[Row], table: CostTable) -> Iterator[dict[str, Any]]:
+def costed(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]]:
     """The rows of a sweep with the columns :data:`COLUMNS`: estimates by ``table``."""
     for row in rows:
         found = estimate(table, _arch(row), row_activity(row)) if row["status"] == "ok" else None
@@ -164,7 +164,7 @@ def costed(rows: Iterable[Row], table: CostTable) -> Iterator[dict[str, Any]]:
         yield {**row, **dict(zip(COLUMNS, values, strict=True))}
 
 
-def _arch(row: Row) -> Arch:
+def _arch(row: FlatRow) -> Arch:
     pe = PeArray(**{name: row[f"pe.{name}"] for name in PeArray.model_fields})
     return Arch(pe=pe, sram_bytes=row["sram_bytes"], sram_banks=row["sram_banks"])
 

@@ -14,8 +14,9 @@ from typing import Any
 from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed
-from experiments.explore.search import SAMPLERS, Choice, Found, Row, SamplerName, search
+from experiments.explore.search import SAMPLERS, Evaluate, Found, Proposal, SamplerName, search
 from experiments.running import Progress, silent
+from experiments.sweep.frame import FlatRow
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
@@ -226,8 +227,8 @@ def explore(
         return explored(conditions, wanted.objectives, _columns(settings), found, grid.points, pairs)
 
 
-def _evaluator(session: Session, table: CostTable) -> Callable[[Sequence[Choice]], list[Row | None]]:
-    def evaluate(choices: Sequence[Choice]) -> list[Row | None]:
+def _evaluator(session: Session, table: CostTable) -> Evaluate:
+    def evaluate(choices: Sequence[Proposal]) -> list[FlatRow | None]:
         return [None if row is None else next(costed([row], table)) for row in session.evaluate(choices)]
 
     return evaluate
@@ -239,7 +240,7 @@ def _columns(settings: Sequence[str]) -> tuple[str, ...]:
 
 
 def _whole_grid(
-    session: Session, wanted: Wanted, evaluate: Callable[[Sequence[Choice]], list[Row | None]], stage: Progress
+    session: Session, wanted: Wanted, evaluate: Evaluate, stage: Progress
 ) -> tuple[Pair | None, ...] | None:
     """The objectives of every point of the grid, by key; None where it is not to be run."""
     axes, points = session.grid.axes, session.grid.points

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from experiments.explore.objectives import Pair
+from experiments.sweep.frame import FlatRow
 from isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -156,11 +157,11 @@ def _silently() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-Choice = dict[str, Any]
-Row = dict[str, Any]
-Evaluate = Callable[[Sequence[Choice]], list[Row | None]]
-"""Rows of choices, None for one that the constraints exclude."""
-Costs = Callable[[Row], Pair | None]
+Proposal = dict[str, Any]
+"""A value for every axis."""
+Evaluate = Callable[[Sequence[Proposal]], list[FlatRow | None]]
+"""Rows of proposals, None for one that the constraints exclude."""
+Costs = Callable[[FlatRow], Pair | None]
 """The two objectives of a row, less being better; None where it has none."""
 
 TOGETHER = 8
@@ -173,7 +174,7 @@ ATTEMPTS = 10
 class Found:
     """A point that was evaluated: its row, and its objectives where it has any."""
 
-    row: Row
+    row: FlatRow
     costs: Pair | None
 
 

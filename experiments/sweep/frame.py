@@ -18,12 +18,14 @@ from isa.files import check_writable, write_atomically
 if TYPE_CHECKING:
     import pandas
 
+FlatRow = dict[str, Any]
+"""A row of a results file by column, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ..."""
 _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
 """Columns of JSON texts, and what stands before the names in them."""
 ENDINGS = (".csv", ".parquet")
 
 
-def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
+def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
     """The rows of a results file by key, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
 
     ``pe.count`` is the number of processing elements. With ``cost``, the name or file of a cost table, the columns of
@@ -38,7 +40,7 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[dict[str, Any]]:
             yield flat_row(dict(zip(COLUMNS, row, strict=True)))
 
 
-def flat_row(row: dict[str, Any]) -> dict[str, Any]:
+def flat_row(row: dict[str, Any]) -> FlatRow:
     """One row, given by column, as :func:`flat_rows` has them."""
     found = {name: value for name, value in row.items() if name not in _NESTED}
     found |= {option.name: bool(found[option.name]) for option in PROGRAM_OPTIONS if option.switch}

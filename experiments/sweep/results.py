@@ -76,7 +76,7 @@ def check_column(option: str, name: str, known: Iterable[str]) -> str:
     raise InputError(f"{option} {name}: no such column of numbers; {meant}choose one of {', '.join(names)}")
 
 
-Values = tuple[Any, ...]
+Column = tuple[Any, ...]
 Objectives = tuple[str, str]
 
 
@@ -85,7 +85,7 @@ class Sweep:
     """Results. ``columns``: every column by name, a value a point, None where a point has none; points by key."""
 
     name: str
-    columns: Mapping[str, Values]
+    columns: Mapping[str, Column]
     manifests: tuple[Mapping[str, Any], ...]
 
     @property
@@ -106,7 +106,7 @@ class Sweep:
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """The axes that vary; of several that vary together the first. ``network`` comes first."""
-        known: dict[Values, str] = {}
+        known: dict[Column, str] = {}
         for name in AXES:
             if name in self.columns and len(set(self.columns[name])) > 1:
                 known.setdefault(_pattern(self.columns[name]), name)
@@ -156,13 +156,13 @@ class Sweep:
         return tuple(found)
 
 
-def _pattern(values: Values) -> Values:
+def _pattern(values: Column) -> Column:
     """Equal for columns that tell the same points apart."""
     numbers: dict[Any, int] = {}
     return tuple(numbers.setdefault(value, len(numbers)) for value in values)
 
 
-def _numeric(values: Values) -> bool:
+def _numeric(values: Column) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
@@ -182,7 +182,7 @@ def load_sweep(path: Path, cost: str | None = None) -> Sweep:
     return Sweep(path.stem, columns, manifests)
 
 
-def _sizes(columns: Mapping[str, Values]) -> Values:
+def _sizes(columns: Mapping[str, Column]) -> Column:
     """Processing elements times KiB of SRAM."""
     pairs = zip(columns.get("pe.count", ()), columns.get("sram_bytes", ()), strict=True)
     return tuple(None if count is None or size is None else _kibi(count * size) for count, size in pairs)

@@ -10,7 +10,8 @@ import pytest
 from experiments.explore.objectives import OBJECTIVES, Pair, costs, parse_objectives
 from experiments.explore.presentation import lines, shown_value
 from experiments.explore.run import against_grid, explored
-from experiments.explore.search import SAMPLERS, TOGETHER, Choice, Found, Row, SamplerName, search
+from experiments.explore.search import SAMPLERS, TOGETHER, Found, Proposal, SamplerName, search
+from experiments.sweep.frame import FlatRow
 from isa.errors import InputError
 
 AXES = {
@@ -27,10 +28,10 @@ class Plant:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def __call__(self, choices: Sequence[Choice]) -> list[Row | None]:
+    def __call__(self, choices: Sequence[Proposal]) -> list[FlatRow | None]:
         return [self.row(choice) for choice in choices]
 
-    def row(self, choice: Choice) -> Row | None:
+    def row(self, choice: Proposal) -> FlatRow | None:
         assert list(choice) == list(AXES)
         if choice["width"] % 2:
             return None
@@ -42,7 +43,7 @@ class Plant:
         return {"key": key, "status": "ok", "time": 1000.0 / (speed + choice["width"]), "price": float(speed * 3)}
 
 
-def pair(row: Row) -> Pair | None:
+def pair(row: FlatRow) -> Pair | None:
     return None if row["status"] != "ok" else (row["time"], row["price"])
 
 
@@ -50,7 +51,7 @@ def keys(found: Sequence[Found]) -> list[str]:
     return [item.row["key"] for item in found]
 
 
-def everything() -> list[Row]:
+def everything() -> list[FlatRow]:
     plant = Plant()
     choices = [
         {"network": "only", "kind": k, "size": s, "width": w}
