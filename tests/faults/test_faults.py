@@ -45,6 +45,9 @@ def test_the_table_in_the_documentation_is_of_these_faults() -> None:
         (fault.name, fault.area, fault.file) for fault in seeded_faults()
     ]
     levels = {name: level for name, _, _, level in rows}
+    counts = dict(re.findall(r"^\| (L\d+) \| (\d+) \|$", text, re.MULTILINE))
+    assert counts == {level: str(list(levels.values()).count(level)) for level in counts}
+    assert sum(map(int, counts.values())) == sum(not fault.equivalent for fault in seeded_faults())
     for fault in seeded_faults():
         assert (levels[fault.name] == "none: equivalent") == bool(fault.equivalent)
     assert "0 missed." in text
