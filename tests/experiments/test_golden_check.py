@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dla_sim.engine import demands
+from dla_sim.engine.workload import Demands
 from experiments.golden.check import check_case
 from experiments.golden.deviation import CheckedCase, checked_lines
 from experiments.golden.observe import refusal
@@ -96,8 +96,8 @@ def test_a_changed_encoding_is_one_of_words_and_not_of_values(tmp_path: Path) ->
 
 def test_only_one_engine_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_corpus(tmp_path)
-    room = demands.Demands.room
-    monkeypatch.setattr(demands.Demands, "room", lambda self, depth: room(self, depth + 1))
+    room = Demands.room
+    monkeypatch.setattr(Demands, "room", lambda self, depth: room(self, depth + 1))
     assert {item.aspect for item in _outcome(tmp_path, "L1/conv").deviations} == {"recurrence"}
 
 
