@@ -44,6 +44,40 @@ class Inference:
     result: NetworkRun[Trace]
 
 
+@dataclass(frozen=True)
+class Request:
+    """All that the figures of a run depend on, as :func:`run` is given it."""
+
+    model: str
+    preset: str | None
+    settings: tuple[str, ...]
+    isa: str | None
+    options: CompileOptions
+    host: Host
+    input: str | Path | None
+    shapes: Shapes
+    calibration: str | Path | None
+    seed: int
+    cost: str | None
+
+    @property
+    def command(self) -> str:
+        """The ``dla run`` command that repeats the run; options at their defaults are left out."""
+        words = ["dla", "run", self.model]
+        words += ["--preset", self.preset] if self.preset not in (None, DEFAULT_PRESET) else []
+        words += [word for setting in self.settings for word in ("--set", setting)]
+        words += ["--isa", self.isa] if self.isa is not None else []
+        words += self.options.words
+        words += ["--host", self.host] if self.host != "onnxruntime" else []
+        words += ["--calibration", str(self.calibration)] if self.calibration is not None else []
+        words += ["--input", str(self.input)] if self.input is not None else []
+        for name, shape in self.shapes.items():
+            words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        words += ["--seed", str(self.seed)] if self.seed else []
+        words += ["--cost", self.cost] if self.cost is not None else []
+        return shlex.join(words)
+
+
 def run(
     model: str | Path,
     *,
@@ -73,10 +107,10 @@ def run(
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
-    settings = tuple(settings)
+    options, settings = replace(options, **choices), tuple(settings)
+    request = Request(str(model), preset, settings, isa, options, host, input, shapes or {}, calibration, seed, cost)
     hardware = load_hardware(preset, settings, isa)
     table = load_table(cost) if cost is not None else None
-    options = replace(options, **choices)
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
     network = load_network(str(model), shapes, seed, samples)
@@ -89,8 +123,7 @@ def run(
     check = check_values(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")
     measured = measure_accuracy(network, done.compiled, done.runtime)
-    command = command_line(str(model), preset, settings, isa, options, host, seed, input, shapes, samples, cost)
-    conditions = Conditions(command, network.name, seed, hardware)
+    conditions = Conditions(request.command, network.name, seed, hardware)
     return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured, table)
 
 
@@ -121,32 +154,3 @@ def once(engine: Engine) -> Engine:
         return known[workload]
 
     return scheduled
-
-
-def command_line(
-    model: str,
-    preset: str | None,
-    settings: Iterable[str],
-    isa: str | None,
-    options: CompileOptions,
-    host: Host,
-    seed: int,
-    input: str | Path | None,
-    shapes: Shapes | None,
-    calibration: Path | None = None,
-    cost: str | None = None,
-) -> str:
-    """The ``dla run`` command that repeats a run; options at their defaults are left out."""
-    words = ["dla", "run", model]
-    words += ["--preset", preset] if preset not in (None, DEFAULT_PRESET) else []
-    words += [word for setting in settings for word in ("--set", setting)]
-    words += ["--isa", isa] if isa is not None else []
-    words += options.words
-    words += ["--host", host] if host != "onnxruntime" else []
-    words += ["--calibration", str(calibration)] if calibration is not None else []
-    words += ["--input", str(input)] if input is not None else []
-    for name, shape in (shapes or {}).items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    words += ["--seed", str(seed)] if seed else []
-    words += ["--cost", cost] if cost is not None else []
-    return shlex.join(words)

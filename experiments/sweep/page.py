@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker, escaped
@@ -109,13 +110,14 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
 
 
 def _commands(sweep: Sweep) -> dict[str, Any]:
-    """What the page makes a point's ``dla run`` command from: each preset's keys, and the keys that do not vary."""
+    """What the page makes a point's ``dla run`` command from: options, presets, and the keys that do not vary."""
     constant = {name: values[0] for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1}
     specifications = [tomllib.loads(manifest.get("specification", "")) for manifest in sweep.manifests]
     options = {tuple(_options(specification)) for specification in specifications}
     agreed = len(options) == 1
     return {
         "constant": constant,
+        "choices": {option.name: {"word": option.word, "usual": option.default} for option in PROGRAM_OPTIONS},
         "presets": dict(_presets(sweep)) if agreed else {},
         "options": list(*options) if agreed else [],
     }

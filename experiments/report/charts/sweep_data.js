@@ -110,9 +110,11 @@ function commandOf(point) {
   const of = (name) => (name in DATA.columns ? value(name, point) : DATA.commands.constant[name]);
   const preset = DATA.commands.presets[of("preset")];
   if (!preset) return "";
-  const words = ["dla", "run", of("network"), "--preset", of("preset"), "--schedule", of("schedule")];
-  if (of("emulate_depthwise")) words.push("--emulate-depthwise");
-  if ((of("grouped") ?? "auto") !== "auto") words.push("--grouped", of("grouped"));
+  const words = ["dla", "run", of("network"), "--preset", of("preset")];
+  for (const [name, { word, usual }] of Object.entries(DATA.commands.choices)) {
+    const found = of(name) ?? usual;
+    if (found !== usual) words.push(`--${word}`, ...(found === true ? [] : [found]));
+  }
   for (const [key, usual] of Object.entries(preset)) {
     const found = of(key);
     if (found === usual || found === undefined) continue;
