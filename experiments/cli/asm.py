@@ -9,6 +9,7 @@ import typer
 
 from experiments.cli import options
 from isa.errors import InputError
+from isa.files import write_atomically
 
 Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")]
 
@@ -38,7 +39,6 @@ def disasm(program: ProgramFile, output: options.Output = None) -> None:
     """Show a program as assembly text that dla asm reads back to the bit."""
     from isa import program_file
     from isa.assembler import disassemble
-    from isa.files import write_atomically
 
     text = disassemble(program_file.load(program))
     if output is None:

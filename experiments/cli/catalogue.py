@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli import options
 from isa.errors import InputError
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from byoc.operators.support import SupportRow
@@ -25,10 +27,6 @@ def models(json: options.Json = None) -> None:
     from experiments.models import MODELS
 
     if json is not None:
-        from json import dumps
-
-        from isa.files import write_atomically
-
         write_atomically(json, dumps({model.name: model.description for model in MODELS.values()}, indent=1) + "\n")
         return
     from experiments.report.terminal import plain_table, report_console
@@ -62,8 +60,6 @@ def isa(format: IsaFormatOption = IsaFormat.table, built_in: BuiltIn = False, ou
             raise InputError(f"--format table is for the terminal; choose markdown, c or verilog for {output}")
         _print_isa(found)
         return
-    from isa.files import write_atomically
-
     text = _isa_text(found, format)
     if output is None:
         print(text, end="")
@@ -120,8 +116,6 @@ def support(
     elif output is None:
         print(markdown(rows), end="")
     else:
-        from isa.files import write_atomically
-
         text = markdown(rows)
         write_atomically(output, text)
         print(f"{output}: {text.count(chr(10))} lines")

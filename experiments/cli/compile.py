@@ -6,6 +6,7 @@ A package serves every machine. A partition and programs, one a region, are made
 from __future__ import annotations
 
 from collections.abc import Mapping
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import options
 from isa.errors import InputError
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from byoc.partition import Partition
@@ -60,8 +62,6 @@ def partition(
 
         found = partition_package(network.package, machine.arch, choices)
     if json is not None:
-        from isa.files import write_atomically
-
         write_atomically(json, _as_json(found))
     _print_partition(found)
     if choices.strict:
@@ -87,8 +87,6 @@ def _print_partition(partition: Partition) -> None:
 
 
 def _as_json(partition: Partition) -> str:
-    from json import dumps
-
     from experiments.report.assemble import placement_entries
 
     regions = [

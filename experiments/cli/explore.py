@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ import typer
 
 from experiments.cli import options
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from experiments.explore.run import Exploration
@@ -91,11 +93,7 @@ def _print(found: Exploration) -> None:
 
 
 def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
-    from isa.files import write_atomically
-
     if json is not None:
-        from json import dumps
-
         write_atomically(json, dumps(found.content(), indent=1) + "\n")
         print(f"written: {json}")
     if png is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from experiments.cli import options
 from isa.errors import InputError
+from isa.files import check_distinct, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,14 +180,11 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
 @app.command("diff")
 def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
     """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
-    from json import dumps
-
     from experiments.compare.comparison import compare, comparison_json
     from experiments.compare.page import comparison_page
     from experiments.compare.sources import snapshot_of
     from experiments.compare.tables import print_comparison
     from experiments.report.terminal import report_console
-    from isa.files import check_distinct, write_atomically
 
     check_distinct(json=json, html=html)
     with options.stages() as progress:
@@ -236,10 +235,7 @@ def _different(message: str) -> int:
 
 
 def _write_json(place: Path, digest: str, outcomes: list[CheckedCase]) -> None:
-    from json import dumps
-
     from experiments.golden.deviation import checked_json
-    from isa.files import write_atomically
 
     document = {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
     write_atomically(place, dumps(document, indent=1, ensure_ascii=False) + "\n")

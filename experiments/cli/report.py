@@ -12,6 +12,7 @@ import typer
 
 from experiments.cli import options
 from isa.errors import InputError
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,6 @@ def command(
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
     from experiments.report.terminal import report_console
     from experiments.sweep.results import is_sweep
-    from isa.files import write_atomically
 
     _check(files, compare, tables and (output is not None or png is not None))
     sweep = not compare and is_sweep(files[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,8 +181,6 @@ def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: P
     from experiments.report.terminal import report_console
 
     if json is not None:
-        from json import dumps
-
         write_atomically(json, dumps(figures.model_dump(mode="json", by_alias=True), indent=1) + "\n")
     console = report_console()
     for part in (figures_table(figures), kind_table(figures), unit_table(figures)):

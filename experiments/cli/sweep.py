@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
+from isa.errors import InputError
 
 if TYPE_CHECKING:
     from experiments.running import Progress
@@ -79,7 +80,6 @@ def _check_cost(cost: str | None, export: Path | None) -> None:
     if cost is None:
         return
     from experiments.cost.table import load_table
-    from isa.errors import InputError
 
     load_table(cost)
     if export is None:
