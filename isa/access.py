@@ -1,8 +1,8 @@
-"""Byte ranges that a command reads and writes, as strided boxes, and the exact test whether two of them overlap."""
+"""Byte ranges that a command reads and writes, as strided boxes, and the tests whether two of them overlap."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,6 +16,7 @@ Range = tuple[int, int]
 """First byte and one past the last."""
 MAXIMUM_TRANSFER = 1 << 32
 """Bytes that one operand may cover, rows counted as often as they are repeated."""
+_DRAM_BASE = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -118,3 +119,44 @@ def touch(first: Access, second: Access) -> bool:
     high = second.address - first.address + second.nbytes
     smallest, largest = low // stride + 1, -(-high // stride) - 1
     return max(smallest, 1 - count_b) <= min(largest, count_a - 1)
+
+
+class Hulls:
+    """The hulls of what some commands read and write: over whole arrays, few pairs of commands are left to compare.
+
+    ``reads`` and ``writes`` are the accesses of each command; empty ones meet nothing.
+    """
+
+    def __init__(self, reads: Sequence[Sequence[Access]], writes: Sequence[Sequence[Access]]) -> None:
+        self._writes = _hulls(writes)
+        self._all = np.concatenate([self._writes, _hulls(reads)], axis=2)
+
+    def meet(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of the pairs of commands in which a hull written by one meets any hull of the other."""
+        return np.flatnonzero(
+            _meet(self._writes, self._all, left, right) | _meet(self._writes, self._all, right, left),
+        )
+
+
+def _hulls(accesses: Sequence[Sequence[Access]]) -> NDArray[np.int64]:
+    """(2, commands, accesses): lowest byte and end of each hull; a high bit tells spaces apart, gaps are empty."""
+    width = max((len(items) for items in accesses), default=0)
+    hulls = np.zeros((2, len(accesses), width), dtype=np.int64)
+    for row, items in enumerate(accesses):
+        for column, access in enumerate(items):
+            if access.total:
+                base = _DRAM_BASE if access.space == "dram" else 0
+                hulls[:, row, column] = base + access.address, base + access.end
+    return hulls
+
+
+def _meet(
+    writes: NDArray[np.int64], accesses: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether the hull of any write of ``left`` meets that of any access of ``right``, pair by pair."""
+    found = np.zeros(len(left), dtype=np.bool_)
+    for i in range(writes.shape[2]):
+        low, high = writes[0, left, i], writes[1, left, i]
+        for j in range(accesses.shape[2]):
+            found |= (low < accesses[1, right, j]) & (accesses[0, right, j] < high)
+    return found

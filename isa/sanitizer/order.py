@@ -17,14 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access, Range, overlap
+from isa.access import Access, Hulls, Range, overlap
 from isa.instruction import Command, Operands
 from isa.sanitizer.findings import Finding, Kind, Stream, ranges_text
 from isa.sanitizer.tokens import MISSING
 
 Int64 = NDArray[np.int64]
 _PAIRS_AT_ONCE = 1 << 20
-_DRAM_BASE = 1 << 60
 _UNIT_PAIRS = ((0, 1), (0, 2), (1, 2))
 _SIDES: tuple[tuple[Kind, str, str, str], ...] = (
     ("read-after-write race", "writes", "reads", "reads {} that {} writes"),
@@ -101,7 +100,7 @@ def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> l
 
     Of two racing pairs of one kind and the same units, one whose commands lie both inside the other's is left out.
     """
-    hulls = _Hulls(operands)
+    hulls = Hulls([item.reads for item in operands], [item.writes for item in operands])
     suspects: list[tuple[int, int]] = []
     for first, second in _UNIT_PAIRS:
         for left, right in _unordered(order, first, second):
@@ -120,38 +119,6 @@ def check_races(stream: Stream, operands: Sequence[Operands], order: Order) -> l
                 latest[queue] = early
                 findings.append(_race(stream, kind, words, early, late, *found))
     return findings
-
-
-class _Hulls:
-    """Lowest byte and end of the hull of every access of every command; unused places are empty."""
-
-    def __init__(self, operands: Sequence[Operands]) -> None:
-        self._writes = _table([item.writes for item in operands])
-        self._all = np.concatenate([self._writes, _table([item.reads for item in operands])], axis=2)
-
-    def meet(self, left: Int64, right: Int64) -> Int64:
-        """Positions of the pairs in which a hull written by one meets any hull of the other."""
-        hit = _touch(self._writes, self._all, left, right) | _touch(self._writes, self._all, right, left)
-        return np.flatnonzero(hit)
-
-
-def _table(accesses: Sequence[tuple[Access, ...]]) -> Int64:
-    width = max((len(items) for items in accesses), default=0)
-    table = np.zeros((2, len(accesses), width), dtype=np.int64)
-    for row, items in enumerate(accesses):
-        for column, access in enumerate(items):
-            base = _DRAM_BASE if access.space == "dram" else 0
-            table[:, row, column] = base + access.address, base + access.end
-    return table
-
-
-def _touch(writes: Int64, accesses: Int64, left: Int64, right: Int64) -> NDArray[np.bool_]:
-    hit = np.zeros(len(left), dtype=np.bool_)
-    for i in range(writes.shape[2]):
-        low, high = writes[0, left, i], writes[1, left, i]
-        for j in range(accesses.shape[2]):
-            hit |= (low < accesses[1, right, j]) & (accesses[0, right, j] < high)
-    return hit
 
 
 def _unordered(order: Order, first: int, second: int) -> Iterator[tuple[Int64, Int64]]:
