@@ -39,10 +39,10 @@ class Extension:
 
 @dataclass(frozen=True)
 class _Claim:
-    """Who has a name or a number: the declaration, what to call it, and its owner."""
+    """Who has a name or a number: the declaration, its own name where it is the number that is claimed, the owner."""
 
     item: object
-    label: str
+    name: str
     owner: str
 
 
@@ -82,12 +82,12 @@ class Table:
 def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
     """(kind and value, claim) of every name and number of an extension; raises InputError for what nobody may have."""
     for item in extension.all_instructions():
-        yield ("opcode", item.opcode), _Claim(item, f"of {item.mnemonic}", owner)
+        yield ("opcode", item.opcode), _Claim(item, item.mnemonic, owner)
         for name in (item.mnemonic, *item.aliases):
             yield ("mnemonic", name), _Claim(item, "", owner)
         for register in item.adds_registers:
             yield ("register", register.name), _Claim(register, "", owner)
-            yield ("register index", register.index), _Claim(register, f"of {register.name}", owner)
+            yield ("register index", register.index), _Claim(register, register.name, owner)
         if item.unit is None and owner != PROJECT and item not in ALL.values():
             raise InputError(f"{owner}: {item.mnemonic} names no unit; give it unit LD, EX or ST")
     for variant in extension.variants:
@@ -103,8 +103,8 @@ def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
         return
     kind, value = key
     shown = f"{value:#04x}" if isinstance(value, int) else value
-    what = f"{kind} {shown} {claim.label}".rstrip()
-    holder = f"{held.label.removeprefix('of ')} of {held.owner}" if held.label else held.owner
+    what = f"{kind} {shown} of {claim.name}" if claim.name else f"{kind} {shown}"
+    holder = f"{held.name} of {held.owner}" if held.name else held.owner
     raise InputError(f"{claim.owner}: {what} is taken by {holder}; choose another or uninstall one of the two")
 
 
@@ -114,7 +114,7 @@ def built_in() -> Table:
     claims: dict[Key, _Claim] = {}
     for item in COMMON.registers:
         claims["register", item.name] = _Claim(item, "", PROJECT)
-        claims["register index", item.index] = _Claim(item, f"of {item.name}", PROJECT)
+        claims["register index", item.index] = _Claim(item, item.name, PROJECT)
     return Table(claims=claims).extended(PROJECT, Extension(tuple(ALL.values()), tuple(VARIANTS.values())))
 
 

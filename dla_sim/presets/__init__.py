@@ -122,7 +122,7 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         return f"unknown key '{'.'.join(path)}'; choose one of {', '.join(_valid_keys(path))}"
     if problem["type"] == "value_error":
-        return str(problem["msg"]).removeprefix("Value error, ")
+        return str(problem["ctx"]["error"])
     return f"{key} is {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"
 
 
