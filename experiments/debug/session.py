@@ -91,13 +91,11 @@ def _at_word(run: RegionRun, number: int, word: int, after: bool, text: str) -> 
 def _at_layer(runs: Sequence[RegionRun], layer: str, after: bool) -> Stop:
     """The first command of a layer to start, or its last to complete."""
     for number, run in enumerate(runs):
-        schedule = run.trace.times
+        times = run.trace.times
         members = [n for n, source in enumerate(run.trace.sources) if source is not None and source.layer == layer]
         if members:
-            command = (
-                max(members, key=schedule.end.__getitem__) if after else min(members, key=schedule.start.__getitem__)
-            )
-            return Stop(number, int((schedule.end if after else schedule.start)[command]), command)
+            command = max(members, key=times.end.__getitem__) if after else min(members, key=times.start.__getitem__)
+            return Stop(number, int((times.end if after else times.start)[command]), command)
     known = list(dict.fromkeys(name for run in runs for name in run.trace.labels.layers if name))
     shown = get_close_matches(layer, known, _SHOWN) or known[:_SHOWN]
     more = f" and {len(known) - len(shown)} more" if len(known) > len(shown) else ""
@@ -131,8 +129,8 @@ def _word(run: RegionRun, number: int) -> int:
 def _doing(run: RegionRun, unit: UnitState) -> str:
     if unit.executing is None:
         return "idle" if unit.done < unit.commands else "drained"
-    schedule = run.trace.times
-    cycles = f"cycles {schedule.start[unit.executing]:,} to {schedule.end[unit.executing]:,}"
+    times = run.trace.times
+    cycles = f"cycles {times.start[unit.executing]:,} to {times.end[unit.executing]:,}"
     return f"executes {_name(run, unit.executing)}, {cycles}"
 
 
@@ -165,9 +163,9 @@ def _processor(run: RegionRun, state: MachineState) -> str:
 
 
 def _command_lines(run: RegionRun, number: int) -> Iterator[str]:
-    command, schedule = run.trace.commands[number], run.trace.times
-    yield f"{_name(run, number)}: in its queue from {schedule.arrival[number]:,}, executes in cycles " + (
-        f"{schedule.start[number]:,} to {schedule.end[number]:,}"
+    command, times = run.trace.commands[number], run.trace.times
+    yield f"{_name(run, number)}: in its queue from {times.arrival[number]:,}, executes in cycles " + (
+        f"{times.start[number]:,} to {times.end[number]:,}"
     )
     operands = command.instruction.operands(command, run.program.arch)
     for verb, accesses in (("reads", operands.reads), ("writes", operands.writes)):

@@ -145,12 +145,12 @@ def infer(
 
 
 def once(engine: Engine) -> Engine:
-    """``engine``, run once a workload: timing depends on the program alone, so further inputs reuse its schedule."""
+    """``engine``, run once a workload: timing depends on the program alone, so further inputs reuse its times."""
     known: WeakKeyDictionary[Workload, CommandTimes] = WeakKeyDictionary()
 
-    def scheduled(workload: Workload) -> CommandTimes:
+    def timed(workload: Workload) -> CommandTimes:
         if workload not in known:
             known[workload] = engine(workload)
         return known[workload]
 
-    return scheduled
+    return timed

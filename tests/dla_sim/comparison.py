@@ -37,13 +37,13 @@ ENGINES: Mapping[str, Engine] = {"event": simulate, "recurrence": compute_times}
 def observe(engine: Engine, program: Program, timing: Timing) -> Observed:
     """A run of an engine of ``dla_sim`` with the accounts of its trace."""
     loaded = Device(program.arch, timing).load(program)
-    schedule = engine(loaded.workload)
-    causes = explain(loaded.workload, schedule)
+    times = engine(loaded.workload)
+    causes = explain(loaded.workload, times)
     units = {unit: _without_zeros(row) for unit, row in causes.units.items()}
-    spans = tuple(zip(schedule.start.tolist(), schedule.end.tolist(), strict=True))
-    accounts = account(loaded.prepared.labels, causes, schedule)
+    spans = tuple(zip(times.start.tolist(), times.end.tolist(), strict=True))
+    accounts = account(loaded.prepared.labels, causes, times)
     layers = _without_zeros({layer.name: layer.cycles for layer in accounts.layers})
-    return Observed(schedule.total, units, spans, _without_zeros(accounts.kinds), layers)
+    return Observed(times.total, units, spans, _without_zeros(accounts.kinds), layers)
 
 
 def _without_zeros(row: Mapping[str, int]) -> dict[str, int]:

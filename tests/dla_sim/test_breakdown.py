@@ -25,15 +25,13 @@ class CycleByCycle:
 
     def __init__(self, program: Program, loaded: LoadedProgram) -> None:
         workload = loaded.workload
-        schedule = compute_times(workload)
-        causes = explain(workload, schedule)
+        times = compute_times(workload)
+        causes = explain(workload, times)
         self.program = program
         self.commands = loaded.prepared.commands
         self.depth = workload.timing.queue_depth
-        self.arrival, self.start, self.end = (
-            column.tolist() for column in (schedule.arrival, schedule.start, schedule.end)
-        )
-        self.total = schedule.total
+        self.arrival, self.start, self.end = (column.tolist() for column in (times.arrival, times.start, times.end))
+        self.total = times.total
         self.bus = causes.commands[:, 4].tolist()
         self.scratchpad = causes.commands[:, 6].tolist()
         self.units = [[n for n, command in enumerate(self.commands) if command.unit is unit] for unit in Unit]
@@ -96,10 +94,10 @@ class CycleByCycle:
 def broken_down(program: Program, timing: Timing) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
     """What the device says, and what the rules say: (layer, part) -> cycles."""
     loaded = Device(program.arch, timing).load(program)
-    schedule = compute_times(loaded.workload)
-    causes = explain(loaded.workload, schedule)
+    times = compute_times(loaded.workload)
+    causes = explain(loaded.workload, times)
     labels = loaded.prepared.labels
-    parts = break_down(loaded.workload, labels, loaded.roles, schedule, causes)
+    parts = break_down(loaded.workload, labels, loaded.roles, times, causes)
     found = Counter(
         {
             (name, key): n

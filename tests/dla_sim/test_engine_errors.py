@@ -173,12 +173,12 @@ def test_a_schedule_that_breaks_the_rules_does_not_pass(column: str) -> None:
     program = assemble(chain())
     device = Device(program.arch)
     loaded = device.load(program)
-    schedule = device.run(program, {}, timing_only=True).trace.times
+    times = device.run(program, {}, timing_only=True).trace.times
     for command in range(len(loaded.prepared.commands)):
-        wrong = getattr(schedule, column).copy()
+        wrong = getattr(times, column).copy()
         wrong[command] += 1
         with pytest.raises(AssertionError):
-            explain(loaded.workload, replace(schedule, **{column: wrong}))
+            explain(loaded.workload, replace(times, **{column: wrong}))
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), max_size=8)

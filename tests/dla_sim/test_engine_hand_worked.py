@@ -21,8 +21,8 @@ def trace_of(text: str, timing: Timing) -> Trace:
 
 def spans(trace: Trace) -> list[tuple[int, int, int]]:
     """(arrival, start, end) of each command."""
-    schedule = trace.times
-    return list(zip(schedule.arrival.tolist(), schedule.start.tolist(), schedule.end.tolist(), strict=True))
+    times = trace.times
+    return list(zip(times.arrival.tolist(), times.start.tolist(), times.end.tolist(), strict=True))
 
 
 def present(causes: Mapping[str, int]) -> dict[str, int]:

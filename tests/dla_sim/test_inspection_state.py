@@ -71,10 +71,10 @@ def test_states_are_those_of_the_tick_model(first: int) -> None:
         case = random_case(seed)
         program, timing = build_program(case), Timing(**case.timing)
         workload = Device(program.arch, timing).load(program).workload
-        schedule = compute_times(workload)
+        times = compute_times(workload)
         expected = _tick_states(program, timing)
-        for cycle in range(0, schedule.total, 1 + schedule.total // 400):
-            state = state_at(workload, schedule, cycle)
+        for cycle in range(0, times.total, 1 + times.total // 400):
+            state = state_at(workload, times, cycle)
             assert _as_snapshot(state) == expected[cycle], (seed, cycle)
             if state.next is None:
                 assert state.blocked is None
@@ -87,10 +87,10 @@ def test_states_are_those_of_the_tick_model(first: int) -> None:
 def test_cycles_outside_the_run_are_refused() -> None:
     program = build_program(random_case(3))
     workload = Device(program.arch).load(program).workload
-    schedule = compute_times(workload)
-    finished = state_at(workload, schedule, schedule.total)
+    times = compute_times(workload)
+    finished = state_at(workload, times, times.total)
     assert all(unit.done == unit.commands and not unit.waiting for unit in finished.units)
     assert finished.next is None
-    for cycle in (-1, schedule.total + 1):
+    for cycle in (-1, times.total + 1):
         with pytest.raises(InputError, match=f"cycle {cycle} is not in the run; it has the cycles 0 to"):
-            state_at(workload, schedule, cycle)
+            state_at(workload, times, cycle)

@@ -19,13 +19,13 @@ from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
 
 
-def _schedule(ends: Sequence[int]) -> CommandTimes:
+def _times(ends: Sequence[int]) -> CommandTimes:
     end = np.array(ends, dtype=np.int64)
     return CommandTimes(end - 5, end - 5, end, max(ends) + 1)
 
 
-def _as_list(operands: Sequence[Operands], order: Sequence[int], schedule: CommandTimes) -> list[tuple[int, int]]:
-    cycles, counts = live_bytes(operands, order, schedule)
+def _as_list(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> list[tuple[int, int]]:
+    cycles, counts = live_bytes(operands, order, times)
     return list(zip(cycles.tolist(), counts.tolist(), strict=True))
 
 
@@ -37,12 +37,12 @@ def test_bytes_live_from_their_write_to_their_last_read() -> None:
         Operands(reads=(strided("sram", 0, 4, (2, 8)),), writes=(strided("sram", 0, 4, (2, 8)),)),  # in place
         Operands(reads=(Access("sram", 0, 4),)),
     ]
-    schedule = _schedule([10, 20, 30, 40, 50])
-    assert _as_list(operands, range(5), schedule) == [(10, 16), (20, 8), (40, 4), (50, 0)]
+    times = _times([10, 20, 30, 40, 50])
+    assert _as_list(operands, range(5), times) == [(10, 16), (20, 8), (40, 4), (50, 0)]
 
 
 def test_nothing_is_live_without_commands() -> None:
-    assert _as_list([], [], _schedule([1])) == []
+    assert _as_list([], [], _times([1])) == []
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -50,16 +50,16 @@ def test_counts_are_those_of_single_bytes(seed: int) -> None:
     case = random_case(seed)
     program, timing = build_program(case), Timing(**case.timing)
     loaded = Device(program.arch, timing).load(program)
-    schedule = compute_times(loaded.workload)
+    times = compute_times(loaded.workload)
     operands = [command.instruction.operands(command, program.arch) for command in loaded.prepared.commands]
-    order = completion_order(loaded.workload, schedule)
-    assert _as_list(operands, order, schedule) == _byte_by_byte(operands, order, schedule)
+    order = completion_order(loaded.workload, times)
+    assert _as_list(operands, order, times) == _byte_by_byte(operands, order, times)
 
 
-def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], schedule: CommandTimes) -> list[tuple[int, int]]:
+def _byte_by_byte(operands: Sequence[Operands], order: Sequence[int], times: CommandTimes) -> list[tuple[int, int]]:
     lives: dict[int, list[list[int]]] = defaultdict(list)
     for number in order:
-        end = int(schedule.end[number])
+        end = int(times.end[number])
         for byte in _bytes(operands[number].reads):
             if lives[byte]:
                 lives[byte][-1][1] = end

@@ -33,14 +33,14 @@ TIMINGS = (
 
 
 def outcome(engine: Engine, workload: Workload) -> tuple[object, ...]:
-    """Everything that an engine says: the schedule, or the message about a deadlock."""
+    """Everything that an engine says: the times, or the message about a deadlock."""
     try:
-        schedule = engine(workload)
+        found = engine(workload)
     except DeadlockError as error:
         return (str(error),)
-    times = (schedule.arrival, schedule.start, schedule.end)
+    times = (found.arrival, found.start, found.end)
     assert all(column.dtype == np.int64 for column in times)
-    return (schedule.total, *(column.tolist() for column in times))
+    return (found.total, *(column.tolist() for column in times))
 
 
 def workload_of(program: Program, timing: Timing) -> Workload:
@@ -106,9 +106,9 @@ def test_kinds_alone_equal_the_accounts() -> None:
         case = random_case(seed)
         program, timing = build_program(case), Timing(**case.timing)
         loaded = Device(program.arch, timing).load(program)
-        schedule = compute_times(loaded.workload)
-        accounts = account(loaded.prepared.labels, explain(loaded.workload, schedule), schedule)
-        assert kind_cycles(loaded.prepared.labels, loaded.workload.demands, schedule) == (
+        times = compute_times(loaded.workload)
+        accounts = account(loaded.prepared.labels, explain(loaded.workload, times), times)
+        assert kind_cycles(loaded.prepared.labels, loaded.workload.demands, times) == (
             accounts.kinds,
             accounts.ex_cycles,
         ), seed

@@ -46,14 +46,14 @@ def test_form_is_documented_columns_in_order_of_completion() -> None:
     assert first.startswith("# dla-log 1 region 0 program ")
     assert first.endswith(f" arch {hardware.arch.digest()}")
     assert names.removeprefix("#").split() == list(commit_log.COLUMNS)
-    schedule = region.trace.times
+    times = region.trace.times
     assert len(lines) == len(region.trace.commands) + 1
     rows = [line.split(None, 6) for line in lines]
     assert [int(row[0]) for row in rows] == sorted(int(row[0]) for row in rows)
     by_word = {int(row[3]): row for row in rows}
     for number, command in enumerate(region.trace.commands):
         end, start, unit, *_ = by_word[command.index]
-        assert (int(end), int(start), unit) == (schedule.end[number], schedule.start[number], command.unit.name)
+        assert (int(end), int(start), unit) == (times.end[number], times.start[number], command.unit.name)
     last = str(region.trace.cycles), str(region.trace.cycles - 1), "CP", str(len(region.program.words) - 1)
     assert rows[-1] == [*last, "-", "-", "OP_END"]
     assert [line.index(row[6]) for line, row in zip(lines, rows, strict=True)] == [names.index("assembly")] * len(rows)

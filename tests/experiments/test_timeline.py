@@ -127,11 +127,11 @@ def test_slices_are_the_commands_one_after_another(isa: str) -> None:
     offset = 0
     expected = []
     for region in regions:
-        schedule = region.trace.times
+        times = region.trace.times
         for number, command in enumerate(region.trace.commands):
             source = region.trace.sources[number]
             assert source is not None
-            span = (offset + int(schedule.start[number]), offset + int(schedule.end[number]))
+            span = (offset + int(times.start[number]), offset + int(times.end[number]))
             expected.append((command.unit.name, command.index, source.layer, *span))
         offset += region.trace.cycles
     slices = [event for event in events if event.ph == "X" and names[event.tid] in ("LD", "EX", "ST")]
