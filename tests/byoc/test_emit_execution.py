@@ -14,9 +14,9 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator
 from byoc.options import SCHEDULES, Schedule
 from isa.arch import Arch, PeArray
-from isa.sanitizer.tokens import check_legality
 from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
+from tests.isa.legality import check_legality
 
 Case = tuple[Region, dict[str, Value]]
 

@@ -10,9 +10,9 @@ from byoc.emission.region import shortage
 from byoc.operators.operator import Operand, Operator
 from byoc.options import SCHEDULES, Schedule
 from isa.arch import Arch, PeArray
-from isa.sanitizer.tokens import check_legality
 from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
+from tests.isa.legality import check_legality
 
 ARCHS = st.builds(
     lambda ic, oc, ow, sram, alignment: Arch(

@@ -14,8 +14,8 @@ from isa.access import Access, overlap, strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Operands, Unit
 from isa.ops.control import OP_SYNC
-from isa.sanitizer.tokens import check_legality
 from tests.byoc.ordering import predecessors, unordered_conflicts
+from tests.isa.legality import check_legality
 
 ACCESSES = st.builds(
     lambda space, address, nbytes, count, stride: strided(space, address, nbytes, (count, stride)),

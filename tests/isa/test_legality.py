@@ -7,7 +7,7 @@ import pytest
 from isa.assembler import assemble
 from isa.errors import InputError
 from isa.instruction import Command
-from isa.sanitizer.tokens import check_legality
+from tests.isa.legality import check_legality
 
 ARCH = '.arch {"isa": "v2"}\n'
 
