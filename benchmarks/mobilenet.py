@@ -3,7 +3,7 @@
     python -m benchmarks.mobilenet
 
 Prints ONNX Runtime's latency for the same int8 QDQ model, the simulation of bits and cycles in process and its ratio to
-that, the way from package to program, and the whole cold commands with their peak memory.
+that, the way from package to program, and whole commands in processes of their own with their peak memory.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from functools import cache
 from html.parser import HTMLParser
@@ -33,6 +35,7 @@ bus_bytes = [4, 8]
 def folder() -> Path:
     """A folder with ``tiny.onnx`` for as long as the tests run."""
     path = Path(tempfile.mkdtemp(prefix="reports-"))
+    atexit.register(shutil.rmtree, path)
     save_tiny(path, softmax=True)
     return path
 
