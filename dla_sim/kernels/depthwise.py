@@ -28,6 +28,13 @@ _FEW_PIXELS = 400
 _NARROW = 28
 _MANY_CHANNELS = 16
 """Up to so many outputs a plane and a row, from so many channels on, it is faster with the channels innermost."""
+_PLANE_ELEMENTS = 1 << 20
+"""Elements of the float32 copies of one block of channels, by planes."""
+_PIXEL_ELEMENTS = 1 << 19
+"""Elements of the float32 planes of one block of channels, by pixels."""
+_SKEW = 16
+"""Elements added to the rows of the result before it is transposed. Their length is often a power of two, and the
+columns of such a matrix share a few sets of the first-level cache."""
 
 
 def depthwise(command: Command, arch: Arch) -> Attempt | None:
@@ -50,10 +57,6 @@ def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) 
         compute(shape, fill, factors, results, scratch)
 
     return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
-
-
-_PLANE_ELEMENTS = 1 << 20
-"""Elements of the float32 copies of one block of channels."""
 
 
 def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
@@ -110,13 +113,6 @@ def _sums_by_planes(
             part = scratch.array("part", total.shape, np.float32)
             np.add(total, np.einsum("xyc,xycp->cp", group, taps, out=part), out=total)
     return total
-
-
-_PIXEL_ELEMENTS = 1 << 19
-"""Elements of the float32 planes of one block of channels."""
-_SKEW = 16
-"""Elements added to the rows of the result before it is transposed. Their length is often a power of two, and the
-columns of such a matrix share a few sets of the first-level cache."""
 
 
 def by_pixels(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
