@@ -164,4 +164,5 @@ def _problem(error: ValidationError) -> str:
         return f"{key} is missing"
     if first["type"] == "extra_forbidden":
         return f"{key}: unknown key"
-    return f"{key} is {first['input']!r}: {str(first['msg']).removeprefix('Value error, ').removeprefix('Input ')}"
+    why = first["ctx"]["error"] if first["type"] == "value_error" else str(first["msg"]).removeprefix("Input ")
+    return f"{key} is {first['input']!r}: {why}"

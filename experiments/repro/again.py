@@ -21,7 +21,7 @@ from typing import Any
 from byoc.options import PROGRAM_OPTIONS
 from experiments.report.store import load_report
 from experiments.running import Progress, silent
-from experiments.sweep.driver import Driver, Report
+from experiments.sweep.driver import WORKER_DIED, Driver, Report
 from experiments.sweep.grid import Batch, Grid
 from experiments.sweep.pools import opened
 from experiments.sweep.preparation import Preparation, prepare_networks
@@ -137,7 +137,7 @@ def _identity(row: Record) -> Identity:
 
 
 def _died(row: Record) -> bool:
-    return row["status"] == "failed" and str(row["message"]).startswith("its worker died")
+    return row["status"] == "failed" and str(row["message"]).startswith(WORKER_DIED)
 
 
 def _chosen(identities: list[Identity], points: int | None, seed: int) -> set[Identity]:

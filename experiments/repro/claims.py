@@ -58,9 +58,14 @@ class Bar:
         return sum(self.ex.values()) - self.height
 
     @property
+    def memory(self) -> str:
+        """The size of the memory as the figure writes it."""
+        return MEMORIES.get(self.sram_bytes, f"{self.sram_bytes} B")
+
+    @property
     def label(self) -> str:
         """The published label: memory, processing elements, side."""
-        return f"{MEMORIES.get(self.sram_bytes, f'{self.sram_bytes} B')} {self.pes} {self.side}"
+        return f"{self.memory} {self.pes} {self.side}"
 
 
 class Bars:

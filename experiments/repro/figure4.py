@@ -188,7 +188,7 @@ def table(bars: Mapping[str, Bars]) -> str:
 
 
 def _row(bar: Bar) -> tuple[object, ...]:
-    place = bar.schedule, bar.scenario, PUBLISHED[bar.scenario], bar.label.rsplit(" ", 2)[0], bar.sram_bytes
+    place = bar.schedule, bar.scenario, PUBLISHED[bar.scenario], bar.memory, bar.sram_bytes
     machine = (*place, bar.pes, bar.side)
     if not bar.ran:
         return (*machine, "infeasible", *[""] * (len(KINDS) + 3), bar.message)

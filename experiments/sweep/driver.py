@@ -20,6 +20,8 @@ from experiments.sweep.tasks import STATUS, Item, Planner, Task
 from experiments.sweep.worker import Result, message_of, unpacked
 from isa.errors import InputError
 
+WORKER_DIED = "its worker died"
+"""What the message of a point begins with that has no result because its worker was lost."""
 LIVES = 3
 """Workers that a task may lose while nothing else runs before its points are recorded as failed."""
 
@@ -146,7 +148,7 @@ class Driver:
             if task.deaths < LIVES:
                 self._suspects.append(task)
             else:
-                self._fail(task, f"its worker died {LIVES} times while nothing else ran: killed, or out of memory")
+                self._fail(task, f"{WORKER_DIED} {LIVES} times while nothing else ran: killed, or out of memory")
 
     def _keep_finished(self) -> None:
         """What has ended while something else went wrong is worth its rows."""

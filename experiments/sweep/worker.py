@@ -205,7 +205,7 @@ def _outcome(
 def machine_problem(error: ValidationError) -> str:
     """Why a combination of values is no machine, in one line."""
     problem = error.errors(include_url=False)[0]
-    return "no such machine: " + str(problem["msg"]).removeprefix("Value error, ")
+    return f"no such machine: {problem['ctx']['error'] if problem['type'] == 'value_error' else problem['msg']}"
 
 
 def _figures(
