@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -61,6 +62,11 @@ def check_distinct(**places: Path | None) -> None:
 def is_stream(path: Path) -> bool:
     """Whether bytes go somewhere else: devices, pipes, and the standard output of a process, wherever that leads."""
     return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file() and not path.is_dir())
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether ``path`` has a name of what was not whole yet, which only a process that was killed leaves."""
+    return re.fullmatch(r"\.[0-9a-f]{16}\.part", path.name) is not None
 
 
 @contextlib.contextmanager
