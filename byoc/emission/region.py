@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from byoc.emission.emit import emit
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split
@@ -41,12 +43,17 @@ class Region:
 
 @dataclass(frozen=True)
 class CompileReport:
-    """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer."""
+    """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer.
+
+    ``compulsory_bytes`` is what any schedule must move: what is read of the inputs, the outputs and the constants, each
+    byte once.
+    """
 
     words_before_elision: int
     words: int
     sram_peak_bytes: int
     tiles: Mapping[str, int]
+    compulsory_bytes: int
 
 
 def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
@@ -110,7 +117,13 @@ def compile_region(
         command_address=command_address,
     )
     peak = peak_bytes(scheduled.requests, scheduled.addresses)
-    report = CompileReport(emission.words_before_elision, len(emission.words), peak, tiles_by_layer(scheduled.steps))
+    report = CompileReport(
+        words_before_elision=emission.words_before_elision,
+        words=len(emission.words),
+        sram_peak_bytes=peak,
+        tiles=tiles_by_layer(scheduled.steps),
+        compulsory_bytes=_compulsory_bytes(lowered, image.size),
+    )
     if pool is not None:
         pool.add_compiled(scheduled, (program, report))
     return program, report
@@ -128,6 +141,23 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
         if found is not None:
             return found
     return None
+
+
+def _compulsory_bytes(lowered: Lowered, constants: int) -> int:
+    """Bytes of inputs that some operation reads, of outputs and of constants, each once."""
+    read = {buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role == "input"}
+    for operation in lowered.operations:
+        rows = operation.rows_read()
+        for operand in operation.inputs:
+            place = lowered.place(operand)
+            if place.buffer in read:
+                slice_ = read[place.buffer][place.offset : place.offset + operand.nbytes]
+                if rows is None:
+                    slice_[:] = True
+                else:
+                    slice_.reshape(-1, rows.size, operand.nbytes // (operand.shape[0] * rows.size))[:, rows] = True
+    outputs = sum(buffer.nbytes for buffer in lowered.buffers if buffer.role == "output")
+    return sum(int(np.count_nonzero(mask)) for mask in read.values()) + outputs + constants
 
 
 def _up(address: int) -> int:

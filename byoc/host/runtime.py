@@ -89,6 +89,12 @@ def check_inputs(graph: Graph, inputs: Tensors) -> Tensors:
                 f"input '{name}' has shape {list(given.shape)} and type {given.dtype.name}; "
                 f"the model wants shape {list(value.shape)} and type {value.dtype}"
             )
+        if given.dtype.kind == "f" and not np.isfinite(given).all():
+            wrong = np.argwhere(~np.isfinite(given))
+            raise InputError(
+                f"input '{name}' has {len(wrong)} elements that are infinite or no number, the first at "
+                f"{wrong[0].tolist()}; correct the input"
+            )
         checked[name] = given
     return checked
 

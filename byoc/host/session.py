@@ -30,17 +30,23 @@ def readable_errors() -> Iterator[None]:
         raise InputError(f"ONNX Runtime cannot run the model ({detail}); correct or export it again") from error
 
 
+DISABLED = ("DoubleQDQPairsRemover",)
+"""Optimisers that change values: this one merges two quantisations that follow each other into a third."""
+
+
 class OnnxRuntimeSession:
     """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
 
-    Raises InputError where ONNX Runtime cannot run the model.
+    Not ``optimised``, every operator computes by itself, and quantised groups stay in float. Raises InputError where
+    ONNX Runtime cannot run the model.
     """
 
-    def __init__(self, model: onnx.ModelProto, optimized_path: str | None = None) -> None:
+    def __init__(self, model: onnx.ModelProto, optimized_path: str | None = None, *, optimised: bool = True) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        levels = onnxruntime.GraphOptimizationLevel
+        options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED if optimised else levels.ORT_DISABLE_ALL
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.add_session_config_entry("session.qdqisint8allowed", "1")
@@ -50,7 +56,7 @@ class OnnxRuntimeSession:
             options.optimized_model_filepath = optimized_path
         with readable_errors():
             self._session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                model.SerializeToString(), options, ["CPUExecutionProvider"], disabled_optimizers=list(DISABLED)
             )
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:

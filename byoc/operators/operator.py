@@ -228,6 +228,11 @@ class Operator:
         return ""
 
     @classmethod
+    def unfused(cls, view: OnnxView, operands: tuple[str, ...], result: str) -> str:
+        """Why ONNX Runtime computes it in float though all is quantised; empty where it does not, or no bit differs."""
+        return ""
+
+    @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the quantiser must leave a float ``node`` alone."""
         return False
@@ -325,6 +330,10 @@ class Operator:
         if nest.grouped and nest.group_inputs > 1:
             return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
         return array.ic * array.oc if nest.grouped else array.oc
+
+    def rows_read(self) -> NDArray[np.bool_] | None:
+        """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
+        return None
 
     def constants(self) -> ChannelConstants | None:
         """Channel records and weights, or None."""

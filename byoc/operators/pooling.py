@@ -20,6 +20,7 @@ from byoc.operators.window import (
     beyond_fields,
     one_or_two_dimensional,
     two_dimensional,
+    uncut_input,
     written_window,
 )
 from byoc.target import Target
@@ -80,6 +81,7 @@ def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
 _COMMON: tuple[Requirement, ...] = (
     domain.variable_input,
     one_or_two_dimensional,
+    uncut_input,
     domain.eight_bit_input,
     domain.eight_bit_output,
     equal_types,
@@ -102,7 +104,7 @@ class Pool(Window):
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
         """The window, if it is not the whole plane."""
-        return dict(written_window(written)) if written.form.attributes else {}
+        return dict(written_window(written, cuts=True)) if written.form.attributes else {}
 
     @classmethod
     def of(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
@@ -237,7 +239,7 @@ class AveragePool(Pool):
             return {}
         source = written.node.attributes
         return {
-            **written_window(written),
+            **written_window(written, cuts=True),
             "count_include_pad": bool(source.get("count_include_pad", 0)),
             "ceil_mode": bool(source.get("ceil_mode", 0)),
         }

@@ -50,6 +50,14 @@ class Product(Operator):
         return ""
 
     @classmethod
+    def unfused(cls, view: OnnxView, operands: tuple[str, ...], result: str) -> str:
+        """Products of one element type with a result of another are no integer operators of ONNX Runtime."""
+        source, target = view.element_type(operands[0]), view.element_type(result)
+        if source == target:
+            return ""
+        return f"its input is {source} and its result {target}; ONNX Runtime fuses only equal types"
+
+    @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Products of two computed values stay in float."""
         return any(name not in constants for name in node.inputs[1:] if name)

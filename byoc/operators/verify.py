@@ -100,7 +100,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Any], bool]] = {
     "kernel": _integers(1),
     "strides": _integers(1),
     "dilations": _integers(1),
-    "pads": _integers(0),
+    "pads": _integers(-MANY),
     "perm": _integers(0),
     "group": lambda found: type(found) is int and found >= 1,
     "axis": lambda found: type(found) is int and found >= 0,

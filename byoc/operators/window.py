@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Written
@@ -71,6 +74,15 @@ class Window(Operator):
             "EX_PAD_TOP": tile.pad_top,
         }
 
+    def rows_read(self) -> NDArray[np.bool_] | None:
+        """Strides longer than the window skip rows, and the last window may end before the last row."""
+        nest = self.nest()
+        starts = np.arange(nest.rows) * nest.stride - nest.pad_top
+        rows = starts[:, None] + np.arange(nest.kernel) * nest.dilation
+        read = np.zeros(nest.input_rows, np.bool_)
+        read[rows[(rows >= 0) & (rows < nest.input_rows)]] = True
+        return read
+
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """A window has a size for every spatial dimension, and the last one ends inside the padded input."""
@@ -97,21 +109,28 @@ def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result:
     return True
 
 
-def written_window(written: Written) -> dict[str, tuple[int, ...]]:
-    """The window of an ONNX operator, that of its weights where it does not name one."""
+def written_window(written: Written, *, cuts: bool = False) -> dict[str, tuple[int, ...]]:
+    """The window of an ONNX operator, that of its weights where it does not name one; ``cuts`` as below."""
     attributes = written.node.attributes
     declared = attributes.get("kernel_shape")
     kernel = tuple(declared) if declared else written.operand_shape(1)[2:]
-    return window_attributes(attributes, kernel, written.operand_shape()[2:], written.result_shape[2:])
+    return window_attributes(attributes, kernel, written.operand_shape()[2:], written.result_shape[2:], cuts=cuts)
 
 
 def window_attributes(
-    attributes: Mapping[str, Any], kernel: tuple[int, ...], source: tuple[int, ...], result: tuple[int, ...]
+    attributes: Mapping[str, Any],
+    kernel: tuple[int, ...],
+    source: tuple[int, ...],
+    result: tuple[int, ...],
+    *,
+    cuts: bool = False,
 ) -> dict[str, tuple[int, ...]]:
     """``kernel``, ``strides``, ``dilations`` and ``pads`` (all begins, then all ends, as ONNX) of one window operator.
 
     ``source`` and ``result`` are the spatial shapes. Pads are chosen so that the plain floor formula gives ``result``:
-    ``auto_pad`` is resolved and the last window of ``ceil_mode`` becomes padding at the end.
+    ``auto_pad`` is resolved and the last window of ``ceil_mode`` becomes padding at the end. Where strides are longer
+    than the kernel, equal padding at both sides can be negative: with ``cuts`` it is, as ONNX Runtime's pools have it,
+    else it is none, as its convolutions have it (onnxruntime/core/providers/common.h, ComputePad).
     """
     rank = len(kernel)
     strides = tuple(attributes.get("strides", (1,) * rank))
@@ -123,8 +142,8 @@ def window_attributes(
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         needed = (result[axis] - 1) * strides[axis] + reach - source[axis]
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            total = max(needed, 0)
-            begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
+            total = needed if cuts else max(needed, 0)
+            begin = int((total + (auto_pad == "SAME_LOWER")) / 2)  # towards zero
             end = total - begin
         else:
             begin, end = (0, 0) if auto_pad == "VALID" else (explicit[axis], explicit[rank + axis])
@@ -147,6 +166,14 @@ def one_or_two_dimensional(graph: Graph, node: Node) -> Finding | None:
     """The window has one or two dimensions."""
     rank = len(graph.values[node.inputs[0]].shape) - 2
     return None if rank in (1, 2) else finding("the window has {rank} dimensions", rank=rank)
+
+
+@rule("padding adds to the input and does not cut it short")
+def uncut_input(graph: Graph, node: Node) -> Finding | None:
+    """No pad at the beginning is negative."""
+    pads = node.attributes.get("pads", ())
+    begins = pads[: len(pads) // 2]
+    return finding("pads are {pads}", pads=pads) if min(begins, default=0) < 0 else None
 
 
 def beyond_fields(shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target) -> Finding | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,13 +30,29 @@ FORMAT_VERSION = 1
 _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 
 
+@dataclass(frozen=True)
+class Fidelity:
+    """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.fidelity`).
+
+    ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range;
+    0 for models that came quantised, which are compared to the bit. ``noise`` has the signal-to-noise ratio of every
+    float output, in decibels, where quantising was ours.
+    """
+
+    quantised: bool
+    tensors: int
+    elements: int
+    difference: float
+    noise: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Package:
     """A compiled network, before anything that depends on a machine.
 
     ``rewritten_activations`` counts the groups that were rewritten in the embedded model
     (:func:`byoc.frontend.onnx.rewriting.clamps.integer_clamps`). ``sha256`` has the sum of every member;
-    ``read_member`` returns the bytes of one, checked against it.
+    ``read_member`` returns the bytes of one, checked against it. ``fidelity`` None: nobody has compared.
     """
 
     source: str
@@ -46,6 +62,7 @@ class Package:
     tool: str
     sha256: Mapping[str, str]
     read_member: Callable[[str], bytes] = field(repr=False)
+    fidelity: Fidelity | None = None
 
     @cached_property
     def model(self) -> onnx.ModelProto:
@@ -65,7 +82,12 @@ class Package:
 
 
 def build_package(
-    graph: Graph, annotations: tuple[Annotation, ...], model: onnx.ModelProto, rewritten: int, source: str
+    graph: Graph,
+    annotations: tuple[Annotation, ...],
+    model: onnx.ModelProto,
+    rewritten: int,
+    source: str,
+    fidelity: Fidelity | None = None,
 ) -> Package:
     """Package of a canonical graph and the quantised ``model`` that it was read from, ``rewritten`` groups of it.
 
@@ -79,7 +101,7 @@ def build_package(
         "weights.bin": arrays.block(),
     }
     sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    return Package(source, graph, annotations, rewritten, _tool(), sums, members.__getitem__)
+    return Package(source, graph, annotations, rewritten, _tool(), sums, members.__getitem__, fidelity)
 
 
 def _tool() -> str:
@@ -98,6 +120,8 @@ def _manifest(package: Package) -> bytes:
         "rewritten_activations": package.rewritten_activations,
         "sha256": dict(package.sha256),
     }
+    if package.fidelity is not None:
+        document["fidelity"] = asdict(package.fidelity)
     return json.dumps(document, sort_keys=True, indent=1).encode()
 
 
@@ -131,7 +155,9 @@ def load_package(path: str | Path) -> Package:
             raise _about(file, error) from error
         return data
 
-    return Package(manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member)
+    return Package(
+        manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member, _fidelity(manifest)
+    )
 
 
 def _about(file: Path, error: InputError) -> InputError:
@@ -162,3 +188,15 @@ def _read_manifest(data: bytes) -> dict[str, Any]:
     if not texts or not complete or type(manifest.get("rewritten_activations")) is not int:
         raise InputError("its manifest is incomplete")
     return manifest
+
+
+def _fidelity(manifest: Mapping[str, Any]) -> Fidelity | None:
+    found = manifest.get("fidelity")
+    if found is None:
+        return None
+    try:
+        noise = {str(name): float(level) for name, level in found["noise"].items()}
+        counts = int(found["tensors"]), int(found["elements"])
+        return Fidelity(found["quantised"] is True, *counts, float(found["difference"]), noise)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise InputError("its manifest says in a wrong form how the model was compared") from error

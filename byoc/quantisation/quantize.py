@@ -59,7 +59,11 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
         [],
         stay_float,
         list(quantised_operators()),
-        {"ForceQuantizeNoInputCheck": True, "WeightSymmetric": True},
+        {
+            "ForceQuantizeNoInputCheck": True,
+            "WeightSymmetric": True,
+            "TensorQuantOverrides": _own_ranges(model, ranges),
+        },
     )
     # The quantiser skips activations whose operand nobody else has quantised.
     for node in model.graph.node:
@@ -72,6 +76,14 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
     return result
+
+
+def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
+    """Ranges that the quantiser must not take from the clamp behind them, for the model's outputs show them, too."""
+    outputs = {value.name for value in model.graph.output}
+    clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
+    shown = {node.input[0] for node in model.graph.node if node.op_type in clamps} & outputs & ranges.keys()
+    return {name: [dict(zip(("rmin", "rmax"), ranges[name], strict=True))] for name in sorted(shown)}
 
 
 def _float_nodes(model: ModelProto) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from dla_sim.timing import Timing
 from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
-from experiments.golden.store import NAME, Corpus, Event, corpus_to_replace, open_corpus, write_corpus
+from experiments.golden.store import INDEX, Corpus, Event, check_place, open_corpus, write_corpus
 from experiments.running import Progress
 from experiments.running.simulate import program_inputs
 from experiments.version import tool_version
@@ -21,6 +22,8 @@ from isa import program_file
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
 from isa.program import Program
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9.-]*")
 
 
 class DisagreementError(Exception):
@@ -71,7 +74,8 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
 
     Raises InputError for a folder that holds something else, DisagreementError from :func:`record_case`.
     """
-    history = corpus_to_replace(folder).history
+    check_place(folder)
+    history = open_corpus(folder).history if (folder / INDEX).exists() else ()
     stored = []
     for case in cases:
         progress(f"recording {case.name}")
@@ -86,9 +90,10 @@ def add_case(folder: Path, case: Case) -> Corpus:
 
     Raises InputError for a name that is taken or no name, and as :func:`record_corpus`.
     """
-    corpus = corpus_to_replace(folder)
-    if not NAME.fullmatch(case.name):
+    check_place(folder)
+    if not _NAME.fullmatch(case.name):
         raise InputError(f"case name '{case.name}' must be LEVEL/name of letters, digits, points and hyphens")
+    corpus = open_corpus(folder) if (folder / INDEX).exists() else Corpus(folder, {})
     if case.name in corpus.entries:
         raise InputError(f"{folder}: case {case.name} exists; accept other results with bless, or choose another name")
     cases = [*(corpus.case(name) for name in corpus.entries), record_case(case)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -25,8 +25,10 @@ from experiments.report.schema import (
     Host,
     HostLayer,
     Layer,
+    ModelFidelity,
     PlacementEntry,
     RunReport,
+    Suspicion,
 )
 from experiments.version import tool_version
 from isa.program_file import to_bytes
@@ -48,6 +50,7 @@ def assemble(
     inputs: Mapping[str, NDArray[Any]],
     traces: Mapping[int, Trace],
     check: Check,
+    warnings: tuple[Suspicion, ...],
     accuracy: Accuracy | None,
     costs: CostTable | None = None,
 ) -> RunReport:
@@ -56,7 +59,10 @@ def assemble(
     Raises ValueError (pydantic's) when a sum does not add up.
     """
     hardware = conditions.hardware
-    runs = [RegionRun(index, compiled.programs[index], traces[index]) for index in sorted(traces)]
+    runs = [
+        RegionRun(index, compiled.programs[index], traces[index], compiled.reports[index].compulsory_bytes)
+        for index in sorted(traces)
+    ]
     machine = figures(hardware, runs)
     return RunReport(
         version=tool_version(),
@@ -75,6 +81,8 @@ def assemble(
         placement=placement_entries(compiled.partition),
         host=_host(compiled.partition),
         check=check,
+        fidelity=_fidelity(compiled),
+        warnings=warnings,
         accuracy=accuracy,
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
@@ -145,3 +153,8 @@ def _compilation(compiled: CompiledNetwork) -> Compilation:
         sets_elided=sum(report.words_before_elision - report.words for report in reports),
         dram_bytes=max((program.dram_bytes for program in programs), default=0),
     )
+
+
+def _fidelity(compiled: CompiledNetwork) -> ModelFidelity | None:
+    found = compiled.package.fidelity
+    return None if found is None else ModelFidelity(**asdict(found))

@@ -26,11 +26,12 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RegionRun:
-    """One region's program and its trace."""
+    """One region's program and its trace. ``compulsory_bytes``: those of its compilation, where that is known."""
 
     region: int
     program: Program
     trace: Trace
+    compulsory_bytes: int | None = None
 
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
@@ -72,15 +73,30 @@ def _utilization(macs: int, cycles: int, processing_elements: int) -> float:
 
 def _lower_bound(hardware: Preset, run: RegionRun) -> int:
     """Cycles that no schedule can beat: every MAC on a busy array, or inputs, outputs and constants once on the bus."""
-    compulsory = compulsory_bytes(run.program)
+    compulsory = run.compulsory_bytes
+    if compulsory is None:
+        compulsory = moved_once(run.program)
     by_work = ceil_div(run.trace.macs, hardware.arch.pe.count)
     return max(by_work, ceil_div(compulsory, hardware.timing.bus_bytes))
 
 
-def compulsory_bytes(program: Program) -> int:
-    """Bytes of the region's inputs, outputs and constants, each once; no commands, no spills."""
-    tensors = sum(tensor.nbytes for tensor in program.tensors)
-    return tensors + sum(int(segment.data.size) for segment in program.segments)
+def moved_once(program: Program) -> int:
+    """Bytes of the inputs and constants that a program loads and of the outputs that it stores, each byte once.
+
+    Of a program alone nobody knows what another schedule could leave out.
+    """
+    regions = [(tensor.address, tensor.nbytes) for tensor in program.tensors]
+    regions += [(segment.address, int(segment.data.size)) for segment in program.segments]
+    moved = {start: np.zeros(size, np.bool_) for start, size in regions}
+    for command in program.commands:
+        operands = command.instruction.operands(command, program.arch)
+        for access in (*operands.reads, *operands.writes):
+            if access.space == "dram":
+                for start, size in regions:
+                    if access.address < start + size and start < access.end:
+                        for first, last in access.runs():
+                            moved[start][max(first - start, 0) : max(last - start, 0)] = True
+    return sum(int(np.count_nonzero(mask)) for mask in moved.values())
 
 
 def _layers(run: RegionRun, processing_elements: int) -> Iterable[Layer]:

@@ -110,15 +110,72 @@ class FirstDifference(Part):
         return f"tensor '{self.tensor}' at [{where}]: the DLA has {self.dla}, the oracle has {self.oracle}"
 
 
+class OutputsCheck(Part):
+    """The model's outputs against the whole model on ONNX Runtime.
+
+    ``exact``: the CPU computed nothing between, so that they must be equal; else ``differences`` are the CPU's own.
+    """
+
+    exact: bool
+    tensors: Count
+    elements: Count
+    differences: Count
+    max_abs_diff: int | float
+
+
 class Check(Part):
-    """Every region output and model output against the oracle, element by element, without tolerance."""
+    """Every output of every region against the oracle, element by element, without tolerance.
+
+    ``outputs`` is how far the model's outputs are those of the whole model on the oracle; where they must be equal,
+    their differences count as mismatches. ``regions`` and ``outputs`` are missing in reports of versions before.
+    """
 
     oracle: str
+    regions: Count | None = None
     tensors: Count
     elements: Count
     mismatches: Count
     max_abs_diff: int | float
     first: FirstDifference | None = None
+    outputs: OutputsCheck | None = None
+
+
+class ModelFidelity(Part):
+    """How the imported model was held to the model as given, on one inference.
+
+    ``difference``: the largest of ``elements``, as a share of its tensor's range; 0 where ``quantised``, for such
+    models are compared to the bit. ``noise``: signal-to-noise ratio of every float output in decibels, where quantising
+    was ours.
+    """
+
+    quantised: bool
+    tensors: Count
+    elements: Count
+    difference: float
+    noise: Mapping[str, float] = Field(default_factory=dict)
+
+
+_SUSPICIONS = {
+    "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
+    "outside": (
+        "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) lie outside the calibrated range "
+        "{low:.3g} to {high:.3g}; calibrate on such inputs"
+    ),
+    "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
+    "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
+}
+
+
+class Suspicion(Part):
+    """What should be looked at although every bit is right; ``figures`` by the ``kind``."""
+
+    kind: Literal["noise", "outside", "constant", "saturated"]
+    tensor: str
+    figures: Mapping[str, float]
+
+    def message(self) -> str:
+        """One line."""
+        return _SUSPICIONS[self.kind].format(tensor=self.tensor, **self.figures)
 
 
 class Accuracy(Part):
@@ -189,6 +246,8 @@ class RunReport(Part):
     placement: tuple[PlacementEntry, ...]
     host: Host
     check: Check
+    fidelity: ModelFidelity | None = None
+    warnings: tuple[Suspicion, ...] = ()
     accuracy: Accuracy | None = None
     compile: Compilation
     occupancy: Occupancy | None = None

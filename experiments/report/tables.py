@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
-from experiments.report.schema import Figures, HostLayer, Layer, RunReport
+from experiments.report.schema import Figures, HostLayer, Layer, ModelFidelity, OutputsCheck, RunReport
 from experiments.report.terminal import plain_table
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
@@ -146,6 +146,12 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     if report.host.nodes:
         yield "CPU", f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in the total)"
     yield "check", _check_line(report)
+    if report.check.outputs is not None and not report.check.outputs.exact:
+        yield "outputs", _outputs_line(report.check.outputs)
+    if report.fidelity is not None:
+        yield "model", _fidelity_line(report.fidelity)
+    for suspicion in report.warnings:
+        yield "warning", Text(suspicion.message(), style="yellow")
     if report.accuracy is not None:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
@@ -154,12 +160,35 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
 
 def _check_line(report: RunReport) -> Text:
     check = report.check
+    if check.regions == 0:
+        return Text("nothing ran on the accelerator, nothing was checked", style="yellow")
     if not check.tensors:
         return Text(check.oracle)
-    compared = f"{check.elements:,} elements of {check.tensors} tensors against {check.oracle}"
+    regions = "" if check.regions is None else f" of {check.regions} region{'s' * (check.regions != 1)}"
+    tensors = f"{check.tensors} tensor{'s' * (check.tensors != 1)}"
+    compared = f"{check.elements:,} elements of {tensors}{regions} against {check.oracle}"
     if check.mismatches == 0:
         return Text(f"0 mismatches in {compared}", style="green")
     return Text(f"{check.mismatches:,} MISMATCHES in {compared}, largest difference {check.max_abs_diff}", style="red")
+
+
+def _outputs_line(outputs: OutputsCheck) -> str:
+    """What the CPU computed is its own affair, and said."""
+    if not outputs.differences:
+        return f"all {outputs.elements:,} elements as of the whole model on ONNX Runtime; the CPU computed some of them"
+    return (
+        f"{outputs.differences:,} of {outputs.elements:,} elements differ from the whole model on ONNX Runtime by "
+        f"up to {outputs.max_abs_diff:.3g}: on the CPU it computes parts otherwise than the whole"
+    )
+
+
+def _fidelity_line(found: ModelFidelity) -> str:
+    compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
+    if found.quantised:
+        return f"as given, to the bit ({compared})"
+    text = f"float as given ({compared}, largest difference {found.difference:.0e} of the range)"
+    noise = ", ".join(f"{level:.1f} dB" for level in list(found.noise.values())[:4])
+    return f"{text}; int8 to float: {noise} signal to noise" if noise else text
 
 
 def _accuracy_line(report: RunReport) -> str:

@@ -1,14 +1,17 @@
-"""How right a run is: every region output and model output against ONNX Runtime's integer operators, and accuracy.
+"""How right a run is: every region against ONNX Runtime's integer operators, the outputs, accuracy, and warnings.
 
-Every element is compared, without tolerance, and the first difference is named. ``numerics = fixed`` computes with
-other rounding rules than ONNX Runtime, on purpose; nothing here can vouch for it, so the check then compares nothing
-and says so.
+A region is compared on the inputs that it had in the run, every element of every output, without tolerance, and the
+first difference is named: what the CPU computed on both sides is not counted as checked. The model's outputs are
+compared with those of the whole model on ONNX Runtime as well. Where the CPU only quantises and dequantises they must
+be equal; where it computes in float, ONNX Runtime may fuse its operators otherwise in the whole model than in parts,
+so that differences there are counted and shown, and are none of the accelerator's. ``numerics = fixed`` computes with
+other rounding rules than ONNX Runtime, on purpose; nothing here can vouch for it, and the check says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,11 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
+from byoc.graph import Value
 from byoc.host.oracle import Oracle, oracle_text
 from byoc.host.runtime import Runtime
-from experiments.report.schema import Accuracy, Check, FirstDifference
+from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
+from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.network import Network
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -90,37 +95,105 @@ def _first(name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: N
 NO_ORACLE = "none (numerics = fixed rounds otherwise than ONNX Runtime)"
 
 
-def checked_tensors(network: CompiledNetwork) -> tuple[str, ...]:
-    """Region outputs in order of execution, then the model's outputs that are computed."""
-    outputs = (name for region in network.partition.regions for name in region.outputs)
-    computed = (name for name in network.graph.outputs if network.graph.values[name].constant is None)
-    return tuple(dict.fromkeys((*outputs, *computed)))
-
-
 def check_values(network: CompiledNetwork, inputs: Tensors, values: Tensors) -> Check:
     """Compare ``values``, every boundary tensor of one inference on ``inputs``, with the oracle."""
     if any(program.arch.numerics == "fixed" for program in network.programs.values()):
-        return as_check(NO_ORACLE, TensorComparison())
-    oracle = Oracle(network.package.model, network.graph, checked_tensors(network))
-    return as_check(oracle_text(network.package), compare_tensors(values, oracle.values(inputs)))
-
-
-def as_check(oracle: str, found: TensorComparison) -> Check:
-    """The comparison in the form of the run report."""
-    first = found.first and FirstDifference(
-        tensor=found.first.tensor,
-        coordinates=found.first.coordinates,
-        dla=found.first.actual,
-        oracle=found.first.expected,
-    )
+        return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
+    model, graph, regions = network.package.model, network.graph, network.partition.regions
+    expected: dict[str, NDArray[Any]] = {}
+    for region in regions:
+        expected |= Oracle(model, graph, region.outputs, region.inputs).values(values)
+    found = compare_tensors(values, expected)
+    names = [name for name in graph.outputs if graph.values[name].constant is None]
+    whole = compare_tensors(values, Oracle(model, graph, names).values(inputs))
+    exact = all(node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes)
+    if exact and found.mismatches == 0:
+        found = replace(found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first)
     return Check(
-        oracle=oracle,
+        oracle=oracle_text(network.package),
+        regions=len(regions),
         tensors=found.tensors,
         elements=found.elements,
         mismatches=found.mismatches,
         max_abs_diff=found.max_abs_diff,
-        first=first,
+        first=None if found.first is None else as_reported(found.first),
+        outputs=OutputsCheck(
+            exact=exact,
+            tensors=whole.tensors,
+            elements=whole.elements,
+            differences=whole.mismatches,
+            max_abs_diff=whole.max_abs_diff,
+        ),
     )
+
+
+def as_reported(first: WrongElement) -> FirstDifference:
+    """The difference in the form of the run report."""
+    return FirstDifference(tensor=first.tensor, coordinates=first.coordinates, dla=first.actual, oracle=first.expected)
+
+
+LEAST_DECIBELS = 10.0
+MOST_OUTSIDE = MOST_SATURATED = 0.01
+"""Shares of a tensor's elements beyond which a warning is due."""
+
+
+def find_warnings(network: CompiledNetwork, inputs: Tensors, values: Tensors) -> tuple[Suspicion, ...]:
+    """What about a run that is right to the bit should still be looked at, with figures."""
+    graph, fidelity = network.graph, network.package.fidelity
+    found: list[Suspicion] = []
+    if fidelity is not None:
+        quiet = {name: level for name, level in fidelity.noise.items() if level < LEAST_DECIBELS}
+        found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]
+    for node in graph.nodes:
+        if node.op_type == QUANTIZE and node.inputs[0] in inputs:
+            found += _outside(node.inputs[0], inputs[node.inputs[0]], graph.values[node.outputs[0]])
+    made = {name: node for node in graph.nodes for name in node.outputs}
+    for name in graph.outputs:
+        if name in values and values[name].size > 1 and (values[name] == values[name].flat[0]).all():
+            figures = {"elements": values[name].size, "value": float(values[name].flat[0])}
+            found.append(Suspicion(kind="constant", tensor=name, figures=figures))
+        maker = made.get(name)
+        stored = maker.inputs[0] if maker is not None and maker.op_type == DEQUANTIZE else name
+        if stored in values:
+            found += _saturated(name, values[stored], graph.values[stored])
+    return tuple(found)
+
+
+def _limits(value: Value) -> tuple[int, int] | None:
+    """The integers of an 8-bit tensor that is quantised per tensor; None for others."""
+    quantization = value.quantization
+    if quantization is None or not quantization.per_tensor or value.dtype not in ("int8", "uint8"):
+        return None
+    kind = np.iinfo(value.dtype)
+    return int(kind.min), int(kind.max)
+
+
+def _outside(name: str, given: NDArray[Any], value: Value) -> list[Suspicion]:
+    """An input much of which the quantised range does not hold."""
+    limits, quantization = _limits(value), value.quantization
+    if limits is None or quantization is None:
+        return []
+    low, high = ((limit - int(quantization.zero_point)) * float(quantization.scale) for limit in limits)
+    step = float(quantization.scale)
+    share = float(np.mean((given < low - step) | (given > high + step)))
+    if share <= MOST_OUTSIDE:
+        return []
+    least, most = float(given.min()), float(given.max())
+    figures = {"share": share, "low": low, "high": high, "least": least, "most": most}
+    return [Suspicion(kind="outside", tensor=name, figures=figures)]
+
+
+def _saturated(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]:
+    """An output many elements of which are at an end of their range that is not zero: it was cut off there."""
+    limits, quantization = _limits(value), value.quantization
+    if limits is None or quantization is None:
+        return []
+    ends = [limit for limit in limits if limit != int(quantization.zero_point)]
+    share = float(np.isin(stored, ends).mean())
+    ordinary = 1 / stored.size  # one element decides where a range ends
+    if share <= MOST_SATURATED + ordinary:
+        return []
+    return [Suspicion(kind="saturated", tensor=name, figures={"share": share})]
 
 
 def measure_accuracy(network: Network, compiled: CompiledNetwork, runtime: Runtime[Any]) -> Accuracy | None:

@@ -35,7 +35,7 @@ from isa.sanitizer.findings import Finding
 Tensors = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SimulatedRegion(RegionRun):
     """A run with all that it takes to repeat it: ``imaged`` is ``program`` with further memory images laid over it."""
 
@@ -61,7 +61,9 @@ def simulate_package(
     runs = []
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]
-        runs.append(SimulatedRegion(index, program, trace, program, region_inputs(program, done.result.values)))
+        inputs = region_inputs(program, done.result.values)
+        compulsory = done.compiled.reports[index].compulsory_bytes
+        runs.append(SimulatedRegion(index, program, trace, compulsory, imaged=program, inputs=inputs))
     return Simulation(hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs)))
 
 
@@ -86,7 +88,7 @@ def simulate_program(
 
     def regions() -> tuple[SimulatedRegion, ...]:
         trace = device.run(imaged, inputs, timing_only=True).trace
-        return (SimulatedRegion(0, program, trace, imaged, inputs),)
+        return (SimulatedRegion(0, program, trace, imaged=imaged, inputs=inputs),)
 
     def finish() -> tuple[Tensors, Figures]:
         try:

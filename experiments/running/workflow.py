@@ -25,7 +25,7 @@ from experiments.report.figures import RegionRun
 from experiments.report.schema import RunReport
 from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
-from experiments.running.check import check_values, measure_accuracy
+from experiments.running.check import check_values, find_warnings, measure_accuracy
 from experiments.running.hardware import load_hardware
 from experiments.running.network import Feeds, Network, Shapes, load_network, network_feeds
 from isa.files import write_atomically
@@ -121,10 +121,11 @@ def run(
         write_atomically(Path(timeline), timeline_json(runs))
     progress("checking every region output against ONNX Runtime")
     check = check_values(done.compiled, feeds, done.result.values)
+    suspicions = find_warnings(done.compiled, feeds, done.result.values)
     progress("measuring accuracy")
     measured = measure_accuracy(network, done.compiled, done.runtime)
     conditions = Conditions(request.command, network.name, seed, hardware)
-    return assemble(conditions, done.compiled, feeds, done.result.traces, check, measured, table)
+    return assemble(conditions, done.compiled, feeds, done.result.traces, check, suspicions, measured, table)
 
 
 def infer(

@@ -79,10 +79,8 @@ class Workshop:
         """The regions compiled for ``arch``, without data."""
         found = []
         for region in self._regions:
-            program, _ = compile_region(region, self._values, arch, options.schedule, data=False, pool=self._pool)
-            constants = sum(int(segment.data.size) for segment in program.segments)
-            compulsory = constants + sum(tensor.nbytes for tensor in program.tensors)
-            found.append(CompiledProgram(replace(program, segments=()), compulsory))
+            program, report = compile_region(region, self._values, arch, options.schedule, data=False, pool=self._pool)
+            found.append(CompiledProgram(replace(program, segments=()), report.compulsory_bytes))
         return tuple(found)
 
     def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:

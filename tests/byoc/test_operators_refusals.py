@@ -250,6 +250,11 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "undilated_average",
         {"dilations": (2, 1)},
     ),
+    "cut input": (
+        lambda: unary_unit("AveragePool", (1, 3, 6, 7), kernel_shape=[1, 1], strides=[3, 1], auto_pad="SAME_UPPER"),
+        "uncut_input",
+        {"pads": (-1, 0, -1, 0)},
+    ),
     "average rounded up": (
         lambda: unary_unit("AveragePool", (1, 3, 6, 7), strides=[2, 2], ceil_mode=1, count_include_pad=1, **POOL),
         "counted_without_rounding_up",
@@ -322,6 +327,7 @@ SENTENCES = {
     "matrices": "the weights have shape (7, 7, 7); the weights are one matrix",
     "transposed": "transA is 1; only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator",
     "average dilation": "dilations are (2, 1); average pooling has no dilation",
+    "cut input": "pads are (-1, 0, -1, 0); padding adds to the input and does not cut it short",
     "average rounded up": "ceil_mode is 1; average pooling that counts padding does not round its output size up",
     "three operands": "it has 3 operands; element-wise operators have two operands",
     "broadcast": "operands have the shapes (3, 7) and (7,); operands are not broadcast",

@@ -41,7 +41,11 @@ def digits_regions(isa: str = "v2") -> tuple[Preset, tuple[SimulatedRegion, ...]
     programs = done.compiled.programs
     runs = [
         SimulatedRegion(
-            index, programs[index], trace, programs[index], region_inputs(programs[index], done.result.values)
+            index,
+            programs[index],
+            trace,
+            imaged=programs[index],
+            inputs=region_inputs(programs[index], done.result.values),
         )
         for index, trace in done.result.traces.items()
     ]
@@ -53,7 +57,7 @@ def program_region(program: Program, timing: Timing, seed: int = 0) -> Simulated
     rng = np.random.default_rng(seed)
     inputs = {tensor.name: rng.integers(-128, 128, tensor.shape).astype(tensor.dtype) for tensor in program.inputs}
     trace = Device(program.arch, timing).run(program, inputs, timing_only=True).trace
-    return SimulatedRegion(0, program, trace, program, inputs)
+    return SimulatedRegion(0, program, trace, imaged=program, inputs=inputs)
 
 
 def overflowing_program() -> Program:

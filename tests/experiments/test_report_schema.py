@@ -137,7 +137,7 @@ def test_tables_show_every_part() -> None:
     for part in (
         "tiny on 8x8 PEs (ic x oc), 512 KiB SRAM, 8 bytes/cycle, ISA v2, schedule default",
         "~1,234",
-        "0 mismatches in 16 elements of 1 tensors against ONNX Runtime",
+        "0 mismatches in 16 elements of 1 tensor against ONNX Runtime",
         "float 98.00%, int8 97.00%, DLA 97.00% of 450 images; int8 and DLA agree on every image",
         "1 region, 20 words: 4 instructions, 15 register writes (30 saved)",
         "1 nodes, estimated 1,234 cycles (not in the total)",

@@ -117,6 +117,8 @@ def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeyp
         def values(self, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             """The right values, but for one."""
             found = super().values(tensors)
+            if found[self.names[0]].dtype.kind == "f":
+                return found  # the model's outputs, which are compared as well
             first = found[self.names[0]].copy()
             first[0, 2, 3, 1] ^= 1
             return found | {self.names[0]: first}

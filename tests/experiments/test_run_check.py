@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.report.schema import FirstDifference
-from experiments.running.check import TensorComparison, WrongElement, as_check, compare_tensors
+from experiments.running.check import TensorComparison, WrongElement, as_reported, compare_tensors
 
 
 def test_equal_tensors_have_no_mismatch() -> None:
@@ -21,7 +21,7 @@ def test_first_difference_is_named_with_coordinates_and_both_values() -> None:
     assert (found.mismatches, found.max_abs_diff) == (2, 128)
     assert found.first == WrongElement("b", (1, 1), -128, 0)
     wrong = FirstDifference(tensor="b", coordinates=(1, 1), dla=-128, oracle=0)
-    assert as_check("one", found).first == wrong
+    assert as_reported(found.first) == wrong
     assert wrong.message() == "tensor 'b' at [1, 1]: the DLA has -128, the oracle has 0"
 
 

@@ -92,8 +92,12 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
         hardware = load_hardware(None, [f"{key}={row[key]}" for key in keys], row["isa"])
         options = CompileOptions(row["schedule"], row["emulate_depthwise"])
         done = infer(network, hardware, feeds, options)
-        programs, traces = done.compiled.programs, done.result.traces
-        whole = figures(hardware, [RegionRun(index, programs[index], trace) for index, trace in traces.items()])
+        programs, reports = done.compiled.programs, done.compiled.reports
+        regions = [
+            RegionRun(index, programs[index], trace, reports[index].compulsory_bytes)
+            for index, trace in done.result.traces.items()
+        ]
+        whole = figures(hardware, regions)
         assert {name: row[name] for name in whole.totals.model_dump()} == whole.totals.model_dump()
         assert {kind: row[f"kinds.{kind}"] for kind in whole.kinds} == whole.kinds
         assert {kind: row[f"ex_cycles.{kind}"] for kind in whole.ex_cycles} == whole.ex_cycles

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import helper, shape_inference
 
 from isa.errors import InputError
@@ -107,28 +109,45 @@ def _collect(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], str]]:
     return types
 
 
-_ONNXRUNTIME_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
-
-
 def _from_onnxruntime(model: onnx.ModelProto, missing: list[str]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shapes that ONNX Runtime infers for ``missing`` tensors made outputs; {} if it refuses the model."""
+    """Shapes that ``missing`` tensors have when ONNX Runtime runs the model; {} if it refuses the model.
+
+    What control flow makes has no shape that could be inferred. It runs on zeros and on other numbers: a shape that is
+    not the same both times depends on the data, and is not known.
+    """
     import onnxruntime
 
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    known = {value.name for value in copy.graph.output}
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in missing if name not in known)
+    del copy.graph.output[:]
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in missing)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    types = _collect(model)
+    constants = {tensor.name for tensor in model.graph.initializer}
+    names = [value.name for value in model.graph.input if value.name not in constants]
+    if any(name not in types for name in names):
+        return {}
     try:
         session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        zeros, others = (
+            session.run(missing, {name: _numbers(*types[name], other=other) for name in names})
+            for other in (False, True)
+        )
     except Exception:  # ONNX Runtime raises its own exception types, which it does not export
         return {}
-    found = {}
-    for output in session.get_outputs():
-        if all(isinstance(dim, int) for dim in output.shape):
-            text = output.type
-            dtype = _ONNXRUNTIME_TYPES.get(text, text.removeprefix("tensor(").removesuffix(")"))
-            found[output.name] = (tuple(output.shape), dtype)
-    return found
+    found = zip(missing, zeros, others, strict=True)
+    return {
+        name: (first.shape, first.dtype.name)
+        for name, first, second in found
+        if isinstance(first, np.ndarray) and first.shape == second.shape
+    }
+
+
+def _numbers(shape: tuple[int, ...], dtype: str, *, other: bool) -> NDArray[Any]:
+    """Zeros, or numbers of both signs."""
+    if not other or np.dtype(dtype).kind not in "fi":
+        return np.zeros(shape, dtype)
+    return (np.arange(int(np.prod(shape))) % 7 - 3).reshape(shape).astype(dtype)

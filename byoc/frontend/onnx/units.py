@@ -180,6 +180,9 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     result = view.quantization_of(quantize)
     if result is None:
         return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
+    unfused = family.unfused(view, tuple(operands), quantize.outputs[0])
+    if unfused:
+        return Unrecognised(unfused)
     quantizations[quantize.outputs[0]] = result
     middle = (node,) if activation is None else (node, activation)
     covered = tuple(dict.fromkeys((*covers, *middle, quantize)))

@@ -73,10 +73,22 @@ def is_float32(tensor: TensorProto) -> bool:
 def add_constant(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     """Add an initialiser under ``name``, made unique with a number if taken; returns the name used."""
     taken = {tensor.name for tensor in graph.initializer} | {output for node in graph.node for output in node.output}
+    unique = unused(name, taken | {value.name for value in graph.input})
+    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), unique))
+    return unique
+
+
+def standard(node: NodeProto) -> bool:
+    """True for operators of the default ONNX domain: those of others only share names with them."""
+    return node.domain in ("", "ai.onnx")
+
+
+def unused(name: str, taken: set[str]) -> str:
+    """``name``, made unique with a number if it is among ``taken``, where it is entered."""
     unique, count = name, 1
     while unique in taken:
         unique, count = f"{name}_{count}", count + 1
-    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), unique))
+    taken.add(unique)
     return unique
 
 

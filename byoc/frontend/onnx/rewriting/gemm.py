@@ -13,6 +13,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     is_float32,
     remove_dead_code,
     shapes_of,
+    standard,
     use_counts,
 )
 
@@ -35,7 +36,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
         if node.output[0] in absorbed:
             continue
         following = readers.get(node.output[0]) if uses[node.output[0]] == 1 else None
-        if node.op_type == "Gemm":
+        if node.op_type == "Gemm" and standard(node):
             _fold_factors(node, graph, arrays)
         elif following is not None and _is_biased_product(node, following, arrays, shapes):
             absorbed.add(following.output[0])
@@ -56,7 +57,7 @@ def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) ->
     columns = weights.shape[0 if options.get("transB", 0) else 1]
     alpha, beta = np.float32(options.get("alpha", 1.0)), np.float32(options.get("beta", 1.0))
     biased = len(node.input) == 3 and bool(node.input[2])
-    if biased and (node.input[2] not in arrays or arrays[node.input[2]].size not in (1, columns)):
+    if biased and (node.input[2] not in arrays or not _is_row(arrays[node.input[2]].shape, columns)):
         return
     if biased and (beta != 1 or arrays[node.input[2]].shape != (columns,)):
         bias = np.broadcast_to(arrays[node.input[2]].reshape(-1) * beta, (columns,))
@@ -68,11 +69,18 @@ def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) ->
     node.attribute.extend(kept)
 
 
+def _is_row(shape: tuple[int, ...], columns: int) -> bool:
+    """Whether a bias is one number, or one a column: a column of numbers, one a row, is something else."""
+    return all(size == 1 for size in shape[:-1]) and (not shape or shape[-1] in (1, columns))
+
+
 def _is_biased_product(
     node: NodeProto, add: NodeProto, arrays: ConstantArrays, shapes: dict[str, tuple[int, ...]]
 ) -> bool:
     """Whether ``add`` adds a constant row to the product ``node`` of a 2-D value and constant 2-D weights."""
-    if node.op_type != "MatMul" or add.op_type != "Add" or node.input[1] not in arrays:
+    if (node.op_type, add.op_type) != ("MatMul", "Add") or not (standard(node) and standard(add)):
+        return False
+    if node.input[1] not in arrays:
         return False
     weights = arrays[node.input[1]]
     if weights.ndim != 2 or len(shapes.get(node.input[0], ())) != 2:

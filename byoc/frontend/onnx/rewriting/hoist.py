@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import constants, copy_model, use_counts
+from byoc.frontend.onnx.rewriting.edit import constants, copy_model, standard, use_counts
 
 _ONE_OPERAND = frozenset({"MaxPool", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -28,7 +28,8 @@ def _hoist_one(graph: GraphProto) -> bool:
     producers = {output: index for index, node in enumerate(graph.node) for output in node.output}
     uses, constant = use_counts(graph), set(constants(graph))
     for index, node in enumerate(graph.node):
-        mover = producers.get(node.input[0]) if node.op_type in ("Relu", "Clip") else None
+        clamps = node.op_type in ("Relu", "Clip") and standard(node)
+        mover = producers.get(node.input[0]) if clamps else None
         if mover is None or any(name and name not in constant for name in node.input[1:]):
             continue
         if uses[node.input[0]] == 1 and _commutes(graph.node[mover], constant):
@@ -38,7 +39,7 @@ def _hoist_one(graph: GraphProto) -> bool:
 
 
 def _commutes(node: NodeProto, constant: set[str]) -> bool:
-    if node.domain not in ("", "ai.onnx") or len([name for name in node.output if name]) != 1:
+    if not standard(node) or len([name for name in node.output if name]) != 1:
         return False
     if node.op_type == "Concat":
         return constant.isdisjoint(node.input)

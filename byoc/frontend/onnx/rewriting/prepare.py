@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, update_wrapper
 
 from onnx import ModelProto
+from onnx.inliner import inline_local_functions
 
 from byoc.frontend.onnx.rewriting.affine import fold_affine
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
@@ -12,8 +14,9 @@ from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, with
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.opset import convert_opset
-from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes
-from byoc.frontend.onnx.rewriting.tidy import drop_unit_dilations, name_nodes, remove_identities
+from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
+from byoc.frontend.onnx.rewriting.tidy import drop_unit_dilations, name_nodes, remove_identities, separate_outputs
+from byoc.frontend.onnx.units import is_quantised
 
 
 def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
@@ -25,18 +28,60 @@ def prepare(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
     Raises:
         InputError: unsupported opset; an input that is dynamic; ``shapes`` that do not fit the model.
     """
-    plain = fix_shapes(drop_initializer_inputs(model), shapes)
-    # Passes that never look at weights run without them: copying half a gigabyte each time is what takes long.
-    current = without_large_constants(plain, lambda m: infer_shapes(convert_opset(m)))
-    folded = canonicalise_gemm(fold_affine(remove_identities(fold_constants(current))))
-    return without_large_constants(_tidy(folded), _finish)
+    return apply(passes(model, shapes), model)
 
 
-def _finish(model: ModelProto) -> ModelProto:
-    return name_nodes(infer_shapes(hoist_activations(drop_unit_dilations(model))))
+def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
+    """What ``steps``, one after another, make of ``model``."""
+    current = model
+    for step in steps:
+        current = step(current)
+    return current
 
 
-def _tidy(model: ModelProto) -> ModelProto:
+Pass = Callable[[ModelProto], ModelProto]
+
+
+def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[Pass, ...]:
+    """The passes that ``model`` goes through, in their order; what they are called is their name.
+
+    Passes that change how numbers are rounded are for float models only: between quantised values nothing may change.
+    """
+    fix = partial(fix_shapes, shapes=shapes)
+    update_wrapper(fix, fix_shapes)
+    first: tuple[Pass, ...] = (inline_functions, drop_initializer_inputs, fix, separate_outputs)
+    folds: tuple[Pass, ...] = () if is_quantised(inline_functions(model)) else (fold_affine, canonicalise_gemm)
+    return (
+        *first,
+        _light(convert_opset),
+        infer_shapes,
+        _light(shorten_pools),
+        fold_constants,
+        remove_identities,
+        *folds,
+        drop_dead_code,
+        _light(drop_unit_dilations),
+        _light(hoist_activations),
+        infer_shapes,
+        _light(name_nodes),
+    )
+
+
+def _light(change: Pass) -> Pass:
+    """A pass that never looks at weights, run without them: copying half a gigabyte each time is what takes long."""
+
+    def light(model: ModelProto) -> ModelProto:
+        return without_large_constants(model, change)
+
+    return update_wrapper(light, change)
+
+
+def inline_functions(model: ModelProto) -> ModelProto:
+    """The model with the bodies of its local functions in place of their calls."""
+    return inline_local_functions(model) if model.functions else model
+
+
+def drop_dead_code(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     remove_dead_code(result.graph)
     del result.graph.value_info[:]

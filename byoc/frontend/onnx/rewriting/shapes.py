@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import GraphProto, ModelProto, ValueInfoProto
 
-from byoc.frontend.onnx.rewriting.edit import copy_model, without_large_constants
+from byoc.frontend.onnx.rewriting.edit import attributes, copy_model, shapes_of, without_large_constants
 from isa.errors import InputError
 
 _EXAMPLE = (1, 3, 224, 224)
@@ -38,6 +39,57 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs decide.
     """
     return without_large_constants(model, _inferred)
+
+
+def shorten_pools(model: ModelProto) -> ModelProto:
+    """A copy in which pools whose size is rounded up have the size that ONNX Runtime gives them, by explicit pads.
+
+    With ``ceil_mode`` a last window that would begin behind the input and its padding does not count; before opset 22
+    the standard, and with it shape inference, counts it (onnxruntime/core/providers/cpu/nn/pool_attributes.h). Such a
+    pool gets pads at the end that leave that window out, without ``ceil_mode``. Pools for which both agree stay as
+    they are. Wants static inputs; shapes are inferred anew behind every pool that changes.
+    """
+    current = model
+    while (shorter := _shorten_first(current)) is not None:
+        current = infer_shapes(shorter)
+    return current
+
+
+_POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"})
+
+
+def _shorten_first(model: ModelProto) -> ModelProto | None:
+    """A copy in which the first pool with a window too many has lost it; None where there is none."""
+    shapes = shapes_of(model.graph)
+    for index, node in enumerate(model.graph.node):
+        options = attributes(node) if node.op_type in _POOLS else {}
+        if options.get("ceil_mode") and node.input[0] in shapes and options.get("auto_pad", b"NOTSET") == b"NOTSET":
+            pads = _shorter_pads(options, shapes[node.input[0]][2:])
+            if pads is not None:
+                result = copy_model(model)
+                changed = result.graph.node[index]
+                kept = [item for item in changed.attribute if item.name not in ("ceil_mode", "pads")]
+                del changed.attribute[:]
+                changed.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads)])
+                del result.graph.value_info[:]
+                return result
+    return None
+
+
+def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[int] | None:
+    """Pads with which rounding down gives ONNX Runtime's size; None where rounding up does so, too."""
+    kernel = options["kernel_shape"]
+    rank = len(kernel)
+    strides, dilations = options.get("strides", [1] * rank), options.get("dilations", [1] * rank)
+    pads = list(options.get("pads", [0] * (2 * rank)))
+    shorter = False
+    for axis, size in enumerate(spatial):
+        room = size + pads[axis] + pads[rank + axis] - dilations[axis] * (kernel[axis] - 1) - 1
+        count = -(-room // strides[axis]) + 1
+        if (count - 1) * strides[axis] >= size + pads[axis]:
+            count, shorter = count - 1, True
+        pads[rank + axis] += (count - 1) * strides[axis] - room
+    return pads if shorter else None
 
 
 def _inferred(model: ModelProto) -> ModelProto:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import attributes, constants, copy_model, keep_nodes, rename_uses, use_counts
+from byoc.frontend.onnx.rewriting.edit import (
+    attributes,
+    constants,
+    copy_model,
+    keep_nodes,
+    rename_uses,
+    standard,
+    unused,
+    use_counts,
+)
 
 
 def remove_identities(model: ModelProto) -> ModelProto:
@@ -15,15 +24,16 @@ def remove_identities(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     graph = result.graph
-    for node in graph.node:
+    for node in filter(standard, graph.node):
         if node.op_type == "Sum" and len(node.input) == 2:
             node.op_type = "Add"
         if node.op_type in ("Sum", "Dropout") and _passes_through(node, graph):
             _make_identity(node)
     outputs = {output.name for output in graph.output}
-    gone = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "Identity" and n.output[0] not in outputs}
+    identities = [node for node in graph.node if node.op_type == "Identity" and standard(node)]
+    gone = {node.output[0]: node.input[0] for node in identities if node.output[0] not in outputs}
     rename_uses(graph, gone)
-    keep_nodes(graph, lambda node: not (node.op_type == "Identity" and node.output[0] in gone))
+    keep_nodes(graph, lambda node: node.output[0] not in gone)
     return result
 
 
@@ -57,10 +67,27 @@ def drop_unit_dilations(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     for node in result.graph.node:
-        if node.op_type == "AveragePool" and set(attributes(node).get("dilations", ())) <= {1}:
+        if node.op_type == "AveragePool" and standard(node) and set(attributes(node).get("dilations", ())) <= {1}:
             kept = [attribute for attribute in node.attribute if attribute.name != "dilations"]
             del node.attribute[:]
             node.attribute.extend(kept)
+    return result
+
+
+def separate_outputs(model: ModelProto) -> ModelProto:
+    """A copy in which no output is an input too: an Identity stands between, under another name for the output.
+
+    Quantisers and session makers take such a model for a circle. The output's place tells what it was.
+    """
+    inputs = {value.name for value in model.graph.input}
+    if inputs.isdisjoint(value.name for value in model.graph.output):
+        return model
+    result = copy_model(model)
+    taken = inputs | {name for node in result.graph.node for name in (*node.input, *node.output)}
+    for output in result.graph.output:
+        if output.name in inputs:
+            source, output.name = output.name, unused(f"{output.name}_output", taken)
+            result.graph.node.append(helper.make_node("Identity", [source], [output.name], output.name))
     return result
 
 

@@ -1,0 +1,174 @@
+"""Models as their users have them: what a run gives is what the file says, and the check says what it compared.
+
+The files in ``tests/cases`` are the smallest found by trying that once went wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+import experiments
+from byoc import fidelity, importing
+from byoc.compiler import compile as compile_network
+from byoc.frontend.onnx.rewriting import tidy
+from byoc.host.runtime import Runtime
+from byoc.host.session import OnnxRuntimeSession
+from byoc.package.package import load_package, save_package
+from dla_sim.device import Device
+from experiments.report.schema import RunReport
+from isa.arch import Arch
+from isa.errors import InputError
+
+CASES = Path(__file__).parents[1] / "cases"
+INPUTS = {"preact": "x", "gemm": "x4", "func": "x", "ceil_inner": "x6", "double": "all", "mixed": "mixed"}
+FLOAT = ("preact", "gemm", "func", "ceil_f", "ceil_inner", "loop", "inout", "soft")
+QUANTISED = ("same6", "same_avg", "double", "mixed", "false")
+BOUNDED = ("lb_8_2", "lb_64_4", "lb_9_8")
+
+
+def _report(name: str, **choices: object) -> RunReport:
+    given = CASES / f"{INPUTS[name]}.npy" if name in INPUTS else None
+    return experiments.run(CASES / f"{name}.onnx", input=given, **choices)
+
+
+def _outputs(name: str) -> tuple[list[NDArray[np.generic]], list[NDArray[np.generic]]]:
+    """The model's outputs from the simulated machine, and from unmodified ONNX Runtime, in order."""
+    model = onnx.load(CASES / f"{name}.onnx")
+    feed = fidelity.trial_feed(model, 3)
+    if name in INPUTS:
+        feed = {next(iter(feed)): np.load(CASES / f"{INPUTS[name]}.npy")}
+    package = importing.import_model(model, name, calibration=None if name in QUANTISED else [feed])
+    run = Runtime(compile_network(package, Arch()), Device(Arch())).run(feed)
+    wanted = OnnxRuntimeSession(model, optimised=name in QUANTISED)
+    names = [value.name for value in model.graph.output]
+    expected = wanted.run(names, feed)
+    return list(run.outputs.values()), [expected[output] for output in names]
+
+
+@pytest.mark.parametrize("name", FLOAT)
+def test_a_float_model_gives_what_its_file_says_as_far_as_eight_bits_can(name: str) -> None:
+    for found, wanted in zip(*_outputs(name), strict=True):
+        assert found.shape == wanted.shape
+        spread = float(np.ptp(wanted))
+        assert float(np.abs(found - wanted).max()) <= 0.05 * spread
+
+
+@pytest.mark.parametrize("name", ["same6", "same_avg", "double", "mixed"])
+def test_a_quantised_model_gives_what_its_file_says_to_the_bit(name: str) -> None:
+    for found, wanted in zip(*_outputs(name), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", [*FLOAT, *QUANTISED, *BOUNDED])
+def test_no_false_alarm_and_no_silence(name: str) -> None:
+    report = _report(name)
+    assert report.check.mismatches == 0
+    assert report.fidelity is not None
+    assert report.fidelity.difference <= fidelity.TOLERANCE
+    assert report.fidelity.elements > 0
+    assert report.totals.cycles >= report.totals.lower_bound_cycles
+    assert report.check.regions == len({place.region for place in report.placement if place.on == "dla"})
+
+
+def test_what_the_cpu_computes_otherwise_in_parts_is_counted_and_no_mismatch() -> None:
+    for report in (_report("false"), _report("soft", host="reference")):
+        assert report.check.outputs is not None
+        assert report.check.outputs.differences > 0
+        assert not report.check.outputs.exact
+        assert report.check.mismatches == 0
+
+
+def test_without_a_region_nothing_is_called_checked() -> None:
+    report = _report("mixed")
+    assert (report.check.regions, report.check.tensors, report.check.elements) == (0, 0, 0)
+
+
+def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that takes every Relu for an Identity: the import stops and says which pass it was."""
+
+    def forget_relus(model: onnx.ModelProto) -> onnx.ModelProto:
+        result = tidy.copy_model(model)
+        for node in result.graph.node:
+            node.op_type = "Identity" if node.op_type == "Relu" else node.op_type
+        return result
+
+    steps = importing.passes
+
+    def with_a_bug(model: onnx.ModelProto, shapes: object = None) -> tuple[importing.Pass, ...]:
+        first, *rest = steps(model)
+        return (first, forget_relus, *rest)
+
+    monkeypatch.setattr(importing, "passes", with_a_bug)
+    with pytest.raises(fidelity.PassError, match=r"^the pass forget_relus changes tensor 'y' by \d\.\d+ of its range"):
+        importing.import_model(CASES / "preact.onnx")
+
+
+def test_the_comparison_travels_with_the_package(tmp_path: Path) -> None:
+    package = importing.import_model(CASES / "preact.onnx")
+    save_package(package, tmp_path / "p.dla")
+    assert load_package(tmp_path / "p.dla").fidelity == package.fidelity
+    assert package.fidelity is not None
+    assert set(package.fidelity.noise) == {"p", "y"}
+    assert min(package.fidelity.noise.values()) > 30
+
+
+def _model(tmp_path: Path) -> Path:
+    draw = np.random.default_rng(1).standard_normal
+    weights = numpy_helper.from_array(draw((8, 3, 3, 3)).astype(np.float32), "w")
+    values = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 16, 16)),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], "c")], "g", values[:1], values[1:], [weights]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def _suspicions(tmp_path: Path, factor: float, calibration: float | None = None) -> dict[str, dict[str, float]]:
+    model, draw = _model(tmp_path), np.random.default_rng(2).standard_normal
+    np.save(tmp_path / "x.npy", (draw((1, 3, 16, 16)) * factor).astype(np.float32))
+    samples = None
+    if calibration is not None:
+        samples = tmp_path / "samples.npz"
+        np.savez(samples, x=(draw((4, 1, 3, 16, 16)) * calibration).astype(np.float32))
+    report = experiments.run(model, input=tmp_path / "x.npy", calibration=samples)
+    assert report.check.mismatches == 0
+    for suspicion in report.warnings:
+        assert suspicion.tensor in suspicion.message()
+    return {suspicion.kind: dict(suspicion.figures) for suspicion in report.warnings}
+
+
+def test_a_run_on_inputs_like_those_of_the_calibration_warns_of_nothing(tmp_path: Path) -> None:
+    assert _suspicions(tmp_path, 1.0) == {}
+
+
+def test_inputs_beyond_the_calibrated_range_are_counted(tmp_path: Path) -> None:
+    found = _suspicions(tmp_path, 100.0)
+    assert set(found) == {"outside", "saturated"}
+    assert found["outside"]["share"] > 0.9
+    assert found["outside"]["most"] > found["outside"]["high"] > 2
+
+
+def test_a_constant_output_is_shown(tmp_path: Path) -> None:
+    found = _suspicions(tmp_path, 1.0, calibration=1e4)
+    assert found["constant"] == {"elements": 8 * 14 * 14, "value": 0.0}
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_an_input_that_is_no_number_is_refused(number: float, tmp_path: Path) -> None:
+    array = np.zeros((1, 3, 16, 16), np.float32)
+    array[0, 1, 2, 3] = number
+    np.save(tmp_path / "x.npy", array)
+    message = (
+        "input 'x' has 1 elements that are infinite or no number, the first at \\[0, 1, 2, 3\\]; correct the input"
+    )
+    with pytest.raises(InputError, match=f"^{message}"):
+        experiments.run(_model(tmp_path), input=tmp_path / "x.npy")
