@@ -106,6 +106,11 @@ class RegisterFile:
         return {register.name: register.reset for register in self.registers}
 
 
+def signed_value(value: int) -> int:
+    """The two's complement number that the 32 bits of a register are."""
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
 def float_value(raw: int) -> float:
     """The real number whose float32 bits are ``raw``."""
     return float(struct.unpack("<f", struct.pack("<I", raw & 0xFFFF_FFFF))[0])

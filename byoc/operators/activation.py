@@ -14,8 +14,9 @@ from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Elementwise, layer_of
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import Requirement, Settings
+from byoc.operators.operator import Constraint, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits
@@ -54,6 +55,14 @@ def finite_slope(graph: Graph, node: Node) -> Finding | None:
     return None if np.isfinite(alpha) else finding("alpha is {alpha}", alpha=alpha)
 
 
+@rule(domain.FIXED)
+def scales_in_int32(record: Activation, target: Target) -> Finding | None:
+    """Both slopes, times at most 255 steps."""
+    ratio = record.input_scale / record.output_scale
+    found = domain.leaves_int32(255, ratio, target)
+    return found or domain.leaves_int32(255, abs(ratio * record.alpha), target)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(Elementwise):
     """Relu, LeakyRelu, Abs alone: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope."""
@@ -74,6 +83,7 @@ class Activation(Elementwise):
         constant_bounds,
         finite_slope,
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32,)
 
     # Clip, and a bare change of quantisation, is a leaky Relu of slope 1 within limits.
     functions: ClassVar[Mapping[str, Function]] = {
@@ -151,7 +161,8 @@ class Activation(Elementwise):
         ratio = self.input_scale / self.output_scale
         registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
         slope = self.alpha if self.function == "leaky_relu" else 0.0
-        registers["EX_SCALE_B"], registers["EX_SHIFT_B"] = numerics.quantise_multiplier(ratio * slope)
+        below, registers["EX_SHIFT_B"] = numerics.quantise_multiplier(ratio * slope)
+        registers["EX_SCALE_B"] = below & 0xFFFFFFFF
         return Settings(registers, {})
 
 

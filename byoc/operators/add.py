@@ -9,8 +9,9 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Elementwise, layer_of
 from byoc.operators.forms import Form, QLinear, Written
-from byoc.operators.operator import Requirement, Settings
+from byoc.operators.operator import Constraint, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits
@@ -26,6 +27,13 @@ def near_scales(graph: Graph, node: Node) -> Finding | None:
             values = {"name": name, "ratio": ratio, "result": node.outputs[0]}
             return finding("the scale of '{name}' is {ratio:g} times that of '{result}'", **values)
     return None
+
+
+@rule(domain.FIXED)
+def scales_in_int32(record: Add, target: Target) -> Finding | None:
+    """The sum of two operands, which TensorFlow Lite moves left by 20 bits: its factor must be below 1."""
+    scale_a, scale_b, scale_y = record.scales
+    return domain.leaves_int32(1 << 30, 2 * max(scale_a, scale_b) / (scale_y * (1 << 20)), target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,6 +56,7 @@ class Add(Elementwise):
         domain.usable_scales,
         near_scales,
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32,)
 
     scales: tuple[float, float, float]
     zero_points: tuple[int, int, int]

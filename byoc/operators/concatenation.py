@@ -13,7 +13,7 @@ from byoc.operators import domain, elementwise
 from byoc.operators.activation import Activation
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.movement import Alias
-from byoc.operators.operator import Operand, Operator, Requirement
+from byoc.operators.operator import Constraint, Operand, Operator, Requirement
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 
@@ -40,6 +40,17 @@ def dense_slices(graph: Graph, node: Node) -> Finding | None:
     return finding("axis {axis} of shape {shape} makes {slices} slices of every operand", **values)
 
 
+@rule(domain.FIXED)
+def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
+    """Every change of scale, times at most 255 steps."""
+    for source in () if record.free else record.sources:
+        ratio = float(domain.affine(source).scale) / float(domain.affine(record.result).scale)
+        found = domain.leaves_int32(255, ratio, target)
+        if found is not None:
+            return found
+    return None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Concatenation(Operator):
     """What a Concat becomes are operations of other families: one alias, or one change of scale an operand."""
@@ -63,6 +74,7 @@ class Concatenation(Operator):
         domain.usable_scales,
         dense_slices,
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32,)
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:

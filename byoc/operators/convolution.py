@@ -109,6 +109,13 @@ def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
     return products.overflow(record.weights.reshape(len(record.weights), -1), record.bias)
 
 
+@rule(domain.FIXED)
+def scales_in_int32(record: ConvRecord, target: Target) -> Finding | None:
+    """No accumulator overflows on its way to int8."""
+    weights = record.weights.reshape(len(record.weights), -1)
+    return products.leaves_int32(weights, record.bias, record.requantise, target)
+
+
 @rule("sizes, kernel, strides, dilations and pads fit the instruction's fields")
 def fits_fields(record: ConvRecord, target: Target) -> Finding | None:
     """Every size fits its register."""
@@ -170,6 +177,7 @@ class Convolution(Product, Window):
         grouped_wanted,
         grouped_available,
         accumulators_fit,
+        scales_in_int32,
         fits_fields,
     )
 

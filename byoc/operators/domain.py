@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -182,6 +183,17 @@ def moves_integers(graph: Graph, node: Node) -> Finding | None:
                 result_zero_point=second.zero_point,
             )
     return None
+
+
+FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
+
+
+def leaves_int32(magnitude: int, ratio: float, target: Target) -> Finding | None:
+    """That integers scaling moves a value of this ``magnitude`` left beyond int32, to multiply it by ``ratio``."""
+    shift = math.frexp(ratio * (1 + 2.0**-31))[1]
+    if target.numerics != "fixed" or magnitude << max(shift, 0) < 1 << 31:
+        return None
+    return finding("a value of {magnitude} is to be multiplied by {ratio:g}", magnitude=magnitude, ratio=ratio)
 
 
 def oversized(label: str, size: int, limit: int) -> Finding | None:

@@ -59,6 +59,12 @@ def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
     return products.overflow(record.weights.T, record.bias)
 
 
+@rule(domain.FIXED)
+def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
+    """No accumulator overflows on its way to int8."""
+    return products.leaves_int32(record.weights.T, record.bias, record.requantise, target)
+
+
 @rule("rows, depth and columns fit the instruction's fields")
 def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
     """Every size fits its register."""
@@ -100,7 +106,7 @@ class MatMul(Product):
         domain.not_empty,
         *products.WEIGHTS,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (accumulators_fit, fits_fields)
+    constraints: ClassVar[tuple[Constraint, ...]] = (accumulators_fit, scales_in_int32, fits_fields)
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:

@@ -190,6 +190,12 @@ class MaxPool(Pool):
         return {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
 
 
+@rule(domain.FIXED)
+def scales_in_int32(record: AveragePool, target: Target) -> Finding | None:
+    """An average of at most 255 steps."""
+    return domain.leaves_int32(255, record.input_scale / record.output_scale, target)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AveragePool(Pool):
     """Average pooling; ``global_average`` reduces each plane to one element.
@@ -222,6 +228,7 @@ class AveragePool(Pool):
         undilated_average,
         counted_without_rounding_up,
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
 
     count_include_pad: bool = False
     input_scale: float = 1.0

@@ -16,6 +16,7 @@ from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Operand, Operator, Settings
 from byoc.operators.requantisation import Requantisation, Requantise
 from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
 from isa.arch import Arch
 from isa.numerics.integers import accumulator_bound
 
@@ -133,6 +134,22 @@ def overflow(weights: NDArray[np.int8], bias: NDArray[np.int64]) -> Finding | No
     if bound >= ACCUMULATOR_LIMIT:
         bound = int(accumulator_bound(weights, bias).max())
     return finding("an accumulator could reach {bound}", bound=bound) if bound >= ACCUMULATOR_LIMIT else None
+
+
+def leaves_int32(
+    weights: NDArray[np.int8], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
+) -> Finding | None:
+    """That an accumulator of some channel (row of ``weights``) leaves int32 while it is requantised with integers."""
+    if target.numerics != "fixed" or requantise is None:
+        return None
+    scales = np.broadcast_to(requantise.scale, bias.shape)
+    growing = np.flatnonzero(scales > 0.5)
+    bounds = accumulator_bound(weights[growing], bias[growing])
+    for bound, scale in zip(bounds, scales[growing], strict=True):
+        found = domain.leaves_int32(int(bound), float(scale), target)
+        if found is not None:
+            return found
+    return None
 
 
 # Requirements. ------------------------------------------------------------------------------------------------------

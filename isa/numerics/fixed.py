@@ -23,13 +23,17 @@ from isa.numerics.integers import (
 
 
 def quantise_multiplier(real: float) -> tuple[int, int]:
-    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, multiplier 0 or in 2**30..2**31-1.
+    """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in 2**30..2**31-1.
 
-    ``real`` is a float64, >= 0. The fraction is rounded half away from zero; a value below 2**-32 becomes (0, 0).
-    Raises InputError for a negative or non-finite value, or one that needs a shift above 30.
+    ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded half away from zero;
+    a magnitude below 2**-32 becomes (0, 0). Raises InputError for a non-finite value, or one that needs a shift above
+    30.
     """
-    if not (math.isfinite(real) and real >= 0):
-        raise InputError(f"multiplier {real} is not a finite number >= 0; quantise the tensor again")
+    if not math.isfinite(real):
+        raise InputError(f"multiplier {real} is not a finite number; quantise the tensor again")
+    if real < 0:
+        multiplier, shift = quantise_multiplier(-real)
+        return -multiplier, shift
     fraction, shift = math.frexp(real)  # 0.5 <= fraction < 1, or 0
     multiplier = math.floor(fraction * 2**31 + 0.5)  # exact: a 53-bit fraction moved by 31 leaves 22 bits for the half
     if multiplier == 2**31:

@@ -12,7 +12,7 @@ from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.numerics.unary import Function
-from isa.registers import float_value
+from isa.registers import float_value, signed_value
 
 _ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH")
 _CLAMP = ("EX_CLAMP_LOW", "EX_CLAMP_HIGH")
@@ -47,7 +47,7 @@ def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
         positive = command["EX_SCALE_A"], command["EX_SHIFT_A"]
-        negative = command["EX_SCALE_B"], command["EX_SHIFT_B"]
+        negative = signed_value(command["EX_SCALE_B"]), command["EX_SHIFT_B"]
         return numerics.unary_fixed(x, function, positive, negative, input_zero, output_zero, low, high)
     scale_x, alpha, scale_y = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
     return numerics.unary(x, function, scale_x, input_zero, scale_y, output_zero, alpha, low, high)
@@ -58,7 +58,8 @@ def _unary(function: Function) -> Callable[[Command, Machine], None]:
         """
         y = clip(rint(float32(g(float32((x - INPUT_ZERO_POINT) · SCALE_A)) / SCALE_Y)) + OUTPUT_ZERO_POINT).
 
-        g is the function. With numerics fixed: multiplier and shift A; B below the zero point of leaky ReLU.
+        g is the function. With numerics fixed: multiplier and shift A; B, two's complement, below the zero point of
+        leaky ReLU.
         """
     )
     def semantics(command: Command, machine: Machine) -> None:

@@ -376,7 +376,7 @@ def test_the_sentence_of_a_rule(case: str) -> None:
 
 def test_every_rule_has_a_case_and_a_sentence() -> None:
     rules = {rule.name for family in built_in().families for rule in (*family.requirements, *family.constraints)}
-    tested_below = {"depthwise_available", "grouped_wanted", "grouped_available"}
+    tested_below = {"depthwise_available", "grouped_wanted", "grouped_available", "scales_in_int32"}
     only_of_packages = {"quantised"}  # its nodes have scales, or the importer would not have recognised them
     assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {"known"}
     assert {REFUSALS[case][1] for case in SENTENCES} == {rule for _, rule, _ in REFUSALS.values()}
@@ -417,3 +417,24 @@ def test_every_rule_is_one_line_and_in_the_support_table() -> None:
     for row in rows:
         assert row.operators
         assert all(rule and "\n" not in rule and not rule.endswith(".") for rule in row.rules), row.family
+
+
+FIXED = replace(V2, numerics="fixed")
+TOO_LARGE = {
+    "Relu": lambda: unary_unit("Relu", (3, 7), before=(0.5, 0), after=(1e-8, 0)),
+    "LeakyRelu": lambda: unary_unit("LeakyRelu", (3, 7), alpha=-1e8),
+    "AveragePool": lambda: unary_unit("AveragePool", (1, 3, 6, 7), before=(0.5, 0), after=(1e-8, 0), **POOL),
+    "Conv": lambda: _conv(before=(5.0, 0), after=(1e-9, 0)),
+    "Add": lambda: _pair("Add", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
+    "Concat": lambda: _pair("Concat", (1, 3), (1, 4), scales=(1e3, 0.1, 1e-5)),
+}
+
+
+@pytest.mark.parametrize("operator", TOO_LARGE)
+def test_integers_alone_scale_no_further_than_int32(operator: str) -> None:
+    """Whatever the family, with numerics fixed a factor that is too large is a reason, not an error when it runs."""
+    model = TOO_LARGE[operator]()
+    assert _reason(model) == "dla"
+    assert _reason(model, FIXED).endswith(
+        "; with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
+    )

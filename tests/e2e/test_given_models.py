@@ -172,3 +172,27 @@ def test_an_input_that_is_no_number_is_refused(number: float, tmp_path: Path) ->
     )
     with pytest.raises(InputError, match=f"^{message}"):
         experiments.run(_model(tmp_path), input=tmp_path / "x.npy")
+
+
+def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> None:
+    """LeakyRelu of -0.5 on equal scales: positive values as they are, negative ones times -2**30 / 2**31, rounded."""
+    model = onnx.load(CASES / "neg.onnx")
+    every = np.arange(-128, 128, dtype=np.int8).reshape(
+        [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+    )
+    network = compile_network(importing.import_model(model, "neg"), Arch(numerics="fixed"))
+    assert [place.on for place in network.partition.placement] == ["dla"]
+    found = Runtime(network, Device(Arch(numerics="fixed"))).run({model.graph.input[0].name: every})
+    (result,) = found.outputs.values()
+    # Ties of x * -0.5: the high multiply of x * -2**30 is exact to one half and goes upwards.
+    wanted = [x if x >= 0 else min(-x // 2 + (-x % 2), 127) for x in range(-128, 128)]
+    assert result.reshape(-1).tolist() == wanted
+
+
+def test_what_integers_alone_cannot_scale_runs_on_the_cpu_with_the_reason() -> None:
+    report = experiments.run(CASES / "big.onnx", settings=["numerics=fixed"])
+    reasons = [place.reason for place in report.placement if place.on == "cpu"]
+    assert reasons == [
+        "a value of 1074561024 is to be multiplied by 2; "
+        "with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
+    ]

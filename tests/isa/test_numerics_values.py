@@ -204,7 +204,13 @@ class TestFixed:
         with pytest.raises(InputError, match="is above"):
             numerics.quantise_multiplier(2.0**30)
         with pytest.raises(InputError, match="not a finite number"):
-            numerics.quantise_multiplier(-1.0)
+            numerics.quantise_multiplier(float("nan"))
+
+    def test_negative_multipliers_are_those_of_the_magnitude(self):
+        """Only the slope of a leaky ReLU is ever negative."""
+        for real in (0.5, 0.3, 1e-7, 3.7):
+            multiplier, shift = numerics.quantise_multiplier(real)
+            assert numerics.quantise_multiplier(-real) == (-multiplier, shift)
 
     def test_high_multiply(self):
         multiply = numerics.saturating_rounding_doubling_high_multiply
