@@ -7,7 +7,6 @@ should come out.
 from __future__ import annotations
 
 import io
-import json
 import random
 import shlex
 import tempfile
@@ -105,7 +104,7 @@ def repeat_sweep(
     left out. Raises InputError for a file without results or manifests and for bad specifications in them.
     """
     with Store(path) as store:
-        manifests = [json.loads(text) for text in store.manifests()]
+        manifests = store.manifests()
         stored = {_identity(row): row for row in _records(store) if not _died(row)}
     if not manifests or not stored:
         raise InputError(f"{path}: it holds no results that can be repeated; run 'dla sweep' first")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from byoc.options import PROGRAM_OPTIONS
 from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
-from experiments.sweep.store import COLUMNS, Store
+from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, STATUSES, Store
 from isa.arch import flat
 from isa.errors import InputError
 from isa.files import check_writable, write_atomically
@@ -23,6 +23,7 @@ FlatRow = dict[str, Any]
 _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
 """Columns of JSON texts, and what stands before the names in them."""
 ENDINGS = (".csv", ".parquet")
+_LARGEST = 1 << 63
 
 
 def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
@@ -37,20 +38,38 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
         return
     with Store(path) as store:
         for row in store.rows():
-            yield flat_row(dict(zip(COLUMNS, row, strict=True)))
+            try:
+                yield flat_row(dict(zip(COLUMNS, row, strict=True)))
+            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                raise InputError(
+                    f"{path}: damaged results (point {row[0]}: {error}); run the sweep again into another file"
+                ) from error
 
 
 def flat_row(row: dict[str, Any]) -> FlatRow:
     """One row, given by column, as :func:`flat_rows` has them."""
     found = {name: value for name, value in row.items() if name not in _NESTED}
     found |= {option.name: bool(found[option.name]) for option in PROGRAM_OPTIONS if option.switch}
+    if row["status"] not in STATUSES or (row["status"] == "ok" and None in (row[name] for name in FIGURE_COLUMNS)):
+        raise ValueError(f"status is {row['status']!r:.40}")
     for name, prefix in _NESTED.items():
         if row[name] is not None:
-            found |= flat(json.loads(row[name]), prefix)
+            found |= {key: _leaf(name, key, value) for key, value in flat(json.loads(row[name]), prefix).items()}
     pe = [found.get(f"pe.{side}") for side in ("ic", "oc", "ow")]
     if all(isinstance(side, int) for side in pe):
         found["pe.count"] = pe[0] * pe[1] * pe[2]  # type: ignore[operator]
     return found
+
+
+def _leaf(column: str, key: str, value: Any) -> Any:
+    """A value of a JSON column, if it is of the type that it is in every row; else raises ValueError."""
+    if column == "arch" and key in ("isa", "numerics"):
+        sound = isinstance(value, str)
+    else:
+        sound = value is None or (isinstance(value, int | float) and abs(value) <= _LARGEST)
+    if not sound or key in COLUMNS:
+        raise ValueError(f"{column} has {key} = {value!r:.40}")
+    return value
 
 
 def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
@@ -92,7 +111,7 @@ def export(path: Path, target: Path, cost: str | None = None) -> int:
         content = table.to_parquet(index=False)
     write_atomically(target, content)
     with Store(path) as store:
-        manifests = [json.loads(text) for text in store.manifests()]
+        manifests = store.manifests()
     write_atomically(target.with_name(target.name + ".manifest.json"), json.dumps(manifests, indent=1) + "\n")
     return len(table)
 

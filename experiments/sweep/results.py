@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -175,7 +174,7 @@ def load_sweep(path: Path, cost: str | None = None) -> Sweep:
     if not rows:
         raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
     with Store(path) as store:
-        manifests = tuple(json.loads(text) for text in store.manifests())
+        manifests = tuple(store.manifests())
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
     columns[SIZE] = _sizes(columns)

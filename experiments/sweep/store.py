@@ -10,6 +10,7 @@ import contextlib
 import json
 import sqlite3
 import time
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,19 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("kinds", "ex_cycles", "units"), "TEXT"),
 }
 """Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""
+FIGURE_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("cycles") :]
+"""Columns of what came of a point that is ok."""
+STATUSES = ("ok", "infeasible", "failed")
 _WAIT_SECONDS = 60.0
 _DECLARED = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-_TABLES = (
-    f"CREATE TABLE points ({_DECLARED}, PRIMARY KEY (key)) WITHOUT ROWID",
-    "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT ROWID",
-    f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
-)
+_TABLES = {
+    "points": f"CREATE TABLE points ({_DECLARED}, PRIMARY KEY (key)) WITHOUT ROWID",
+    "manifests": "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT ROWID",
+}
+"""All that a results file has: no view, trigger or index, which would be programs of whoever made the file."""
+_KINDS = {"TEXT": str, "INTEGER": int, "REAL": float | int}
+_MAXIMUM_TEXT = 1 << 26
+"""Bytes of the longest text: the specification in a manifest, or a message."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 Row = tuple[Any, ...]
@@ -53,14 +59,19 @@ class Store:
     """An open results file; a context manager. Every method raises InputError in one line that names the file."""
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
-        """Open ``path``; with ``create`` make it and its folder where there is none."""
+        """Open ``path`` to read; with ``create`` to write, too, and make it and its folder where there is none.
+
+        Reading leaves nothing beside the file, so it may lie where nothing can be written.
+        """
         self.path = path
-        if not create and not path.is_file():
-            raise InputError(f"{path}: no such file; 'dla sweep SPEC.toml --output {path}' makes results")
+        self._state = None if create else self._found()
         with self._clearly():
             if create:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None)
+                place = str(path)
+            else:
+                place = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if self._state else "")
+            self._connection = sqlite3.connect(place, _WAIT_SECONDS, isolation_level=None, uri=not create)
         try:
             with self._clearly():
                 self._prepare(create)
@@ -74,23 +85,46 @@ class Store:
     def __exit__(self, *reason: object) -> None:
         self._connection.close()
 
+    def _found(self) -> tuple[int, int] | None:
+        """Size and time of a file that nobody is writing to; None of one with a log, which must be read as well."""
+        if not self.path.is_file():
+            raise InputError(f"{self.path}: no such file; 'dla sweep SPEC.toml --output {self.path}' makes results")
+        log = self.path.with_name(self.path.name + "-wal")
+        return None if log.exists() and log.stat().st_size else self._size_and_time()
+
+    def _size_and_time(self) -> tuple[int, int]:
+        now = self.path.stat()
+        return now.st_size, now.st_mtime_ns
+
     def _prepare(self, create: bool) -> None:
         connection = self._connection
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAXIMUM_TEXT)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if create and not _schema(connection):
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        if application != APPLICATION:
+            raise InputError(f"{self.path}: not a results file of dla sweep; choose another place")
         if create:
             _use_log(connection)
             with self._writing():
-                if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    for statement in _TABLES:
+                if not _schema(connection):
+                    for statement in _TABLES.values():
                         connection.execute(statement)
-        application = connection.execute("PRAGMA application_id").fetchone()[0]
+                    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if application != APPLICATION:
-            raise InputError(f"{self.path}: not a results file of dla sweep; choose another place")
         if version != SCHEMA_VERSION:
             raise InputError(
                 f"{self.path}: a results file of version {version}, this tool reads version {SCHEMA_VERSION}; "
                 f"write to another file"
             )
+        found = _schema(connection)
+        for name in {*found, *_TABLES}:
+            if found.get(name) != _TABLES.get(name):
+                raise InputError(
+                    f"{self.path}: {name!r} in it is not as dla sweep makes it; write to another file, and read this "
+                    "one with the version that wrote it"
+                )
 
     def stored(self, keys: Sequence[str]) -> set[str]:
         """Those of ``keys`` that have a row."""
@@ -116,9 +150,14 @@ class Store:
             return self._connection.execute("DELETE FROM points WHERE status = ?", (status,)).rowcount
 
     def rows(self) -> Iterator[Row]:
-        """All rows by key."""
+        """All rows by key; raises InputError for one with a value of another type than its column."""
         with self._clearly():
-            yield from self._connection.execute("SELECT * FROM points ORDER BY key")
+            for row in self._connection.execute("SELECT * FROM points ORDER BY key"):
+                for value, (name, kind) in zip(row, COLUMNS.items(), strict=True):
+                    if value is not None and not isinstance(value, _KINDS[kind]):
+                        raise self._damaged(f"{name} of point {row[0]} is {value!r:.40}")
+                yield row
+        self._check_unchanged()
 
     def row(self, key: str) -> dict[str, Any] | None:
         """The row with this key by column, or None."""
@@ -136,10 +175,35 @@ class Store:
         with self._clearly(), self._writing():
             self._connection.execute("INSERT OR IGNORE INTO manifests VALUES (?, ?)", (digest, content))
 
-    def manifests(self) -> list[str]:
-        """All manifests, as JSON texts, by digest."""
+    def manifests(self) -> list[dict[str, Any]]:
+        """All manifests by digest, read from their JSON; raises InputError for one that no sweep wrote."""
         with self._clearly():
-            return [text for (text,) in self._connection.execute("SELECT content FROM manifests ORDER BY digest")]
+            rows = self._connection.execute("SELECT digest, content FROM manifests ORDER BY digest").fetchall()
+        self._check_unchanged()
+        return [self._manifest(digest, text) for digest, text in rows]
+
+    def _manifest(self, digest: object, text: object) -> dict[str, Any]:
+        """A manifest as ``make_manifest`` makes it, checked as far as anybody uses it."""
+        try:
+            found: dict[str, Any] = json.loads(str(text))
+            texts = [found["specification"], found["folder"], found["command"]]
+            for name in ("versions", "packages"):
+                texts += [*found[name], *found[name].values()]
+            sound = isinstance(found["points"], int) and all(isinstance(item, str) for item in texts)
+            tomllib.loads(texts[0])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            sound = False
+        if not sound:
+            raise self._damaged(f"manifest {digest!r:.40} is none")
+        return found
+
+    def _damaged(self, what: str) -> InputError:
+        return InputError(f"{self.path}: damaged results ({what}); run the sweep again into another file")
+
+    def _check_unchanged(self) -> None:
+        """A file that is read as one that nobody writes to must have been one to the end."""
+        if self._state not in (None, self._size_and_time()):
+            raise InputError(f"{self.path}: a sweep wrote to it while it was read; try again")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -161,7 +225,13 @@ class Store:
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror}); choose another place") from error
         except sqlite3.Error as error:
+            self._check_unchanged()
             raise InputError(f"{self.path}: {_explained(error)}") from error
+
+
+def _schema(connection: sqlite3.Connection) -> dict[str, str | None]:
+    """The statements that made what is in a file, by name."""
+    return dict(connection.execute("SELECT name, sql FROM sqlite_master"))
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
@@ -186,6 +256,8 @@ def _explained(error: sqlite3.Error) -> str:
         return f"cannot be written ({error}); choose another place"
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return f"not a results file of dla sweep ({error}); choose another place"
+    if code == sqlite3.SQLITE_TOOBIG:
+        return f"not a results file of dla sweep (a text of more than {_MAXIMUM_TEXT} bytes); choose another place"
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"another process has held the file for {_WAIT_SECONDS:.0f} seconds; run the sweep again"
     return str(error)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from sqlite3 import connect
@@ -18,7 +19,7 @@ import pytest
 from experiments.sweep import driver
 from experiments.sweep.driver import Tally
 from experiments.sweep.session import run_sweep
-from experiments.sweep.store import Store
+from experiments.sweep.store import Row, Store
 from tests.experiments.sweeping import rows_of, spec_of, written
 
 TEXT = """
@@ -33,7 +34,20 @@ TEXT = """
 POINTS = 2 * 3 * 2 * 100
 pytestmark = pytest.mark.slow
 
-START = "import sys; from experiments.cli.main import main; sys.exit(main(sys.argv[1:]))"
+START = """
+import sys
+from experiments.cli.main import main
+from experiments.sweep.store import Store
+add = Store.add
+def audited(store, rows):
+    rows = list(rows)
+    with open("repeated", "a") as file:
+        file.writelines(f"{key}\\n" for key in store.stored([row[0] for row in rows]))
+    add(store, rows)
+Store.add = audited
+sys.exit(main(sys.argv[1:]))
+"""
+"""A sweep that notes every attempt to add a row that is there."""
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:
@@ -42,35 +56,18 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def audited(path: Path) -> None:
-    """Make a results file that notes every attempt to add a row that is there."""
-    with Store(path, create=True):
-        pass
+def count(path: Path) -> int:
+    """Rows so far."""
     with closing(connect(path)) as connection:
-        connection.execute("CREATE TABLE repeated (key TEXT)")
-        connection.execute(
-            "CREATE TRIGGER again BEFORE INSERT ON points WHEN EXISTS (SELECT 1 FROM points WHERE key = NEW.key) "
-            "BEGIN INSERT INTO repeated VALUES (NEW.key); END"
-        )
-        connection.commit()
-
-
-def count(path: Path, table: str = "points") -> int:
-    """Rows of a table so far."""
-    with closing(connect(path)) as connection:
-        return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-
-
-def repeated(path: Path) -> int:
-    """Attempts so far to add a row that was there."""
-    return count(path, "repeated")
+        return int(connection.execute("SELECT count(*) FROM points").fetchone()[0])
 
 
 @pytest.mark.parametrize(("seed", "number"), [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGINT)])
 def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number: signal.Signals) -> None:
     written(tmp_path, TEXT)
     results = tmp_path / "results.sqlite"
-    audited(results)
+    with Store(results, create=True):
+        pass
     kept: dict[str, dict[str, object]] = {}
     for moment in sorted(random.Random(seed).sample(range(POINTS), 4)):
         with start(tmp_path, "--workers", "2") as process:
@@ -88,15 +85,23 @@ def test_the_parent_is_ended_at_random_moments(tmp_path: Path, seed: int, number
         output, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
     assert len(rows_of(results)) == POINTS
-    assert repeated(results) == 0
+    assert (tmp_path / "repeated").read_text() == ""
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = random.Random(seed)
     moments = sorted(generator.sample(range(POINTS), 3))
     output = tmp_path / "results.sqlite"
-    audited(output)
+    repeated: list[str] = []
+    add = Store.add
+
+    def audited(store: Store, rows: Iterable[Row]) -> None:
+        found = list(rows)
+        repeated.extend(store.stored([row[0] for row in found]))
+        add(store, found)
+
+    monkeypatch.setattr(Store, "add", audited)
 
     def report(tally: Tally) -> None:
         workers = [child for child in multiprocessing.active_children() if child.pid is not None]
@@ -107,7 +112,7 @@ def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int) -> None
     tally = run_sweep(spec_of(tmp_path, TEXT), output, workers=2, report=report)
     assert tally.new == {"ok": POINTS, "infeasible": 0, "failed": 0}
     assert len(rows_of(output)) == POINTS
-    assert repeated(output) == 0
+    assert not repeated
 
 
 def test_a_point_that_kills_its_workers_is_recorded_and_stops_nothing_else(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.sweep.frame import flat_rows
 from experiments.sweep.store import COLUMNS, Row, Store
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, written
@@ -79,6 +80,121 @@ def test_other_files_are_errors(tmp_path: Path) -> None:
     assert text.read_text().startswith("not a database")
     with pytest.raises(InputError, match=r"none: no such file; 'dla sweep SPEC.toml --output .*none' makes results"):
         Store(tmp_path / "none")
+
+
+def made(path: Path, *statements: str) -> bytes:
+    """A results file with a row, and what somebody else did to it."""
+    with Store(path, create=True) as store:
+        store.add([row("a")])
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("CREATE VIEW more AS SELECT * FROM points", "more"),
+        ("CREATE TRIGGER more AFTER INSERT ON points BEGIN DELETE FROM manifests; END", "more"),
+        ("CREATE INDEX more ON points (cycles)", "more"),
+        ("CREATE TABLE more (key TEXT)", "more"),
+        ("ALTER TABLE points ADD COLUMN more TEXT", "points"),
+        ("ALTER TABLE manifests RENAME TO more", "manifests|more"),
+    ],
+)
+def test_tables_are_ours_alone(statement: str, name: str, tmp_path: Path) -> None:
+    """A view or a trigger is a program that would run whenever somebody reads or writes."""
+    path = tmp_path / "a.sqlite"
+    before = made(path, statement)
+    for create in (False, True):
+        with pytest.raises(InputError, match=rf"^{path}: '({name})' in it is not as dla sweep makes it; write to an"):
+            Store(path, create=create)
+    assert path.read_bytes() == before
+
+
+def test_a_view_in_the_place_of_a_table(tmp_path: Path) -> None:
+    made(tmp_path / "a.sqlite", "DROP TABLE points", "CREATE VIEW points AS SELECT digest AS key FROM manifests")
+    with pytest.raises(InputError, match="'points' in it is not as dla sweep makes it"):
+        Store(tmp_path / "a.sqlite")
+
+
+def test_a_database_of_somebody_else_is_not_even_switched_to_our_log(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE photos (name TEXT)")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="not a results file of dla sweep; choose another place"):
+        Store(path, create=True)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("cycles = 'many'", "cycles of point a is 'many'"),
+        ("arch = 'no JSON'", "point a: Expecting value"),
+        ("arch = '[]'", "point a: 'list' object"),
+        ('arch = \'{"pe":{"ic":"<b>"}}\'', "point a: arch has pe.ic = '<b>'"),
+        ("arch = '{\"cycles\":1}'", "point a: arch has cycles = 1"),
+        ("timing = '{\"bus_bytes\":1e999}'", "point a: timing has bus_bytes = inf"),
+        ("status = 'perfect'", "point a: status is 'perfect'"),
+        ("status = 'ok'", "point a: status is 'ok'"),
+        ("arch = printf('%.*c', 100000, '[')", "point a: "),
+    ],
+)
+def test_damaged_values_are_errors(change: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path, create=True) as store:
+        store.add([row("a", "infeasible")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE points SET {change}")
+        connection.commit()
+    with pytest.raises(InputError) as raised:
+        list(flat_rows(path))
+    assert str(raised.value).startswith(f"{path}: damaged results ({why}")
+    assert str(raised.value).endswith("); run the sweep again into another file")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"command": 1}'])
+def test_damaged_manifests_are_errors(text: str, tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite", create=True) as store:
+        store.add_manifest("d", text)
+    with Store(tmp_path / "a.sqlite") as store, pytest.raises(InputError, match="damaged results \\(manifest 'd' is"):
+        store.manifests()
+
+
+def test_reading_leaves_nothing_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a # b?.sqlite"
+    made(path)
+    tmp_path.chmod(0o500)
+    try:
+        with Store(path) as store:
+            assert [found[0] for found in store.rows()] == ["a"]
+            assert [item.name for item in tmp_path.iterdir()] == [path.name]
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_reading_while_a_sweep_writes(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path, create=True) as writer:
+        writer.add([row("a")])
+        with Store(path) as store:
+            writer.add([row("b")])
+            assert [found[0] for found in store.rows()] == ["a", "b"]
+
+
+def test_a_sweep_that_begins_to_write_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    made(path)
+    with Store(path) as store:
+        with Store(path, create=True) as writer:
+            writer.add(row(f"b{number}") for number in range(100))
+        with pytest.raises(InputError, match="a sweep wrote to it while it was read; try again"):
+            list(store.rows())
 
 
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
