@@ -41,11 +41,12 @@ def command(
     export: Export = None,
     retry_failed: Retry = False,
     cost: options.Cost = None,
-) -> None:
-    """Run a design-space sweep; run it again to continue one that was interrupted."""
+) -> int:
+    """Run a design-space sweep; run it again to continue one that was interrupted. Exit status 1 if no point is ok."""
     from experiments.sweep.frame import check_export
     from experiments.sweep.frame import export as export_table
     from experiments.sweep.grid import Grid
+    from experiments.sweep.results import load_sweep, reasons
     from experiments.sweep.session import run_sweep
     from experiments.sweep.spec import load_spec
 
@@ -73,6 +74,12 @@ def command(
         print(f"why points failed: dla report {shlex.quote(str(place))} --tables")
     if export is not None:
         print(f"{export}: {export_table(place, export, cost)} rows")
+    if tally.new["ok"] or tally.stored_ok:
+        return 0
+    sweep = load_sweep(place)
+    status, message, count = reasons(sweep)[0]
+    print(f"no point is ok; {count} of {sweep.points} {status}: {message}", file=sys.stderr)
+    return 1
 
 
 def _check_cost(cost: str | None, export: Path | None) -> None:

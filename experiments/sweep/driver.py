@@ -7,7 +7,7 @@ memory does not grow with the number of points.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field
 
@@ -28,9 +28,13 @@ LIVES = 3
 
 @dataclass
 class Tally:
-    """How far a sweep is: points with a row from before, new ones by status, and machines compiled."""
+    """How far a sweep is: points with a row from before, new ones by status, and machines compiled.
+
+    ``stored_ok`` are those of ``stored`` that are ok.
+    """
 
     stored: int = 0
+    stored_ok: int = 0
     compilations: int = 0
     new: dict[str, int] = field(default_factory=lambda: {"ok": 0, "infeasible": 0, "failed": 0})
 
@@ -83,7 +87,7 @@ class Driver:
         """The next task; rows that need none are written on the way."""
         while self._sources:
             item = next(self._sources[0], None)
-            self.tally.stored += self._planner.skipped()
+            self._count(self._planner.skipped())
             if item is None:
                 self._sources.popleft()
             elif isinstance(item, Task):
@@ -132,10 +136,18 @@ class Driver:
         self._planner.settled(task)
 
     def _write(self, rows: tuple[Row, ...]) -> None:
-        self._store.add(rows)
-        for row in rows:
+        added = self._store.add(rows)
+        if len(added) < len(rows):  # by another sweep, since this one looked
+            theirs = self._store.stored([row[0] for row in rows if row not in added])
+            self._count(theirs.values())
+        for row in added:
             self.tally.new[row[STATUS]] += 1
         self._report(self.tally)
+
+    def _count(self, statuses: Collection[str]) -> None:
+        """Points that have a row of this status, which this sweep did not make."""
+        self.tally.stored += len(statuses)
+        self.tally.stored_ok += sum(status == "ok" for status in statuses)
 
     def _recover(self, lost: list[Task]) -> None:
         """Workers died. Whose task it was is known only where nothing else ran: so each of them runs again, alone."""

@@ -6,9 +6,12 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -16,6 +19,7 @@ from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
 
 CONNECT_SECONDS = 10
+_SAFE_PATH = "PYTHONSAFEPATH"
 PATIENCE_SECONDS = 5.0
 """How long processes may take to end by themselves: longer than any job."""
 
@@ -53,13 +57,22 @@ class LocalPool:
 
     def warm(self) -> None:
         """Make the processes."""
-        for _ in range(self._workers):
-            self._started().submit(_nothing)
+        with contextlib.suppress(BrokenExecutor):  # which the first job will find out
+            for _ in range(self._workers):
+                self._submitted(_nothing)
 
     def submit(self, job: Job) -> Future[bytes]:
         """Start a job; the processes are made with the first. Raises BrokenExecutor where they are just breaking."""
+        return self._submitted(run_job, job)
+
+    def _submitted(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        _replace_tracker()
         try:
-            return self._started().submit(run_job, job)
+            with _from_here_only():
+                return self._started().submit(work, *arguments)
+        except (EOFError, ConnectionError) as error:  # the server that makes the processes is gone
+            print("a helper process of the workers was killed; it is started again", file=sys.stderr)
+            raise BrokenExecutor(str(error)) from error
         except OSError as error:
             if error.errno is None:  # a pipe that the executor itself closes while it finds out
                 raise BrokenExecutor(str(error)) from error
@@ -84,6 +97,7 @@ class LocalPool:
         """Ask the processes to end, then let go: one that was killed may have left the others waiting for ever."""
         if self._executor is None or self._leash is None:
             return
+        _replace_tracker()
         force = threading.Timer(patience, self._leash.close)
         force.start()
         self._executor.shutdown(wait=True, cancel_futures=True)
@@ -100,6 +114,38 @@ def _context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.sweep.worker"])
     return context
+
+
+@contextlib.contextmanager
+def _from_here_only() -> Iterator[None]:
+    """What is started within does not look for modules in the working folder, whatever lies there."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
+
+
+def _replace_tracker() -> None:
+    """Where the helper that counts semaphores was killed, start another one, which says nothing of those it missed."""
+    if os.name != "posix":
+        return
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    try:
+        with warnings.catch_warnings(record=True) as said, open(os.devnull, "wb") as nowhere:
+            warnings.simplefilter("always")
+            os.dup2(nowhere.fileno(), 2)
+            resource_tracker.ensure_running()
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+    if said:
+        print("a helper process of the workers was killed; it is started again", file=sys.stderr)
 
 
 def _nothing() -> None:

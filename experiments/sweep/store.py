@@ -126,23 +126,25 @@ class Store:
                     "one with the version that wrote it"
                 )
 
-    def stored(self, keys: Sequence[str]) -> set[str]:
-        """Those of ``keys`` that have a row."""
-        found: set[str] = set()
+    def stored(self, keys: Sequence[str]) -> dict[str, str]:
+        """Those of ``keys`` that have a row, and its status."""
+        found: dict[str, str] = {}
         with self._clearly():
             for start in range(0, len(keys), 500):
                 some = keys[start : start + 500]
                 marks = ",".join("?" * len(some))
-                found |= {
-                    key for (key,) in self._connection.execute(f"SELECT key FROM points WHERE key IN ({marks})", some)
-                }
+                chosen = f"SELECT key, status FROM points WHERE key IN ({marks})"
+                found |= dict(self._connection.execute(chosen, some))
         return found
 
-    def add(self, rows: Iterable[Row]) -> None:
-        """Add rows (values in the order of :data:`COLUMNS`), all or none; a row whose key is there already stays."""
+    def add(self, rows: Iterable[Row]) -> list[Row]:
+        """Add rows (values in the order of :data:`COLUMNS`), all or none; a row whose key is there already stays.
+
+        Returns those that were added.
+        """
+        insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(COLUMNS))})"
         with self._clearly(), self._writing():
-            marks = ",".join("?" * len(COLUMNS))
-            self._connection.executemany(f"INSERT OR IGNORE INTO points VALUES ({marks})", rows)
+            return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
     def forget(self, status: str) -> int:
         """Remove the rows with this status, so that they are tried again; how many there were."""

@@ -163,7 +163,7 @@ class Planner:
         self._store = store
         self._version = tool_version()
         self._under_way: set[str] = set()
-        self._skipped = 0
+        self._skipped: list[str] = []
 
     def settled(self, task: Task) -> None:
         """The points of a task have their rows."""
@@ -235,18 +235,22 @@ class Planner:
         while some := list(itertools.islice(timings, POINTS)):
             texts = [(canonical(timing), preset) for preset, timing in some]
             points = [Point(keys.of(text), text, preset) for text, preset in texts]
-            known = self._store.stored([point.key for point in points]) | self._under_way
-            fresh = tuple({point.key: point for point in points if point.key not in known}.values())
-            self._skipped += len(points) - len(fresh)
+            known = self._store.stored([point.key for point in points])
+            fresh: dict[str, Point] = {}
+            for point in points:
+                if point.key in known or point.key in self._under_way or point.key in fresh:
+                    self._skipped.append(known.get(point.key, "under way"))
+                else:
+                    fresh[point.key] = point
             if fresh:
-                yield fresh
+                yield tuple(fresh.values())
 
     def _claimed(self, chunks: Iterator[Points]) -> Iterator[Points]:
         for points in chunks:
             self._under_way.update(point.key for point in points)
             yield points
 
-    def skipped(self) -> int:
-        """Points found to have a row, or to be another point of this sweep, since this was last asked."""
-        skipped, self._skipped = self._skipped, 0
+    def skipped(self) -> list[str]:
+        """The statuses of points found to have a row, or to be another point of this sweep, since the last call."""
+        skipped, self._skipped = self._skipped, []
         return skipped

@@ -45,6 +45,34 @@ def test_points_that_failed_are_said_and_where_their_reasons_are(
     assert "no such machine: bus_bytes is 3; it must be a power of two" in reported.out
 
 
+def test_a_sweep_without_any_ok_point_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Now, and when it is run again and finds nothing to do; one ok point, whoever made it, is enough."""
+    written(tmp_path, 'networks = "tiny.onnx"\ntiming.bus_bytes = [3, 5]\n')
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        swept = dla(capsys, "sweep", "grid.toml", "--workers", "1")
+        assert swept.status == 1
+        assert swept.err.startswith("no point is ok; 1 of 2 failed: no such machine: bus_bytes is ")
+        assert swept.err.count("\n") == 1
+    written(tmp_path, 'networks = "tiny.onnx"\ntiming.bus_bytes = [3, 4]\n')
+    for _ in range(2):
+        assert dla(capsys, "sweep", "grid.toml", "--workers", "1").status == 0
+
+
+def test_workers_do_not_import_from_the_working_folder(tmp_path: Path) -> None:
+    """Whatever lies there is the user's: modules called as ours, or as those of Python."""
+    written(tmp_path, TEXT)
+    for place in ("isa.py", "experiments/__init__.py", "random.py", "multiprocessing.py"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("raise SystemExit('imported')\n")
+    command = [sys.executable, "-P", "-m", "experiments.cli.main", "sweep", "grid.toml", "--workers", "2"]
+    swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (swept.returncode, swept.stderr) == (0, "")
+    assert swept.stdout.startswith("200 points: 200 ok, 0 infeasible, 0 failed; 1 machine compiled\n")
+
+
 def test_a_terminal_sees_rate_and_time_left(tmp_path: Path) -> None:
     written(tmp_path, TEXT.replace("200", "2000"))
     start = "import sys; from experiments.cli.main import main; sys.exit(main(sys.argv[1:]))"

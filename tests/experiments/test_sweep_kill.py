@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def audited(store, rows):
     rows = list(rows)
     with open("repeated", "a") as file:
         file.writelines(f"{key}\\n" for key in store.stored([row[0] for row in rows]))
-    add(store, rows)
+    return add(store, rows)
 Store.add = audited
 sys.exit(main(sys.argv[1:]))
 """
@@ -96,10 +97,10 @@ def test_workers_are_killed_at_random_moments(tmp_path: Path, seed: int, monkeyp
     repeated: list[str] = []
     add = Store.add
 
-    def audited(store: Store, rows: Iterable[Row]) -> None:
+    def audited(store: Store, rows: Iterable[Row]) -> list[Row]:
         found = list(rows)
         repeated.extend(store.stored([row[0] for row in found]))
-        add(store, found)
+        return add(store, found)
 
     monkeypatch.setattr(Store, "add", audited)
 
@@ -153,3 +154,37 @@ def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
     rows = rows_of(tmp_path / "results.sqlite")
     assert len(rows) == POINTS
     assert {row["status"] for row in rows.values()} == {"ok"}
+    made = [re.fullmatch(rf"{POINTS} points: (\d+) ok, 0 inf.*", output.splitlines()[0]) for output, _ in outputs]
+    assert sum(int(found[1]) for found in made if found) == POINTS  # each point counts once, for who wrote its row
+
+
+_SEVERED = """
+import os, signal, sys
+from multiprocessing import forkserver, resource_tracker
+from experiments.cli.main import main
+from experiments.sweep.pools import LocalPool
+submitted = LocalPool._submitted
+jobs = 0
+def severed(pool, work, *arguments):
+    global jobs
+    jobs += 1
+    if jobs == int(sys.argv[2]):
+        helper = {"server": forkserver._forkserver._forkserver_pid, "tracker": resource_tracker._resource_tracker._pid}
+        os.kill(helper[sys.argv[1]], signal.SIGKILL)
+        os.waitid(os.P_PID, helper[sys.argv[1]], os.WEXITED | os.WNOWAIT)
+    return submitted(pool, work, *arguments)
+LocalPool._submitted = severed
+sys.exit(main(["sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]))
+"""
+
+
+@pytest.mark.parametrize("helper", ["server", "tracker"])
+@pytest.mark.parametrize("job", [2, 6])
+def test_a_helper_that_is_killed_is_said_in_one_line_at_most(helper: str, job: int, tmp_path: Path) -> None:
+    """Python has processes of its own beside the workers; which of them was lost decides whether anybody notices."""
+    written(tmp_path, TEXT)
+    command = [sys.executable, "-c", _SEVERED, helper, str(job)]
+    swept = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    said = "a helper process of the workers was killed; it is started again\n"
+    assert swept.stderr in ({said} if helper == "tracker" else {"", said})
+    assert (swept.returncode, len(rows_of(tmp_path / "results.sqlite"))) == (0, POINTS)
