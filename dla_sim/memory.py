@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa import memory
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap
 from isa.arch import Arch
 from isa.errors import InputError
@@ -28,6 +29,7 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
                     f"{limits[access.space]} bytes",
                     words=(command.index,),
                 )
+            memory.require(access.total, f"{command.instruction.mnemonic} at word {command.index}")
         for access in item.writes:
             if access.space == "dram" and access.total and overlap(access, words):
                 raise InputError(
@@ -46,6 +48,7 @@ def highest_byte(operands: Iterable[Operands], space: str) -> int:
 def scratchpad(arch: Arch, highest: int, reset: int) -> NDArray[np.uint8]:
     """The scratchpad at reset: every byte is ``reset``. Only the ``highest`` bytes a program can touch are made."""
     size = min(arch.sram_bytes, -(-highest // 64) * 64)
+    memory.require(size, "the scratchpad")
     return np.full(size, reset, dtype=np.uint8) if reset else np.zeros(size, dtype=np.uint8)
 
 
@@ -53,6 +56,7 @@ class SystemMemory:
     """System memory of one program: zeros, its memory images and its command words; reused from run to run."""
 
     def __init__(self, program: Program, operands: Iterable[Operands]) -> None:
+        memory.require(program.dram_bytes, f"the system memory of program '{program.name}'")
         self.data: NDArray[np.uint8] = np.zeros(program.dram_bytes, dtype=np.uint8)
         self._images = [(segment.address, segment.data) for segment in program.segments]
         self._images.append((program.command_address, program.words.astype("<u8").view(np.uint8)))

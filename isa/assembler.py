@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from isa.arch import Arch
 from isa.encoding import decode_operation, decode_set, encode_operation, encode_set
 from isa.errors import InputError
 from isa.instruction import NEXT, PREVIOUS, Command, Unit
 from isa.plugins import variant
 from isa.program import Program, Segment
-from isa.program_file import header_of, program_from_header
+from isa.program_file import MAXIMUM_BYTES, header_of, program_from_header
+from isa.reading import json_of, read_bytes, text_of
 from isa.variants import SET_OPCODE, Variant
 
 _DATA_BYTES_A_LINE = 96
@@ -87,6 +90,13 @@ def assemble(text: str, source: str = "assembly") -> Program:
     return _Assembler(source).run(text)
 
 
+def load_text(path: Path) -> Program:
+    """The program in a file of assembly text; raises InputError as :func:`assemble` and for what is no text."""
+    remedy = f"'dla disasm PROGRAM -o {path}' makes one"
+    content = read_bytes(path, MAXIMUM_BYTES, "a program", remedy)
+    return assemble(text_of(content, str(path), remedy), str(path))
+
+
 class _Assembler:
     """Collects the header values, words and images of one text."""
 
@@ -108,15 +118,13 @@ class _Assembler:
                 raise InputError(f"{self.source} line {number}: {error}", line=number) from error
             except (ValueError, TypeError, KeyError, IndexError) as error:
                 raise InputError(f"{self.source} line {number}: cannot read '{statement[:60]}'", line=number) from error
+        for address, _ in self.images:
+            if address < 0:
+                raise InputError(f"{self.source}: an image at {address}; addresses start at 0")
         segments = tuple(Segment(address, np.frombuffer(b"".join(data), np.uint8)) for address, data in self.images)
         if not self.header["dram_bytes"]:
             self.header["dram_bytes"] = self.header["command_address"] + 8 * len(self.words)
-        try:
-            return program_from_header(self.header, np.array(self.words, dtype=np.uint64), segments)
-        except InputError as error:
-            raise InputError(f"{self.source}: {error}") from error
-        except (ValueError, TypeError) as error:
-            raise InputError(f"{self.source}: a directive is malformed: {str(error).splitlines()[0]}") from error
+        return program_from_header(self.header, np.array(self.words, dtype=np.uint64), segments, self.source)
 
     def statement(self, text: str) -> None:
         head, _, rest = text.partition(" ")
@@ -133,18 +141,21 @@ class _Assembler:
 
     def directive(self, head: str, rest: str) -> None:
         if head in (".program", ".arch"):
-            self.header["name" if head == ".program" else "arch"] = json.loads(rest)
+            value = json_of(rest, "the directive", "one")
+            self.header["name" if head == ".program" else "arch"] = value
+            if head == ".arch":
+                Arch.model_validate(value)
         elif head == ".memory":
             size, _, address = rest.split()
             self.header |= {"dram_bytes": int(size, 0), "command_address": int(address, 0)}
         elif head == ".tensor":
-            self.header["tensors"].append(json.loads(rest))
+            self.header["tensors"].append(json_of(rest, "the directive", "one"))
         elif head == ".image":
             self.images.append((int(rest, 0), []))
         elif head == ".data":
             self.images[-1][1].append(base64.b64decode(rest, validate=True))
         elif head == ".source":
-            self.header["provenance"].append([len(self.words), *json.loads(rest)])
+            self.header["provenance"].append([len(self.words), *json_of(rest, "the directive", "one")])
         else:
             raise InputError(f"unknown directive '{head}'")
 

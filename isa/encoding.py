@@ -89,10 +89,7 @@ def _decode_word(
     tokens = (*pops, bool(fields.pop("push_previous")), bool(fields.pop("push_next")))
     unit = instruction.unit
     if unit is None:
-        number = fields.get("unit", Unit.EX.value)
-        if number > max(item.value for item in Unit):
-            raise InputError(f"{instruction.mnemonic}: field unit is {number}; 0 is LD, 1 is EX, 2 is ST")
-        unit = Unit(number)
+        unit = Unit(fields.get("unit", Unit.EX.value))
     if (unit is Unit.LD and (tokens[0] or tokens[2])) or (unit is Unit.ST and (tokens[1] or tokens[3])):
         raise InputError(f"{instruction.mnemonic}: unit {unit.name} has no such neighbour to exchange tokens with")
     return instruction, unit, tokens, fields

@@ -12,7 +12,10 @@ WORD_BITS = 64
 
 @dataclass(frozen=True)
 class Field:
-    """Bits ``[low, low + width)`` of a word. ``constant`` fixes the value (reserved bits are the constant 0)."""
+    """Bits ``[low, low + width)`` of a word. ``constant`` fixes the value (reserved bits are the constant 0).
+
+    ``defined`` is the number of values from 0 on that mean something, None where all that fit do.
+    """
 
     name: str
     low: int
@@ -20,6 +23,7 @@ class Field:
     signed: bool = False
     constant: int | None = None
     description: str = ""
+    defined: int | None = None
 
     @property
     def minimum(self) -> int:
@@ -27,18 +31,25 @@ class Field:
         return -(1 << (self.width - 1)) if self.signed else 0
 
     @property
+    def highest(self) -> int:
+        """Largest value that means something."""
+        return self.maximum if self.defined is None else self.defined - 1
+
+    @property
     def maximum(self) -> int:
         """Largest value that fits."""
         return (1 << (self.width - int(self.signed))) - 1
 
     def check(self, value: int, owner: str) -> int:
-        """The value itself; raises InputError naming field, width and value when it does not fit."""
+        """The value itself; raises InputError naming field and value when it does not fit or means nothing."""
         if not self.minimum <= value <= self.maximum:
             sign = "signed " if self.signed else ""
             raise InputError(
                 f"{owner}: {self.name} = {value} does not fit its {sign}field of {self.width} bits "
                 f"({self.minimum} to {self.maximum})"
             )
+        if value > self.highest:
+            raise InputError(f"{owner}: field {self.name} is {value}, which is undefined; {self.description}")
         return value
 
     def place(self, value: int, owner: str) -> int:
@@ -81,12 +92,12 @@ def encode_fields(owner: str, fields: Sequence[Field], values: dict[str, int]) -
 
 
 def decode_fields(owner: str, fields: Sequence[Field], word: int) -> dict[str, int]:
-    """Field values of a word; a constant field with another value is an error naming it."""
+    """Field values of a word; another value of a constant field, or one without meaning, is an error."""
     values: dict[str, int] = {}
     for field in fields:
         value = field.extract(word)
         if field.constant is None:
-            values[field.name] = value
+            values[field.name] = field.check(value, owner)
         elif value != field.constant:
             raise InputError(f"{owner}: field {field.name} is {value:#x}, it must be {field.constant:#x}")
     return values

@@ -6,19 +6,56 @@ import json
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Program, Provenance, Segment, Tensor
+from isa.reading import json_of, read_bytes
 
 MAGIC = b"DLAPROG\x01"
 MAXIMUM_BYTES = 1 << 31
 _PREFIX = struct.Struct("<8sI")
+_REMEDY = "emit it again"
+
+_Text = Annotated[str, Field(strict=True, max_length=1 << 16)]
+_Count = Annotated[int, Field(strict=True, ge=0, le=1 << 40)]
+
+
+class Header(BaseModel):
+    """Everything but words and data, as :func:`header_of` has it and anybody may have written it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: _Text
+    arch: Arch
+    dram_bytes: Annotated[int, Field(strict=True, ge=0, le=MAXIMUM_BYTES)]
+    command_address: Annotated[int, Field(strict=True, ge=0, multiple_of=8)]
+    tensors: list[
+        tuple[
+            _Text,
+            Literal["input", "output"],
+            Literal["int8", "int32"],
+            Annotated[list[_Count], Field(max_length=32)],
+            _Count,
+        ]
+    ]
+    provenance: list[tuple[_Count, _Count, _Text, _Text, _Text, _Count, list[_Text]]]
+
+
+_Header = TypeVar("_Header", bound=Header)
+
+
+class _FileHeader(Header):
+    """The header of the binary form."""
+
+    arch_hash: _Text
+    words: _Count
+    segments: list[tuple[_Count, _Count]]
 
 
 def header_of(program: Program) -> dict[str, Any]:
@@ -55,64 +92,76 @@ def from_bytes(content: bytes, source: str) -> Program:
         )
     if len(content) < _PREFIX.size + 4 or zlib.crc32(content[:-4]) != struct.unpack("<I", content[-4:])[0]:
         raise InputError(f"{source}: the program is truncated or corrupted (its CRC-32 does not match); emit it again")
-    try:
-        return _parse(content, source)
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{source}: the program's header is malformed; emit it again") from error
+    return _parse(content, source)
 
 
 def _parse(content: bytes, source: str) -> Program:
     _, length = _PREFIX.unpack_from(content)
     start = _PREFIX.size + length
-    header = json.loads(content[_PREFIX.size : start])
-    words_end = start + 8 * int(header["words"])
+    written = json_of(content[_PREFIX.size : start], f"{source}: the program's header", "one", _REMEDY)
+    header = _checked(_FileHeader, written, source)
+    words_end = start + 8 * header.words
+    end = words_end + sum(size for _, size in header.segments)
+    if end != len(content) - 4:
+        raise InputError(f"{source}: the program's sizes do not add up; {_REMEDY}")
     words = np.frombuffer(content[start:words_end], dtype="<u8").astype(np.uint64)
     segments, position = [], words_end
-    for address, size in header["segments"]:
+    for address, size in header.segments:
         data = np.frombuffer(content[position : position + size], dtype=np.uint8)
-        segments.append(Segment(int(address), data))
+        segments.append(Segment(address, data))
         position += size
-    if position != len(content) - 4 or len(words) != header["words"]:
-        raise InputError(f"{source}: the program's sizes do not add up; emit it again")
-    program = program_from_header(header, words, tuple(segments))
-    if program.arch.digest() != header["arch_hash"]:
-        raise InputError(f"{source}: the program's Arch does not match its hash {header['arch_hash']}; emit it again")
-    return program
+    if header.arch.digest() != header.arch_hash:
+        raise InputError(f"{source}: the program's Arch does not match its hash {header.arch_hash}; {_REMEDY}")
+    return _program(header, words, tuple(segments), source)
 
 
-def program_from_header(header: dict[str, Any], words: Any, segments: tuple[Segment, ...]) -> Program:
-    """A program from the values of :func:`header_of`, its words and its memory images, checked for consistency."""
-    tensors = tuple(
-        Tensor(str(name), role, dtype, tuple(int(size) for size in shape), int(address))
-        for name, role, dtype, shape, address in header["tensors"]
-    )
-    provenance = tuple(
-        Provenance(int(first), int(last), str(layer), str(kind), str(operation), int(tile), tuple(nodes))
-        for first, last, layer, kind, operation, tile, nodes in header["provenance"]
-    )
-    arch = Arch.model_validate(header["arch"])
+def program_from_header(values: dict[str, Any], words: Any, segments: tuple[Segment, ...], source: str) -> Program:
+    """A program from the values of :func:`header_of`, its words and its memory images, checked for consistency.
+
+    Raises InputError that begins with ``source``.
+    """
+    return _program(_checked(Header, values, source), words, segments, source)
+
+
+def _checked(kind: type[_Header], values: Any, source: str) -> _Header:
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "all of it"
+        raise InputError(f"{source}: the program's header is malformed ({place}: {first['msg']}); {_REMEDY}") from error
+
+
+def _program(header: Header, words: Any, segments: tuple[Segment, ...], source: str) -> Program:
     program = Program(
-        name=str(header["name"]),
-        arch=arch,
+        name=header.name,
+        arch=header.arch,
         words=words,
-        tensors=tensors,
+        tensors=tuple(Tensor(name, role, dtype, tuple(dims), at) for name, role, dtype, dims, at in header.tensors),
         segments=segments,
-        provenance=provenance,
-        dram_bytes=int(header["dram_bytes"]),
-        command_address=int(header["command_address"]),
+        provenance=tuple(Provenance(*entry[:-1], tuple(entry[-1])) for entry in header.provenance),
+        dram_bytes=header.dram_bytes,
+        command_address=header.command_address,
     )
-    check_memory(program)
+    try:
+        check_memory(program)
+        _check_provenance(program)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
     return program
+
+
+def _check_provenance(program: Program) -> None:
+    """Raises InputError unless the ranges of words follow one another."""
+    last = 0
+    for entry in program.provenance:
+        if not last <= entry.first <= entry.last <= len(program.words):
+            raise InputError(f"words {entry.first} to {entry.last} of {entry.layer} are no part of the command stream")
+        last = entry.last
 
 
 def check_memory(program: Program) -> None:
     """Raises InputError when a tensor, an image or the command stream lies outside the program's system memory."""
-    if not 0 <= program.dram_bytes <= MAXIMUM_BYTES:
-        raise InputError(f"the program wants {program.dram_bytes} bytes of system memory; the limit is {MAXIMUM_BYTES}")
-    if program.command_address % 8:
-        raise InputError(f"the command stream is at {program.command_address:#x}; it must be at a multiple of 8 bytes")
     places = [(f"tensor '{t.name}'", t.address, t.nbytes) for t in program.tensors]
     places += [("a memory image", s.address, int(s.data.size)) for s in program.segments]
     places.append(("the command stream", program.command_address, 8 * len(program.words)))
@@ -121,9 +170,6 @@ def check_memory(program: Program) -> None:
             raise InputError(
                 f"{what} at {address:#x} with {size} bytes lies outside the {program.dram_bytes} bytes of memory"
             )
-    for tensor in program.tensors:
-        if tensor.role not in ("input", "output") or tensor.dtype not in ("int8", "int32"):
-            raise InputError(f"tensor '{tensor.name}': role '{tensor.role}', type '{tensor.dtype}' is not known")
 
 
 def save(program: Program, path: Path) -> None:
@@ -133,8 +179,4 @@ def save(program: Program, path: Path) -> None:
 
 def load(path: Path) -> Program:
     """Reads a program; raises InputError when the file is missing, too large or not a whole program."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    if path.stat().st_size > MAXIMUM_BYTES:
-        raise InputError(f"{path}: {path.stat().st_size} bytes; a program has at most {MAXIMUM_BYTES}")
-    return from_bytes(path.read_bytes(), str(path))
+    return from_bytes(read_bytes(path, MAXIMUM_BYTES, "a program", "'dla emit' makes one"), str(path))

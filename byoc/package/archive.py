@@ -7,8 +7,10 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from isa import memory
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.reading import DAMAGED
 
 MANIFEST = "manifest.json"
 MEMBERS = ("graph.json", "model.onnx", "weights.bin")
@@ -40,15 +42,16 @@ def read_archive(file: Path, names: Iterable[str]) -> dict[str, bytes]:
         size = file.stat().st_size
         if size > MAXIMUM_FILE:
             raise InputError(f"{size} bytes are more than the {MAXIMUM_FILE} a package may have")
+        memory.require(2 * size, "the package")
         with zipfile.ZipFile(file) as archive:
             _check_entries(archive.infolist(), size)
             return {name: archive.read(name) for name in names}
     except InputError:
         raise
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise InputError("not a package, or a truncated or damaged one") from error
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror or 'damaged'})") from error
+    except DAMAGED as error:
+        raise InputError("not a package, or a truncated or damaged one") from error
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:

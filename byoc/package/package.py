@@ -17,11 +17,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
 from byoc.package.archive import MANIFEST, MEMBERS, read_archive, write_archive
 from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
 from isa.errors import InputError
+from isa.reading import json_of
 
 if TYPE_CHECKING:
     import onnx
@@ -67,13 +69,10 @@ class Package:
     @cached_property
     def model(self) -> onnx.ModelProto:
         """The embedded quantised ONNX model, read and parsed when first needed: for host parts and the oracle."""
-        import onnx
-
-        data = self.read_member("model.onnx")
-        try:
-            return onnx.load_model_from_string(data)
-        except Exception as error:  # protobuf's DecodeError, which has no type information to name it by
-            raise InputError(f"{self.source}: model.onnx is not an ONNX model; compile the model again") from error
+        source = f"{self.source}: model.onnx"
+        model = parse_model(self.read_member("model.onnx"), source, "compile the model again")
+        check_model(model, source)
+        return model
 
     @cached_property
     def digest(self) -> str:
@@ -141,7 +140,7 @@ def load_package(path: str | Path) -> Package:
         manifest = _read_manifest(members[MANIFEST])
         for name in _NEEDED_AT_LOAD:
             _check_sum(name, members[name], manifest["sha256"])
-        document = _json(members["graph.json"], "graph.json")
+        document = json_of(members["graph.json"], "graph.json", "the graph of a package")
         graph, annotations = decode_graph(document, memoryview(members["weights.bin"]))
     except InputError as error:
         raise _about(file, error) from error
@@ -169,15 +168,8 @@ def _check_sum(name: str, data: bytes, sums: Mapping[str, str]) -> None:
         raise InputError(f"{name} is damaged (its SHA-256 differs from the manifest's)")
 
 
-def _json(data: bytes, name: str) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is not JSON") from error
-
-
 def _read_manifest(data: bytes) -> dict[str, Any]:
-    manifest = _json(data, MANIFEST)
+    manifest = json_of(data, MANIFEST, "that of a package")
     if not isinstance(manifest, dict) or manifest.get("format") != "dla-package":
         raise InputError("its manifest is not that of a package")
     if manifest.get("version") != FORMAT_VERSION:

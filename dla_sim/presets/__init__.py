@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
@@ -14,9 +13,13 @@ from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.plugins import variant
+from isa.reading import read_bytes, toml_of
 
 DEFAULT_PRESET = "balanced-64"
 """The recommended machine."""
+
+MAXIMUM_BYTES = 1 << 20
+_REMEDY = "docs/machine.md shows the keys of a machine"
 
 _PE_KEYS = tuple(f"pe.{name}" for name in PeArray.model_fields)
 _ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
@@ -52,7 +55,8 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
         path = Path(name_or_path)
         if not path.is_file():
             raise InputError(f"preset {name_or_path}: no such file")
-        return _parse(path.read_bytes(), path.stem, f"preset {name_or_path}")
+        content = read_bytes(path, MAXIMUM_BYTES, "a preset", _REMEDY)
+        return _parse(content, path.stem, f"preset {name_or_path}")
     if name_or_path not in preset_names():
         raise InputError(f"unknown preset '{name_or_path}'; choose one of {', '.join(preset_names())}, or a .toml file")
     content = resources.files(__name__).joinpath(f"{name_or_path}.toml").read_bytes()
@@ -60,11 +64,7 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
 
 
 def _parse(content: bytes, name: str, source: str) -> Preset:
-    try:
-        values = tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{source}: not a TOML file ({error})") from error
-    return _validated({"name": name, **values}, source)
+    return _validated({"name": name, **toml_of(content, source, _REMEDY)}, source)
 
 
 def apply_settings(preset: Preset, settings: Iterable[str]) -> Preset:

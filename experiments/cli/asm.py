@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from experiments.cli import options
-from isa.errors import InputError
 from isa.files import write_atomically
 
 Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")]
@@ -17,15 +16,9 @@ Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dl
 def asm(text: Text, output: options.Output = None) -> None:
     """Assemble text into a program."""
     from isa import program_file
-    from isa.assembler import assemble
+    from isa.assembler import load_text
 
-    if not text.is_file():
-        raise InputError(f"{text}: no such file; 'dla disasm PROGRAM -o {text}' makes one")
-    try:
-        content = text.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{text}: not a text file; 'dla disasm' shows the text of a program") from error
-    program = assemble(content, str(text))
+    program = load_text(text)
     program.commands  # noqa: B018 - decoding proves that the words are legal
     place = output or text.with_suffix(".prog")
     program_file.save(program, place)

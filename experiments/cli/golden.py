@@ -69,6 +69,7 @@ Target = Annotated[
 
 
 @app.command("record")
+@options.limited
 def record(folder: Folder, level: Levels = None) -> int:
     """Record the outcome of every case of the catalogue as the corpus in DIR, replacing the one there in one step."""
     from experiments.golden.catalogue.all import catalogue
@@ -86,6 +87,7 @@ def record(folder: Folder, level: Levels = None) -> int:
 
 
 @app.command("add")
+@options.limited
 def add(
     folder: Folder,
     program: ProgramFile,
@@ -105,6 +107,7 @@ def add(
 
 
 @app.command("check")
+@options.limited
 def check(
     folder: Folder,
     level: Levels = None,
@@ -131,6 +134,7 @@ def check(
 
 
 @app.command("bless")
+@options.limited
 def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = None) -> int:
     """Accept what the present version does as the new results; the reason becomes part of the corpus."""
     from experiments.golden import record as recording
@@ -152,6 +156,7 @@ def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = No
 
 
 @app.command("list")
+@options.limited
 def list_cases(folder: Folder, level: Levels = None) -> None:
     """List the cases of a corpus and its history."""
     from experiments.golden.store import choose, open_corpus
@@ -165,6 +170,7 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
 
 
 @app.command("snapshot")
+@options.limited
 def snapshot(model: options.Model, machine: OnMachine = "default", output: options.Output = None) -> None:
     """Run a network and keep values, cycles, instructions and bytes of every layer, for a later diff."""
     from experiments.compare.snapshot_file import save_snapshot
@@ -178,6 +184,7 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
 
 
 @app.command("diff")
+@options.limited
 def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
     """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
     from experiments.compare.comparison import compare, comparison_json
@@ -201,6 +208,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
 
 
 @app.command("export")
+@options.limited
 def export(
     case: What,
     corpus: CorpusFolder = None,

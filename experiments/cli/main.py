@@ -6,17 +6,19 @@ runs.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from experiments.cli import asm, catalogue, compile, explore, golden, report, repro, run, simulate, sweep
+from experiments.cli import asm, catalogue, compile, explore, golden, options, report, repro, run, simulate, sweep
 from isa.errors import InputError
 
+MAXIMUM_LINE = 2000
+"""Characters of a message."""
 DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
@@ -45,7 +47,7 @@ COMMANDS = {
     "isa": catalogue.isa,
 }
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name)(options.limited(_command))
 app.add_typer(golden.app, name="golden")
 
 
@@ -71,12 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 1 a check found differences, 2 bad input: one line on standard error that starts with ``error: ``.
     """
+    _degrade()
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # A command may run others (dla repro repeats a saved one): it finds how in its context.
         return int(app(words, prog_name="dla", standalone_mode=False, obj=main) or 0)
     except InputError as error:
         return _fail(str(error))
+    except MemoryError as error:
+        return _fail(f"the memory is used up ({error or 'no estimate saw it coming'}); give a lower --max-memory")
     except (BrokenPipeError, SystemExit):  # our reader went away, as in `dla disasm FILE | head`: typer exits with 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
@@ -87,13 +92,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's errors in the use of commands and options
             return _fail(f"{error.format_message()} (see dla --help)")
-        traceback.print_exc()  # a bug of ours: neither a difference nor bad input
-        return INTERNAL_ERROR
+        return _report_bug(error)  # neither a difference nor bad input
 
 
 def _fail(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    line = " ".join(message.split())
+    if len(line) > MAXIMUM_LINE:
+        line = f"{line[: MAXIMUM_LINE // 2]} ... {line[-MAXIMUM_LINE // 2 :]}"
+    print("error: " + line, file=sys.stderr)
     return BAD_INPUT
+
+
+def _report_bug(error: Exception) -> int:
+    """One line; the traceback is for whom the user reports it to."""
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="dla-bug-", suffix=".txt", delete=False, encoding="utf-8") as file:
+            file.write(text.encode(errors="backslashreplace").decode())
+        place = f"its traceback is in {file.name}"
+    except OSError as reason:
+        place = f"its traceback cannot be written ({reason.strerror})"
+    _fail(f"this is a bug of dla itself ({type(error).__name__}); {place}: please report it with what you ran")
+    return INTERNAL_ERROR
+
+
+def _degrade() -> None:
+    """Let the terminal show a question mark where its encoding lacks a character."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 if __name__ == "__main__":

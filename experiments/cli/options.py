@@ -15,6 +15,7 @@ import typer
 
 from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.running import Progress, silent
+from isa import memory
 
 if TYPE_CHECKING:
     from dla_sim import presets
@@ -63,6 +64,12 @@ Timeline = Annotated[
 Cost = Annotated[
     str | None,
     typer.Option("--cost", metavar="NAME|FILE.toml", help="Estimate energy and area by this cost table."),
+]
+MaximumMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory", metavar="SIZE", help="Refuse what would take more, e.g. 4G. Default: half of the machine's."
+    ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
@@ -115,6 +122,22 @@ def expanded(command: Callable[..., int | None]) -> Callable[..., int | None]:
     taking_options.__annotations__ = {part.name: part.annotation for part in parameters}
     taking_options.__doc__ = command.__doc__
     return taking_options
+
+
+def limited(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """``command`` with the option ``--max-memory`` beside its own."""
+    signature = inspect.signature(command, eval_str=True)
+    limit = inspect.Parameter("max_memory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MaximumMemory)
+    parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in signature.parameters.values()]
+
+    def taking_limit(max_memory: str | None = None, **given: Any) -> int | None:
+        with memory.limited(max_memory):
+            return command(**given)
+
+    taking_limit.__signature__ = signature.replace(parameters=[*parameters, limit])  # type: ignore[attr-defined]
+    taking_limit.__annotations__ = {part.name: part.annotation for part in [*parameters, limit]}
+    taking_limit.__doc__ = command.__doc__
+    return taking_limit
 
 
 def _fields(record: Any) -> Iterator[inspect.Parameter]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -11,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from isa.errors import InputError
+from isa.reading import read_bytes, toml_of
 
 FOLDER = Path(__file__).parent
 DEFAULT_TABLE = "horowitz-45nm"
@@ -144,16 +144,12 @@ def load_table(name: str = DEFAULT_TABLE) -> CostTable:
     path = Path(name) if name.endswith(".toml") or "/" in name else FOLDER / f"{name}.toml"
     if not path.is_file():
         raise InputError(f"{name}: no such cost table; give a .toml file or one of {', '.join(table_names())}")
-    if path.stat().st_size > MAXIMUM_BYTES:
-        raise InputError(f"{name}: {path.stat().st_size} bytes; a cost table has at most {MAXIMUM_BYTES}")
-    try:
-        content = tomllib.loads(path.read_bytes().decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{name}: not a TOML file ({error})") from error
+    remedy = "docs/energy.md shows a whole table"
+    content = toml_of(read_bytes(path, MAXIMUM_BYTES, "a cost table", remedy), name, remedy)
     try:
         return CostTable.model_validate({**content, "name": name})
     except ValidationError as error:
-        raise InputError(f"{name}: {_problem(error)}; docs/energy.md shows a whole table") from error
+        raise InputError(f"{name}: {_problem(error)}; {remedy}") from error
 
 
 def _problem(error: ValidationError) -> str:

@@ -18,8 +18,10 @@ from isa.assembler import command_text
 from isa.errors import InputError
 from isa.instruction import Machine
 from isa.program import Program
+from isa.reading import read_bytes
 
 FORMAT = "dla-log 1"
+MAXIMUM_BYTES = 1 << 30
 COLUMNS = ("end", "start", "unit", "word", "reads", "writes", "assembly")
 _LAYOUT = "{:>10} {:>10} {:<4} {:>7} {:<35} {:<8} {}"
 
@@ -103,9 +105,8 @@ def first_difference(found: str, expected: str) -> LogDifference | None:
 
 def read(file: Path) -> str:
     """The text of a log; raises InputError when it is missing or no log of this format."""
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; 'dla simulate ... --log {file}' makes a log")
-    text = file.read_bytes().decode(errors="replace")
+    content = read_bytes(file, MAXIMUM_BYTES, "a commit log", f"'dla simulate ... --log {file}' makes a log")
+    text = content.decode(errors="replace")
     if not text.startswith(f"# {FORMAT} "):
         raise InputError(f"{file}: not a commit log (its first line must start with '# {FORMAT} ')")
     for line in _commands(text):

@@ -22,6 +22,7 @@ from isa import program_file
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
 from isa.program import Program
+from isa.reading import read_bytes, text_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9.-]*")
 
@@ -149,12 +150,8 @@ def own_case(file: Path, name: str, tensors: Iterable[str], settings: Iterable[s
 
 
 def _program(file: Path) -> Program:
-    if not file.is_file():
-        raise InputError(f"{file}: no such file; 'dla emit' and 'dla asm' make programs")
-    content = file.read_bytes()
+    remedy = "'dla emit' and 'dla asm' make programs"
+    content = read_bytes(file, program_file.MAXIMUM_BYTES, "a program", remedy)
     if content.startswith(program_file.MAGIC):
-        return program_file.load(file)
-    try:
-        return assemble(content.decode(), str(file))
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: neither a program nor assembly text") from error
+        return program_file.from_bytes(content, str(file))
+    return assemble(text_of(content, str(file), remedy), str(file))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from experiments.golden.case import CommandRecord, Cycles, Record, StoredCase
 from isa.errors import InputError
 from isa.program import Segment
+from isa.reading import toml_of
 
 _HEADING = "# word  start    end  CRC-32 of reads            of writes bytes  contents  command"
 Reference = Callable[[bytes], str]
@@ -74,12 +74,12 @@ def _table(commands: tuple[CommandRecord, ...], reference: Reference) -> str:
 
 def parse_case(text: str, contents: Contents) -> StoredCase:
     """The case in a file; raises InputError naming what is malformed."""
+    document = toml_of(text, "not the text of a golden case")
     try:
-        document = tomllib.loads(text)
         return _case(document, contents)
     except InputError:
         raise
-    except (tomllib.TOMLDecodeError, KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
         raise InputError(f"not the text of a golden case ({type(error).__name__}: {error})") from error
 
 

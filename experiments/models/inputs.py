@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa import memory
 from isa.errors import InputError
+from isa.reading import read_npy, read_npz
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -90,17 +92,12 @@ def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32")
 
 
 def _load_array(file: Path) -> NDArray[Any]:
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded as archive:
-            if len(archive.files) == 1:
-                return np.asarray(archive[archive.files[0]])
-            names = ", ".join(archive.files) or "none"
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
-        raise InputError(f"input {file}: not a readable {file.suffix} file of plain numbers") from error
-    raise InputError(f"input {file}: expected one array, found {names}")
+    if file.suffix.lower() == ".npy":
+        return read_npy(file, f"input {file}")
+    arrays = read_npz(file, f"input {file}")
+    if len(arrays) != 1:
+        raise InputError(f"input {file}: expected one array, found {', '.join(arrays) or 'none'}")
+    return next(iter(arrays.values()))
 
 
 def _checked(file: Path, array: NDArray[Any], shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -118,6 +115,7 @@ def _load_image(file: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
         raise InputError(f"input {file}: an image cannot become {dtype} of shape {tuple(shape)}; give a .npy file")
     try:
         with Image.open(file) as image:
+            memory.require(8 * image.width * image.height, f"input {file}")
             if image.width * image.height > _MAXIMUM_PIXELS:
                 raise InputError(f"input {file}: {image.width}x{image.height} pixels are too many; make it smaller")
             return _normalised(image, shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
 import zipfile
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from pydantic import ValidationError
 from experiments.report.schema import SCHEMA, RunReport, report_json
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.reading import json_of, read_bytes
 
 DEFAULT_FOLDER = "runs"
 MAXIMUM_BYTES = 1 << 28
@@ -50,14 +50,8 @@ def load_report(path: Path) -> RunReport:
     """Read a report; raises InputError when the file is missing or no valid report of this version."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; 'dla run MODEL --json {path}' makes a report")
-    if path.stat().st_size > MAXIMUM_BYTES:
-        raise InputError(f"{path}: {path.stat().st_size} bytes; a run report has at most {MAXIMUM_BYTES}")
-    try:
-        content = json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(
-            f"{path}: not a run report (it is not JSON); 'dla run MODEL --json {path}' makes one"
-        ) from error
+    remedy = f"'dla run MODEL --json {path}' makes one"
+    content = json_of(read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy)
     found = content.get("schema") if isinstance(content, dict) else None
     if found != SCHEMA:
         raise InputError(f"{path}: not a run report of schema {SCHEMA} (schema is {found!r}); run 'dla run' again")

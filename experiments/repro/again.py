@@ -71,7 +71,7 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
     command that is not one of ``dla run``.
     """
     before = load_report(path)
-    words = shlex.split(before.command)
+    words = _words(path, before.command)
     if words[:2] != ["dla", "run"]:
         raise InputError(f"{path}: its command '{before.command}' is not one of dla run; run 'dla run' again")
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
@@ -86,6 +86,13 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
     changes = () if before.version == after.version else (f"version was {before.version} and is {after.version}",)
     deviations = (Deviation(name, old.get(name), new.get(name)) for name in differing)
     return Repetition(len(names), tuple(deviations), changes)
+
+
+def _words(path: Path, command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"{path}: its command '{command}' cannot be read ({error}); run 'dla run' again") from error
 
 
 def repeat_sweep(

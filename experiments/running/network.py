@@ -24,6 +24,7 @@ from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
 from isa.errors import InputError
+from isa.reading import read_npz
 
 Feeds = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -132,11 +133,7 @@ def _feeds_from_file(graph: Graph, file: Path) -> Feeds:
         raise InputError(f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz with an array each")
     if not file.is_file():
         raise InputError(f"input {file}: no such file")
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
-        raise InputError(f"input {file}: not a readable .npz file of plain numbers") from error
+    return read_npz(file, f"input {file}")
 
 
 def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
@@ -179,11 +176,7 @@ def load_calibration(path: Path, model: ModelProto) -> list[Feeds]:
 def _read_samples(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise InputError(f"--calibration {path}: no such file")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # numpy and zipfile raise a dozen kinds for damaged files
-        raise InputError(f"--calibration {path}: not a readable .npz file of plain numbers") from error
+    return read_npz(path, f"--calibration {path}")
 
 
 def _check_samples(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...], element: int) -> None:

@@ -6,7 +6,6 @@ What is drawn follows from the reader's choices, so the page holds the columns a
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from experiments.report.html import CHOOSER, Section, chart_place, folded, page,
 from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit
 from isa.arch import flat
 from isa.errors import InputError
+from isa.reading import toml_of
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
 GROUPS: tuple[tuple[str, Marker], ...] = (
@@ -112,7 +112,8 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
 def _commands(sweep: Sweep) -> dict[str, Any]:
     """What the page makes a point's ``dla run`` command from: options, presets, and the keys that do not vary."""
     constant = {name: values[0] for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1}
-    specifications = [tomllib.loads(manifest.get("specification", "")) for manifest in sweep.manifests]
+    texts = (manifest.get("specification", "") for manifest in sweep.manifests)
+    specifications = [toml_of(text, sweep.name, "run the sweep again") for text in texts]
     options = {tuple(_options(specification)) for specification in specifications}
     agreed = len(options) == 1
     return {

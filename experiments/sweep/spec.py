@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,10 @@ from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_ke
 from experiments.sweep.constraints import Constraint, parse_constraint
 from isa.arch import PeArray
 from isa.errors import InputError
+from isa.reading import read_bytes, text_of, toml_of
 
 MAXIMUM_BYTES = 1 << 20
+_REMEDY = "docs/sweeps.md shows how to write one"
 
 
 _SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
@@ -75,23 +76,16 @@ class Spec:
 def load_spec(path: Path) -> Spec:
     """Raises InputError in one line that begins with the file and names the key."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file; docs/sweeps.md shows how to write one")
-    if path.stat().st_size > MAXIMUM_BYTES:
-        raise InputError(f"{path}: {path.stat().st_size} bytes; a specification has at most {MAXIMUM_BYTES}")
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a TOML file ({error})") from error
-    return parse_spec(text, path.parent, str(path))
+        raise InputError(f"{path}: no such file; {_REMEDY}")
+    content = read_bytes(path, MAXIMUM_BYTES, "a specification", _REMEDY)
+    return parse_spec(text_of(content, str(path), _REMEDY), path.parent, str(path))
 
 
 def parse_spec(text: str, folder: Path = Path(), source: str = "specification") -> Spec:
     """The specification of a TOML text; raises InputError as :func:`load_spec` does."""
+    values = toml_of(text, source, _REMEDY)
     try:
-        written = _Specification.model_validate(tomllib.loads(text))
-        return _checked(written, text, source, folder)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{source}: not a TOML file ({error})") from error
+        return _checked(_Specification.model_validate(values), text, source, folder)
     except ValidationError as error:
         raise InputError(f"{source}: {_first_problem(error)}") from error
     except InputError as error:

@@ -8,7 +8,7 @@ from isa.instruction import Instruction
 OP_SYNC = Instruction(
     mnemonic="OP_SYNC", opcode=0x02, unit=None, kind="ISSUE",
     description="Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.",
-    fields=(Field("unit", 50, 2, description="0 LD, 1 EX, 2 ST"),),
+    fields=(Field("unit", 50, 2, description="0 LD, 1 EX, 2 ST", defined=3),),
 )  # fmt: skip
 OP_END = Instruction(
     mnemonic="OP_END", opcode=0x03, unit=None, kind="ISSUE",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa import memory
 from isa.access import Access, strided
 from isa.arch import Arch
 from isa.errors import InputError
@@ -29,6 +30,7 @@ _PLANES = (
     "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
     "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
 )  # fmt: skip
+_AT_LEAST_ONE = tuple(name for name in (*_PLANES, *_WINDOW) if not name.endswith(("_PLANE", "_TOP", "_LEFT")))
 REGISTERS = (
     "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
     *_PLANES, *_WINDOW,
@@ -60,8 +62,32 @@ def element_bytes(command: Command) -> int:
     return 1 if command.fields["requantise"] else 4
 
 
+def check_window(command: Command) -> None:
+    """Raises InputError for a window that has no meaning: a size, stride or dilation of 0, or a reach past all memory.
+
+    Bounds what the semantics make of the registers: the padded input, in words of 8 bytes.
+    """
+    for name in _AT_LEAST_ONE:
+        if not command[name]:
+            raise refused(command, f"{name} is 0; it must be 1 or more")
+    rows, columns = window_extent(command)
+    rows = max(rows, command["EX_PAD_TOP"] + command["EX_INPUT_HEIGHT"])
+    columns = max(columns, command["EX_PAD_LEFT"] + command["EX_INPUT_WIDTH"])
+    padded = 8 * command["EX_INPUT_CHANNELS"] * rows * columns
+    memory.require(padded, f"word {command.index}: the padded input of {command.instruction.mnemonic}")
+
+
+def refused(command: Command, reason: str) -> InputError:
+    """What says that a command has no meaning."""
+    return InputError(f"word {command.index}: {command.instruction.mnemonic}: {reason}", words=(command.index,))
+
+
 def plane_operands(command: Command, arch: Arch, weight_bytes: int) -> Operands:
-    """Input planes, ``weight_bytes`` of weights and one record an output channel in; output planes out."""
+    """Input planes, ``weight_bytes`` of weights and one record an output channel in; output planes out.
+
+    Raises InputError as :func:`check_window` does.
+    """
+    check_window(command)
     records = command["EX_OUTPUT_CHANNELS"] * arch.channel_record_bytes
     reads = (
         input_access(command),
@@ -81,6 +107,9 @@ def _conv_operands(command: Command, arch: Arch) -> Operands:
 
 
 def _depth_operands(command: Command, arch: Arch) -> Operands:
+    inputs, outputs = command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    if not inputs or outputs % inputs:
+        raise refused(command, f"EX_OUTPUT_CHANNELS = {outputs} must be a multiple of EX_INPUT_CHANNELS = {inputs}")
     return plane_operands(command, arch, command["EX_OUTPUT_CHANNELS"] * taps(command))
 
 
@@ -223,10 +252,10 @@ def group_shape(command: Command) -> tuple[int, int, int]:
     """(G, IC/G, OC/G); raises InputError when EX_GROUPS does not divide the channels."""
     groups, ic, oc = command["EX_GROUPS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
     if not groups or ic % groups or oc % groups:
-        raise InputError(
-            f"word {command.index}: {command.instruction.mnemonic}: EX_GROUPS = {groups} does not divide "
-            f"EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS = {oc}; all groups must be of one size",
-            words=(command.index,),
+        raise refused(
+            command,
+            f"EX_GROUPS = {groups} does not divide EX_INPUT_CHANNELS = {ic} and EX_OUTPUT_CHANNELS = {oc}; "
+            "all groups must be of one size",
         )
     return groups, ic // groups, oc // groups
 

@@ -11,13 +11,19 @@ from isa import numerics
 from isa.arch import Arch
 from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import input_access, output_access, padded_input, tap
+from isa.ops.convolution import check_window, input_access, output_access, padded_input, refused, tap
 from isa.registers import float_value
 
 MAX, AVERAGE, GLOBAL_AVERAGE = 0, 1, 2
 
 
 def _operands(command: Command, arch: Arch) -> Operands:
+    check_window(command)
+    inputs, outputs = command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    if inputs != outputs:
+        raise refused(command, f"EX_INPUT_CHANNELS = {inputs} and EX_OUTPUT_CHANNELS = {outputs} must be equal")
+    if command.fields["mode"] == GLOBAL_AVERAGE and (command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]) != (1, 1):
+        raise refused(command, "the average of a whole plane has EX_OUTPUT_HEIGHT = 1 and EX_OUTPUT_WIDTH = 1")
     return Operands((input_access(command),), (output_access(command, 1),))
 
 
@@ -123,7 +129,7 @@ OP_POOL = Instruction(
         "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
     ),
     fields=(
-        Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average"),
+        Field("mode", 50, 2, description="0 maximum, 1 average, 2 global average", defined=3),
         Field("count_include_pad", 49, 1, description="1 divides by KH·KW, 0 by the taps that read data"),
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),

@@ -67,7 +67,9 @@ OP_E32_SHIFT = Instruction(
     registers=("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH", "EX_SHIFT_A"),
     fields=(
         Field("direction", 51, 1, description="0 left, 1 right"),
-        Field("rounding", 49, 2, description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero"),
+        Field(
+            "rounding", 49, 2, description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero", defined=3
+        ),
     ),
     operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,),
 )  # fmt: skip

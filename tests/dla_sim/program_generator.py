@@ -125,6 +125,11 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
     extent = arch.sram_bytes + 1
     while extent > arch.sram_bytes:
         registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}
+        inputs, outputs = (registers.get(f"EX_{side}_CHANNELS", 1) for side in ("INPUT", "OUTPUT"))
+        if mnemonic == "OP_POOL":
+            registers["EX_OUTPUT_CHANNELS"] = inputs
+        elif mnemonic == "OP_DEPTH_CONV":
+            registers["EX_OUTPUT_CHANNELS"] = inputs * max(1, outputs // inputs)
         extent = _extent(mnemonic, registers, fields, arch)
     for name in instruction.registers:
         if name.endswith("ADDRESS"):

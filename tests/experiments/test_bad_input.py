@@ -171,7 +171,7 @@ def test_missing_and_unreadable_input(capsys: Capture) -> None:
     assert refused(capsys, "run", model, "--input", "given.npy") == "input given.npy: no such file"
     Path("given.npy").write_bytes(b"no array")
     expected = "input given.npy: not a readable .npy file of plain numbers"
-    assert refused(capsys, "run", model, "--input", "given.npy") == expected
+    assert refused(capsys, "run", model, "--input", "given.npy").startswith(expected)
 
 
 @pytest.mark.parametrize("opset", [8, 1000])

@@ -87,13 +87,13 @@ def test_unknown_kind(tmp_path: Path) -> None:
 def test_damaged_arrays(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(b"\x93NUMPY nonsense")
-    assert message(path) == f"input {path}: not a readable {suffix} file of plain numbers"
+    assert message(path).startswith(f"input {path}: not a readable {suffix} file of plain numbers")
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    assert message(path) == f"input {path}: not a readable .npy file of plain numbers"
+    assert message(path).startswith(f"input {path}: not a readable .npy file of plain numbers")
 
 
 def test_several_arrays(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"grid.toml: no such file; docs/sweeps.md shows how to write one"):
         load_spec(tmp_path / "grid.toml")
     (tmp_path / "grid.toml").write_bytes(b"\xff")
-    with pytest.raises(InputError, match=r"grid.toml: not a TOML file"):
+    with pytest.raises(InputError, match=r"grid.toml: not a text file"):
         load_spec(tmp_path / "grid.toml")
     (tmp_path / "grid.toml").write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(InputError, match=r"1048577 bytes; a specification has at most 1048576"):

@@ -81,6 +81,8 @@ def _settings(rng: random.Random, mnemonic: str) -> dict[str, int]:
         return {}
     names = ("INPUT_CHANNELS", "INPUT_HEIGHT", "INPUT_WIDTH", "OUTPUT_CHANNELS", "OUTPUT_HEIGHT", "OUTPUT_WIDTH")
     sizes = {f"EX_{name}": rng.choice((1, 2, 3, 4)) for name in names}
+    if mnemonic == "OP_POOL":
+        sizes["EX_OUTPUT_CHANNELS"] = sizes["EX_INPUT_CHANNELS"]
     planes = {f"EX_{name}_PLANE": rng.choice((0, 0, 16, 24, 30)) for name in ("INPUT", "OUTPUT")}
     return {**sizes, **planes, **_addresses(rng, "INPUT", "OUTPUT", "OPERAND", "CHANNEL")}
 

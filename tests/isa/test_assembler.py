@@ -64,7 +64,7 @@ def programs(draw: st.DrawFn) -> Program:
             words.append(encode_set(register.name, value, isa.register_file))
             continue
         instruction = draw(st.sampled_from(operations))
-        values = {f.name: draw(st.integers(f.minimum, f.maximum)) for f in instruction.layout if f.constant is None}
+        values = {f.name: draw(st.integers(f.minimum, f.highest)) for f in instruction.layout if f.constant is None}
         unit = instruction.unit or Unit(min(values.setdefault("unit", 1), 2))
         if instruction.unit is None:
             values["unit"] = unit.value

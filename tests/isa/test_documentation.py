@@ -87,7 +87,7 @@ def declared() -> dict[str, int]:
             continue
         values[f"DLA_{mnemonic}"] = instruction.opcode
         for field in instruction.fields:
-            mask = encode_operation(instruction, {field.name: field.maximum}) ^ encode_operation(instruction, {})
+            mask = field.maximum << field.low
             name = f"DLA_{mnemonic}_{field.name.upper()}"
             shift = (mask & -mask).bit_length() - 1
             values |= {f"{name}_MASK": mask, f"{name}_SHIFT": shift, f"{name}_WIDTH": mask.bit_count()}

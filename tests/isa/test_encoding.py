@@ -45,6 +45,10 @@ def test_all_field_values_round_trip(instruction: Instruction) -> None:
         for field in variable:
             values[field.name] = rest & ((1 << field.width) - 1)
             rest >>= field.width
+        if any(values[field.name] > field.highest for field in variable):
+            with pytest.raises(InputError, match="which is undefined"):
+                encode_operation(instruction, values)
+            continue
         word = encode_operation(instruction, values)
         assert decode_fields("x", instruction.layout, word) == values
         assert word >> 56 == instruction.opcode
@@ -113,7 +117,7 @@ def test_a_snapshot_holds_the_values_at_the_operation() -> None:
         ([(0x20 << 56) | 1], "word 0: OP_CONV: field reserved_0 is 0x1, it must be 0x0"),
         ([(0x01 << 56) | (0xFF << 48)], "word 0: SET of the unknown register 0xff"),
         ([(0x10 << 56) | (1 << 55)], "word 0: OP_DMA_READ: unit LD has no such neighbour to exchange tokens with"),
-        ([(0x02 << 56) | (3 << 50)], "word 0: OP_SYNC: field unit is 3; 0 is LD, 1 is EX, 2 is ST"),
+        ([(0x02 << 56) | (3 << 50)], "word 0: OP_SYNC: field unit is 3, which is undefined; 0 LD, 1 EX, 2 ST"),
     ],
 )
 def test_bad_streams_are_refused(words: list[int], message: str) -> None:

@@ -1,14 +1,46 @@
-"""Reads ONNX files, with one clear line for whatever is wrong with them."""
+"""Reads ONNX files and proves them whole before any pass sees them: one clear line for whatever is wrong with them."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import prod
 from pathlib import Path
+from typing import Any
 
-from onnx import ModelProto
+from onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    numpy_helper,
+)
 
+from isa import memory
 from isa.errors import InputError
 
 MAXIMUM_CHECKED_BYTES = 1 << 31
+MAXIMUM_RANK = 32
+MAXIMUM_TRIPS = 1 << 20
+"""Times that a loop with a constant number of them may run, loops around it included."""
+REMEDY = "export it again"
+
+_BITS = {
+    **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
+    **dict.fromkeys(("UINT8", "INT8", "BOOL", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"), 8),
+    **dict.fromkeys(("UINT16", "INT16", "FLOAT16", "BFLOAT16"), 16),
+    **dict.fromkeys(("INT64", "UINT64", "DOUBLE", "COMPLEX64"), 64),
+    **dict.fromkeys(("UINT4", "INT4", "FLOAT4E2M1"), 4),
+    "COMPLEX128": 128,
+}
+"""Bits of an element in ``raw_data``, by the type's name; texts have none."""
+_LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_PACKED = {"COMPLEX64": 2, "COMPLEX128": 2, "UINT4": 0.5, "INT4": 0.5, "FLOAT4E2M1": 0.5}
+"""Entries of a list that one element takes, where that is not one."""
+_DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
 def load_model(path: str | Path) -> ModelProto:
@@ -24,39 +56,268 @@ def load_model(path: str | Path) -> ModelProto:
         raise InputError(f"{file}: no such file; 'dla models' lists the built-in names")
     if not file.is_file():
         raise InputError(f"{file}: not a file; give the path of an .onnx file")
-    model = _parse(file)
+    memory.require(2 * file.stat().st_size, str(file))
+    model = parse_model(file.read_bytes(), str(file), "export or copy it again")
+    _check_text(model, str(file))
+    folder = file.resolve().parent
+    memory.require(sum(_external_bytes(tensor, folder) for tensor in _tensors(model)), f"{file}: its external data")
     try:
-        onnx.load_external_data_for_model(model, str(file.resolve().parent))
+        onnx.load_external_data_for_model(model, str(folder))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise InputError(
             f"{file}: external data cannot be read ({_first_line(error)}); keep it beside the model"
         ) from error
-    _check(file, model)
+    check_model(model, str(file))
     return model
 
 
-def _parse(file: Path) -> ModelProto:
+def parse_model(content: bytes, source: str, remedy: str = REMEDY) -> ModelProto:
+    """The model that ``content`` holds, not yet checked; ``source`` names it in messages."""
     import onnx
 
+    wrong = InputError(f"{source}: not an ONNX model, or a truncated one; {remedy}")
     try:
-        model = onnx.load_model_from_string(file.read_bytes())
+        model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's DecodeError, which has no type information to name it by
-        raise InputError(f"{file}: not an ONNX model, or a truncated one; export or copy it again") from error
+        raise wrong from error
     if not model.HasField("graph") or not model.graph.node or not model.opset_import:
-        raise InputError(f"{file}: not an ONNX model, or a truncated one; export or copy it again")
+        raise wrong
     return model
 
 
-def _check(file: Path, model: ModelProto) -> None:
-    """onnx's own checker, as far as protobuf can serialise the model for it."""
+def check_model(model: ModelProto, source: str) -> None:
+    """Raises InputError unless the model is consistent and all of it is in it, nothing in files beside it.
+
+    Text is UTF-8; constants have a known type and as much data as their shape says; operator sets are imported once;
+    every value is made once, before it is read; no loop runs endlessly; and it passes onnx's own checker.
+    """
     import onnx
 
     if model.ByteSize() >= MAXIMUM_CHECKED_BYTES:
-        raise InputError(f"{file}: the model has {model.ByteSize()} bytes; models of 2 GiB and more are not supported")
+        raise InputError(
+            f"{source}: the model has {model.ByteSize()} bytes; models of 2 GiB and more are not supported"
+        )
+    _check_text(model, source)
+    try:
+        _check_opsets(model)
+        for tensor in _tensors(model):
+            _check_tensor(tensor)
+        _Scopes().check(model.graph, frozenset())
+        for function in model.functions:
+            _check_function(function)
+        _check_loops(model.graph.node, _constants(model.graph), 1)
+    except InputError as error:
+        raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
     try:
         onnx.checker.check_model(_with_shapes(model))
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{file}: inconsistent ONNX model ({_first_line(error)}); export it again") from error
+        raise InputError(f"{source}: inconsistent ONNX model ({_first_line(error)}); {REMEDY}") from error
+
+
+def _check_text(message: Any, source: str) -> None:
+    """Raises InputError where a text anywhere in a message is not UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for item in (value,) if hasattr(value, "ListFields") else value:
+                _check_text(item, source)
+        elif field.type == field.TYPE_STRING:
+            try:
+                for item in (value,) if isinstance(value, str) else value:
+                    item.encode()
+            except (UnicodeDecodeError, UnicodeEncodeError, AttributeError) as error:
+                raise InputError(f"{source}: {field.full_name} is not text in UTF-8; {REMEDY}") from error
+
+
+def _graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
+    """The bodies of control-flow nodes, not those within them."""
+    for node in nodes:
+        for attribute in node.attribute:
+            bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+            yield from ((node, body) for body in bodies)
+
+
+def _tensors(model: ModelProto) -> Iterator[TensorProto]:
+    """Every constant of a model: of graphs, bodies, functions and attributes."""
+    yield from _tensors_of_graph(model.graph)
+    for function in model.functions:
+        yield from _tensors_of_nodes(function.node)
+
+
+def _tensors_of_graph(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[NodeProto]) -> Iterator[TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
+    for _, body in _graphs(nodes):
+        yield from _tensors_of_graph(body)
+
+
+def _external_bytes(tensor: TensorProto, folder: Path) -> int:
+    """Bytes of the file with a tensor's data; 0 where there is none, which the loading refuses."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return 0
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    length, place = entries.get("length", ""), folder / entries.get("location", "")
+    present = place.stat().st_size if place.is_file() else 0
+    return min(int(length), present) if length.isdecimal() and len(length) < 20 else present
+
+
+def _check_tensor(tensor: TensorProto) -> None:
+    name, kinds = tensor.name, {number: kind for kind, number in TensorProto.DataType.items()}
+    kind = kinds.get(tensor.data_type, "UNDEFINED")
+    if kind == "UNDEFINED" or (kind != "STRING" and kind not in _BITS):
+        raise InputError(f"constant '{name}' has element type {tensor.data_type}, which is not known")
+    if any(dim < 0 for dim in tensor.dims) or len(tensor.dims) > MAXIMUM_RANK:
+        raise InputError(f"constant '{name}' has shape {list(tensor.dims)[:MAXIMUM_RANK]}")
+    if tensor.data_location == TensorProto.EXTERNAL or tensor.HasField("segment"):
+        raise InputError(f"the data of constant '{name}' is not in the model")
+    count = prod(tensor.dims)
+    if kind == "STRING":
+        found, wanted = len(tensor.string_data), count
+    elif tensor.HasField("raw_data"):
+        found, wanted = len(tensor.raw_data), -(-count * _BITS[kind] // 8)
+    else:
+        found, wanted = sum(len(getattr(tensor, each)) for each in _LISTS), -int(-count * _PACKED.get(kind, 1) // 1)
+    if found != wanted:
+        raise InputError(f"constant '{name}' of shape {list(tensor.dims)} has {found} of {wanted} bytes or entries")
+    if kind != "STRING":
+        try:
+            numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InputError(f"constant '{name}' holds no values of its type {kind}") from error
+
+
+def _check_opsets(model: ModelProto) -> None:
+    imported = Counter("" if entry.domain in _DEFAULT_DOMAIN else entry.domain for entry in model.opset_import)
+    for domain, count in imported.items():
+        if count > 1:
+            raise InputError(f"operator set '{domain or 'ai.onnx'}' is imported {count} times")
+    for domain in sorted({node.domain for node in _nodes(model.graph)}):
+        if ("" if domain in _DEFAULT_DOMAIN else domain) not in imported:
+            raise InputError(f"operator set '{domain or 'ai.onnx'}' is used and not imported")
+
+
+def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    yield from graph.node
+    for _, body in _graphs(graph.node):
+        yield from _nodes(body)
+
+
+class _Scopes:
+    """That every value of a graph is made once, and before it is read."""
+
+    def check(self, graph: GraphProto, outer: frozenset[str]) -> None:
+        """``outer`` are the values of the graphs around it."""
+        _check_values((*graph.input, *graph.output, *graph.value_info))
+        _only_once((value.name for value in graph.input), "input")
+        _only_once((value.name for value in graph.output), "output")
+        sparse = [item.values.name for item in graph.sparse_initializer]
+        constants = [*(tensor.name for tensor in graph.initializer), *sparse]
+        _only_once(constants, "constant")
+        known = {*outer, *constants, *(value.name for value in graph.input)}
+        own = known - outer
+        for node in graph.node:
+            self._node(node, known)
+            for name in node.output:
+                if name and name in own:
+                    raise InputError(f"value '{name}' is made twice, the second time by node '{_label(node)}'")
+                own.add(name)
+            known.update(node.output)
+        for value in graph.output:
+            if value.name not in known:
+                raise InputError(f"output '{value.name}' is made by no node")
+
+    def _node(self, node: NodeProto, known: set[str]) -> None:
+        for name in node.input:
+            if name and name not in known:
+                raise InputError(f"node '{_label(node)}' reads '{name}', which nothing before it makes")
+        _only_once((attribute.name for attribute in node.attribute), f"attribute of node '{_label(node)}',")
+        for _, body in _graphs([node]):
+            self.check(body, frozenset(known))
+
+
+def _check_function(function: FunctionProto) -> None:
+    known = set(function.input)
+    for node in function.node:
+        for name in node.input:
+            if name and name not in known:
+                raise InputError(f"in function '{function.name}', '{name}' is read before it is made")
+        known.update(node.output)
+
+
+def _check_values(values: Iterable[ValueInfoProto]) -> None:
+    """Element types and dimensions of what is declared."""
+    for value in values:
+        if not value.type.HasField("tensor_type"):
+            continue
+        tensor = value.type.tensor_type
+        if tensor.elem_type not in TensorProto.DataType.values():
+            raise InputError(f"value '{value.name}' has element type {tensor.elem_type}, which is not known")
+        if len(tensor.shape.dim) > MAXIMUM_RANK:
+            raise InputError(f"value '{value.name}' has {len(tensor.shape.dim)} dimensions")
+
+
+def _only_once(names: Iterable[str], what: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{what} '{name}' is there {count} times")
+        if not name:
+            raise InputError(f"{what} without a name")
+
+
+def _label(node: NodeProto) -> str:
+    return node.name or f"{node.op_type}:{next(iter(node.output), '')}"
+
+
+def _constants(graph: GraphProto) -> dict[str, TensorProto]:
+    """Constants of a graph by name, as initialisers or nodes."""
+    found = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in _DEFAULT_DOMAIN:
+            found |= {name: item.t for item in node.attribute if item.name == "value" for name in node.output}
+    return found
+
+
+def _check_loops(nodes: Iterable[NodeProto], constants: dict[str, TensorProto], around: int) -> None:
+    """Raises InputError for a loop whose constant number of runs, or constant condition, keeps it going too long."""
+    for node, body in _graphs(nodes):
+        known = constants | _constants(body)
+        trips = around
+        if node.op_type == "Loop" and node.domain in _DEFAULT_DOMAIN:
+            trips *= _trips(node, body, known)
+            if trips > MAXIMUM_TRIPS:
+                raise InputError(f"loop '{_label(node)}' runs more than {MAXIMUM_TRIPS} times, or endlessly")
+        _check_loops(body.node, known, trips)
+
+
+def _trips(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> int:
+    """The most times that a loop runs; 1 where that depends on data."""
+    limit, start = (*node.input, "", "")[:2]
+    if _ends_itself(node, body, constants):
+        return 1
+    if limit in constants:
+        count = numpy_helper.to_array(constants[limit])
+        return max(int(count.reshape(-1)[0]), 0) if count.size == 1 and count.dtype.kind in "iu" else 1
+    return 1 if limit or (start and start not in constants) else MAXIMUM_TRIPS + 1
+
+
+def _ends_itself(node: NodeProto, body: GraphProto, constants: dict[str, TensorProto]) -> bool:
+    """Whether a loop's condition can become false: it does not where it is handed on, or a constant."""
+    if not body.output or len(body.input) < 2:
+        return False
+    makers = {name: item for item in body.node for name in item.output}
+    condition = body.output[0].name
+    while condition in makers and makers[condition].op_type == "Identity" and makers[condition].input:
+        condition = makers[condition].input[0]
+    return condition in makers and makers[condition].op_type != "Constant"
 
 
 def _with_shapes(model: ModelProto) -> ModelProto:

@@ -1,0 +1,224 @@
+"""Files that anybody may have written: whatever they hold is bounded and checked before anybody works with it.
+
+Everything that is wrong ends here, as InputError with the file, the place in it and the remedy: sizes, text that is not
+UTF-8, JSON and TOML that are malformed, nested too deeply or hold numbers of too many digits, damaged zip archives, and
+arrays whose header does not fit their data. What the values mean is for those who ask for them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tomllib
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa import memory
+from isa.errors import InputError
+
+MAXIMUM_DEPTH = 64
+"""Lists and tables within one another."""
+MAXIMUM_BITS = 64
+"""Of an integer."""
+MAXIMUM_MEMBERS = 1 << 20
+"""Of an archive."""
+
+DAMAGED = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError,
+    OSError,
+)  # fmt: skip
+"""What zipfile raises for archives that are damaged, encrypted or packed in ways that it does not know."""
+
+_NPY = b"\x93NUMPY"
+_NPY_HEADER = 1 << 16
+_ENTRIES = {
+    "descr": re.compile(r"""['"]descr['"]\s*:\s*['"]([<>|=]?[?a-zA-Z]\d{0,2})['"]"""),
+    "fortran_order": re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)"""),
+    "shape": re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*\d{1,18}L?\s*,?)*)\s*\)"""),
+}
+_MAXIMUM_RANK = 32
+
+
+def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
+    """The content of a file of at most ``most`` bytes; ``what`` it should be and the ``remedy`` are for the message."""
+    if not path.is_file():
+        raise _refused(f"{path}: no such file", remedy)
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise _refused(f"{path}: cannot be read ({error.strerror or error})", remedy) from error
+    if len(content) > most:
+        raise InputError(f"{path}: {path.stat().st_size} bytes; {what} has at most {most}")
+    return content
+
+
+def text_of(content: bytes, source: str, remedy: str = "") -> str:
+    """``content`` as UTF-8; ``source`` names it in messages."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise _refused(f"{source}: not a text file (byte {error.start} is not UTF-8)", remedy) from error
+
+
+def json_of(content: bytes | str, source: str, what: str, remedy: str = "") -> Any:
+    """The JSON value in ``content``, bounded; ``source`` and ``what`` it should be are for the message."""
+    try:
+        text = content if isinstance(content, str) else content.decode()
+        value = json.loads(text)
+    except RecursionError as error:
+        raise _too_deep(source, remedy) from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise _refused(f"{source}: not {what} (it is not JSON)", remedy) from error
+    except ValueError as error:  # Python's own limit on the digits of an integer
+        raise _too_long(source, remedy) from error
+    return _bounded(value, source, remedy)
+
+
+def toml_of(content: bytes | str, source: str, remedy: str = "") -> dict[str, Any]:
+    """The table in ``content``, bounded; ``source`` names it in messages."""
+    text = content if isinstance(content, str) else text_of(content, source, remedy)
+    try:
+        value = tomllib.loads(text)
+    except RecursionError as error:
+        raise _too_deep(source, remedy) from error
+    except tomllib.TOMLDecodeError as error:
+        raise _refused(f"{source}: not a TOML file ({error})", remedy) from error
+    except ValueError as error:  # Python's own limit on the digits of an integer, and dates that do not exist
+        raise _refused(f"{source}: not a TOML file (a number of too many digits, or no date)", remedy) from error
+    found: dict[str, Any] = _bounded(value, source, remedy)
+    return found
+
+
+def _bounded(value: Any, source: str, remedy: str = "") -> Any:
+    """``value``, once all lists and tables, integers and texts in it are within bounds."""
+    level = [value]
+    for _ in range(MAXIMUM_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below += item.keys()
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif isinstance(item, int):
+                if item.bit_length() > MAXIMUM_BITS:
+                    raise _too_long(source, remedy)
+            elif isinstance(item, str) and not item.isascii():
+                _check_text(item, source, remedy)
+        if not below:
+            return value
+        level = below
+    raise _too_deep(source, remedy)
+
+
+def _check_text(text: str, source: str, remedy: str = "") -> None:
+    """JSON can hold halves of characters (a surrogate without its partner), which no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _refused(f"{source}: a text with half a character ({error.reason})", remedy) from error
+
+
+def _refused(fault: str, remedy: str) -> InputError:
+    """What is wrong, and the remedy where the caller does not add one."""
+    return InputError(f"{fault}; {remedy}" if remedy else fault)
+
+
+def _too_deep(source: str, remedy: str = "") -> InputError:
+    return _refused(f"{source}: lists or tables are nested more than {MAXIMUM_DEPTH} deep", remedy)
+
+
+def _too_long(source: str, remedy: str = "") -> InputError:
+    return _refused(f"{source}: an integer has more than {MAXIMUM_BITS} bits", remedy)
+
+
+def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.ZipFile:
+    """The archive in a file or in memory. What all its members take when unpacked is within the limit on memory."""
+    try:
+        archive = zipfile.ZipFile(content if isinstance(content, Path) else io.BytesIO(content))
+    except DAMAGED as error:
+        raise _refused(f"{source}: not a whole zip archive ({_reason(error)})", remedy) from error
+    names = archive.namelist()
+    if len(names) > MAXIMUM_MEMBERS or len(set(names)) != len(names):
+        archive.close()
+        raise _refused(f"{source}: an archive with too many members, or two of one name", remedy)
+    try:
+        memory.require(sum(item.file_size for item in archive.infolist()), source)
+    except InputError:
+        archive.close()
+        raise
+    return archive
+
+
+def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "") -> bytes:
+    """The bytes of a member of :func:`open_zip`."""
+    try:
+        return archive.read(name)
+    except KeyError as error:
+        raise _refused(f"{source}: it has no member {name}", remedy) from error
+    except DAMAGED as error:
+        raise _refused(f"{source}: member {name} is damaged ({_reason(error)})", remedy) from error
+
+
+def _reason(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def read_npy(path: Path, source: str) -> NDArray[Any]:
+    """The array in a ``.npy`` file: plain numbers of any shape."""
+    memory.require(path.stat().st_size, source)
+    return array_of(read_bytes(path, path.stat().st_size, "a .npy file", "give another"), source)
+
+
+def read_npz(path: Path, source: str) -> dict[str, NDArray[Any]]:
+    """The arrays in a ``.npz`` file by name, all of plain numbers."""
+    remedy = "numpy.savez writes such files"
+    with open_zip(path, f"{source}: not a readable .npz file of plain numbers", remedy) as archive:
+        return {
+            name.removesuffix(".npy"): array_of(zip_member(archive, name, source, remedy), f"{source}, array {name}")
+            for name in archive.namelist()
+        }
+
+
+def array_of(content: bytes, source: str) -> NDArray[Any]:
+    """The array in the bytes of a ``.npy`` file: plain numbers, their size as the header says."""
+    header, start = _npy_header(content, source)
+    found = {name: pattern.findall(header) for name, pattern in _ENTRIES.items()}
+    if any(len(values) != 1 for values in found.values()):
+        raise InputError(f"{source}: not a readable .npy file of plain numbers; numpy.save writes such files")
+    try:
+        dtype = np.dtype(found["descr"][0])
+    except TypeError as error:
+        raise InputError(f"{source}: element type {found['descr'][0]} is not known; give plain numbers") from error
+    shape = tuple(int(text) for text in re.findall(r"\d+", found["shape"][0]))
+    count = 1
+    for length in shape:
+        count *= length
+    if dtype.kind not in "biufc" or len(shape) > _MAXIMUM_RANK:
+        raise InputError(f"{source}: not a readable .npy file of plain numbers ({dtype} in {len(shape)} dimensions)")
+    if count * dtype.itemsize != len(content) - start:
+        raise InputError(
+            f"{source}: {list(shape)} elements of type {dtype} take {count * dtype.itemsize} bytes and "
+            f"{len(content) - start} are there; write the file again"
+        )
+    order: Any = "F" if found["fortran_order"][0] == "True" else "C"
+    array = np.frombuffer(content, dtype, count, start).reshape(shape, order=order)
+    return array.astype(dtype.newbyteorder("="))
+
+
+def _npy_header(content: bytes, source: str) -> tuple[str, int]:
+    """The text of the header, and where the data starts."""
+    width = 2 if content[6:7] == b"\x01" else 4
+    length = int.from_bytes(content[8 : 8 + width], "little")
+    start = 8 + width + length
+    known = content.startswith(_NPY) and content[6:7] in (b"\x01", b"\x02", b"\x03")
+    if not known or length > _NPY_HEADER or start > len(content):
+        raise InputError(f"{source}: not a readable .npy file of plain numbers; numpy.save writes such files")
+    return content[8 + width : start].decode("latin-1"), start
