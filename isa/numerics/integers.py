@@ -89,5 +89,5 @@ def accumulator_bound(weights: IntegerArray, bias: IntegerArray) -> Int64Array:
     ``|bias| + 128 * sum |w|``: every partial sum of terms x*w with |x| <= 128 stays within it. It cannot overflow
     int32 if the bound is at most 2**31 - 1.
     """
-    magnitudes: Int64Array = np.abs(weights.astype(np.int64)).reshape(weights.shape[0], -1).sum(axis=1)
+    magnitudes: Int64Array = np.abs(weights.astype(np.int64)).sum(axis=tuple(range(1, weights.ndim)))
     return np.asarray(np.abs(bias.astype(np.int64)) + 128 * magnitudes)

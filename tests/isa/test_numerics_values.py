@@ -182,6 +182,7 @@ class TestInt32:
         # 100 + 128 * 3 and |-7| + 128 * 255
         assert numerics.accumulator_bound(weights, int32(100, -7)).tolist() == [484, 32647]
         assert numerics.accumulator_bound(np.zeros((1, 0), np.int8), int32(-(2**31))).tolist() == [2**31]
+        assert numerics.accumulator_bound(np.zeros((0, 9), np.int8), np.zeros(0, np.int32)).tolist() == []
 
 
 class TestFixed:
