@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from byoc.fidelity import check_fidelity, noise, trial_feed
+from byoc.fidelity import integer_difference, noise, prepared_faithfully, trial_feed
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
@@ -39,26 +39,36 @@ def import_model(
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)
     steps = passes(model, shapes)
-    prepared = apply(steps, model)
-    if is_quantised(prepared):
-        return package_of(prepared, source or model.graph.name, _unchanged(model, prepared, steps, seed))
-    feeds = default_feeds(prepared, seed) if calibration is None else iter(calibration)
-    first = next(iter(feeds), None)
-    if first is None:
-        raise InputError("there are no calibration samples; give at least one")
-    fidelity = check_fidelity(model, prepared, steps, first, quantised=False)
-    quantised = quantise(prepared, chain([first], feeds), seed)
+    name = source or model.graph.name
+    if is_quantised(apply(steps, model)):
+        return _as_it_is(model, steps, name, seed)
+    feeds = None if calibration is None else iter(calibration)
+    samples: list[Feeds] = []
+
+    def first(prepared: ModelProto) -> Feeds:
+        if not samples:
+            found = next(default_feeds(prepared, seed) if feeds is None else feeds, None)
+            if found is None:
+                raise InputError("there are no calibration samples; give at least one")
+            samples.append(found)
+        return samples[0]
+
+    prepared, fidelity = prepared_faithfully(model, steps, first)
+    calibrated = default_feeds(prepared, seed) if feeds is None else chain(samples, feeds)
+    quantised = quantise(prepared, calibrated, seed)
     if quantised.graph.node:
-        fidelity = replace(fidelity, noise=noise(prepared, quantised, first))
-    return package_of(quantised, source or model.graph.name, fidelity)
+        fidelity = replace(fidelity, noise=noise(prepared, quantised, samples[0]))
+    return package_of(quantised, name, fidelity)
 
 
-def _unchanged(model: ModelProto, prepared: ModelProto, steps: Sequence[Pass], seed: int) -> Fidelity | None:
-    """The comparison of a model that came quantised, on numbers drawn from ``seed``; None if it does not take them."""
+def _as_it_is(model: ModelProto, steps: Sequence[Pass], source: str, seed: int) -> Package:
+    """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
     try:
-        return check_fidelity(model, prepared, steps, trial_feed(prepared, seed), quantised=True)
+        prepared, fidelity = prepared_faithfully(model, steps, lambda m: trial_feed(m, seed))
+        integer = integer_difference(model, prepared, trial_feed(prepared, seed))
     except InputError:
-        return None
+        return package_of(apply(steps, model), source)
+    return package_of(prepared, source, replace(fidelity, integer=integer))
 
 
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:

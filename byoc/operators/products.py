@@ -144,6 +144,8 @@ def leaves_int32(
         return None
     scales = np.broadcast_to(requantise.scale, bias.shape)
     growing = np.flatnonzero(scales > 0.5)
+    if not growing.size:
+        return None
     bounds = accumulator_bound(weights[growing], bias[growing])
     for bound, scale in zip(bounds, scales[growing], strict=True):
         found = domain.leaves_int32(int(bound), float(scale), target)

@@ -36,16 +36,18 @@ _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 class Fidelity:
     """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.fidelity`).
 
-    ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range;
-    0 for models that came quantised, which are compared to the bit. ``noise`` has the signal-to-noise ratio of every
-    float output, in decibels, where quantising was ours.
+    ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
+    ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.
+    ``noise`` has the signal-to-noise ratio of every float output, in decibels, where quantising was ours. ``left_out``:
+    passes that would have moved rounding too far.
     """
 
-    quantised: bool
     tensors: int
     elements: int
     difference: float
+    integer: float | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +190,14 @@ def _fidelity(manifest: Mapping[str, Any]) -> Fidelity | None:
         return None
     try:
         noise = {str(name): float(level) for name, level in found["noise"].items()}
-        counts = int(found["tensors"]), int(found["elements"])
-        return Fidelity(found["quantised"] is True, *counts, float(found["difference"]), noise)
+        integer = found["integer"]
+        return Fidelity(
+            tensors=int(found["tensors"]),
+            elements=int(found["elements"]),
+            difference=float(found["difference"]),
+            integer=None if integer is None else float(integer),
+            noise=noise,
+            left_out=tuple(str(name) for name in found["left_out"]),
+        )
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise InputError("its manifest says in a wrong form how the model was compared") from error

@@ -9,8 +9,8 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto
 
-from byoc.frontend.onnx.reading import read_node
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, copy_model
+from byoc.frontend.onnx.reading import captured_names, read_node
+from byoc.frontend.onnx.rewriting.edit import ConstantArrays, copy_model, sort_nodes
 from byoc.operators.registry import installed
 from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
 
@@ -46,6 +46,10 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     stay_float = _float_nodes(model)
     clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     source = copy_model(model)
+    # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
+    shown = {value.name for value in model.graph.output}
+    hidden = [value for value in model.graph.value_info if value.name in _captured(model) - shown]
+    source.graph.output.extend(hidden)
     # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
     mark = source.metadata_props.add()
     mark.key, mark.value = "onnx.infer", "onnxruntime.quant"
@@ -72,15 +76,22 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
+    sort_nodes(result.graph)  # the quantiser's order does not mind what bodies read
+    del result.graph.output[len(model.graph.output) :]
     kept = [entry for entry in result.metadata_props if entry.key != "onnx.infer"]
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
     return result
 
 
+def _captured(model: ModelProto) -> set[str]:
+    """Tensors that the bodies of control flow read from outside."""
+    return {name for node in model.graph.node for name in captured_names(node)}
+
+
 def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
     """Ranges that the quantiser must not take from the clamp behind them, for the model's outputs show them, too."""
-    outputs = {value.name for value in model.graph.output}
+    outputs = {value.name for value in model.graph.output} | _captured(model)
     clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     shown = {node.input[0] for node in model.graph.node if node.op_type in clamps} & outputs & ranges.keys()
     return {name: [dict(zip(("rmin", "rmax"), ranges[name], strict=True))] for name in sorted(shown)}

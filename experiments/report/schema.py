@@ -143,16 +143,18 @@ class Check(Part):
 class ModelFidelity(Part):
     """How the imported model was held to the model as given, on one inference.
 
-    ``difference``: the largest of ``elements``, as a share of its tensor's range; 0 where ``quantised``, for such
-    models are compared to the bit. ``noise``: signal-to-noise ratio of every float output in decibels, where quantising
-    was ours.
+    ``difference``: the largest of ``elements``, as a share of its tensor's range. ``integer``: the same of the outputs
+    with integer operators, for models that came quantised; 0: equal to the bit. ``noise``: signal-to-noise ratio of
+    every float output in decibels, where quantising was ours. ``left_out``: passes that would have moved rounding too
+    far.
     """
 
-    quantised: bool
     tensors: Count
     elements: Count
     difference: float
+    integer: float | None = None
     noise: Mapping[str, float] = Field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
 
 _SUSPICIONS = {

@@ -148,8 +148,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield "check", _check_line(report)
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
-    if report.fidelity is not None:
-        yield "model", _fidelity_line(report.fidelity)
+    yield "model", _fidelity_line(report.fidelity)
     for suspicion in report.warnings:
         yield "warning", Text(suspicion.message(), style="yellow")
     if report.accuracy is not None:
@@ -182,11 +181,17 @@ def _outputs_line(outputs: OutputsCheck) -> str:
     )
 
 
-def _fidelity_line(found: ModelFidelity) -> str:
+def _fidelity_line(found: ModelFidelity | None) -> str:
+    if found is None:
+        return "not compared with the model as given"
     compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
-    if found.quantised:
+    if found.integer == 0:
         return f"as given, to the bit ({compared})"
+    if found.integer is not None:
+        return f"as given ({compared}); ONNX Runtime fuses it otherwise, by up to {found.integer:.0e} of the range"
     text = f"float as given ({compared}, largest difference {found.difference:.0e} of the range)"
+    if found.left_out:
+        text += f", without {', '.join(found.left_out)}"
     noise = ", ".join(f"{level:.1f} dB" for level in list(found.noise.values())[:4])
     return f"{text}; int8 to float: {noise} signal to noise" if noise else text
 

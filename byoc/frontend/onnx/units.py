@@ -92,7 +92,8 @@ def _qlinear(
     for number, (tensor, scale, zero_point) in enumerate(_triples(node, integer)):
         name = node.input(tensor)
         weights = number == 1 and not integer.repeats
-        axis = family.channel_axis(node, len(view.shape(name))) if weights else None
+        rank = len(view.shape(name))
+        axis = family.channel_axis(node, rank) if weights and rank else None
         outcome = _add(view, quantizations, name, node.input(scale), node.input(zero_point), axis)
         if outcome is not None:
             return outcome

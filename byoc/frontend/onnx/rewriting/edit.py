@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -117,9 +118,15 @@ def use_counts(graph: GraphProto) -> Counter[str]:
     """How often each name is read by a node (bodies included) or is an output of the graph or of a body."""
     counts = Counter(output.name for output in graph.output)
     for node in graph.node:
-        counts.update(name for name in node.input if name)
-        for body in bodies(node):
-            counts.update(use_counts(body))
+        counts.update(use_counts_of(node))
+    return counts
+
+
+def use_counts_of(node: NodeProto) -> Counter[str]:
+    """How often a node, bodies included, reads each name; names that bodies make themselves are among them."""
+    counts = Counter(name for name in node.input if name)
+    for body in bodies(node):
+        counts.update(use_counts(body))
     return counts
 
 
@@ -142,6 +149,31 @@ def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
     kept = [node for node in graph.node if keep(node)]
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def sort_nodes(graph: GraphProto) -> None:
+    """Bring the nodes, in place, into an order in which each stands behind what it and its bodies read.
+
+    As they stand where they can: of those that could be next, the first is.
+    """
+    made = {name for node in graph.node for name in node.output if name}
+    waiting = {index: {name for name in use_counts_of(node) if name in made} for index, node in enumerate(graph.node)}
+    readers: dict[str, list[int]] = {}
+    for index, names in waiting.items():
+        for name in names:
+            readers.setdefault(name, []).append(index)
+    ready = [index for index, names in waiting.items() if not names]
+    order: list[NodeProto] = []
+    while ready:
+        index = heappop(ready)
+        order.append(graph.node[index])
+        for name in graph.node[index].output:
+            for reader in readers.get(name, ()):
+                waiting[reader].discard(name)
+                if not waiting[reader]:
+                    heappush(ready, reader)
+    del graph.node[:]
+    graph.node.extend(order)
 
 
 def remove_dead_code(graph: GraphProto) -> None:

@@ -10,10 +10,10 @@ from onnx.inliner import inline_local_functions
 
 from byoc.frontend.onnx.rewriting.affine import fold_affine
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
-from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, without_large_constants
+from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
-from byoc.frontend.onnx.rewriting.opset import convert_opset
+from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, convert_opset, opset_of
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
 from byoc.frontend.onnx.rewriting.tidy import drop_unit_dilations, name_nodes, remove_identities, separate_outputs
 from byoc.frontend.onnx.units import is_quantised
@@ -49,11 +49,14 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     """
     fix = partial(fix_shapes, shapes=shapes)
     update_wrapper(fix, fix_shapes)
-    first: tuple[Pass, ...] = (inline_functions, drop_initializer_inputs, fix, separate_outputs)
-    folds: tuple[Pass, ...] = () if is_quantised(inline_functions(model)) else (fold_affine, canonicalise_gemm)
+    first: tuple[Pass, ...] = (inline_functions, order_nodes, drop_initializer_inputs, fix, separate_outputs)
+    quantised = is_quantised(inline_functions(model))
+    # A newer version of an operator may round otherwise, which a quantised model shows.
+    convert: tuple[Pass, ...] = () if quantised and opset_of(model) >= PLAIN_OPSET else (_light(convert_opset),)
+    folds: tuple[Pass, ...] = () if quantised else (fold_affine, canonicalise_gemm)
     return (
         *first,
-        _light(convert_opset),
+        *convert,
         infer_shapes,
         _light(shorten_pools),
         fold_constants,
@@ -74,6 +77,13 @@ def _light(change: Pass) -> Pass:
         return without_large_constants(model, change)
 
     return update_wrapper(light, change)
+
+
+def order_nodes(model: ModelProto) -> ModelProto:
+    """A copy in which every node stands behind what it and its bodies read; some writers do not mind bodies."""
+    result = copy_model(model)
+    sort_nodes(result.graph)
+    return result
 
 
 def inline_functions(model: ModelProto) -> ModelProto:

@@ -82,14 +82,17 @@ def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[
     rank = len(kernel)
     strides, dilations = options.get("strides", [1] * rank), options.get("dilations", [1] * rank)
     pads = list(options.get("pads", [0] * (2 * rank)))
-    shorter = False
+    ends, shorter = pads[rank:], False
     for axis, size in enumerate(spatial):
-        room = size + pads[axis] + pads[rank + axis] - dilations[axis] * (kernel[axis] - 1) - 1
-        count = -(-room // strides[axis]) + 1
-        if (count - 1) * strides[axis] >= size + pads[axis]:
+        begin, reach = pads[axis], dilations[axis] * (kernel[axis] - 1) + 1
+        count = -(-(size + begin + ends[axis] - reach) // strides[axis]) + 1
+        if (count - 1) * strides[axis] >= size + begin:
             count, shorter = count - 1, True
-        pads[rank + axis] += (count - 1) * strides[axis] - room
-    return pads if shorter else None
+        ends[axis] = max((count - 1) * strides[axis] + reach - size - begin, 0)
+    counts_more = options.get("count_include_pad") and any(
+        new > old for new, old in zip(ends, pads[rank:], strict=True)
+    )
+    return [*pads[:rank], *ends] if shorter and not counts_more else None
 
 
 def _inferred(model: ModelProto) -> ModelProto:
