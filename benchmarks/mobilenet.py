@@ -20,15 +20,15 @@ from benchmarks import measuring
 COLD_RUNS = 5
 
 
-def cold(*arguments: str) -> float:
-    """Run a whole process; its peak MiB."""
+def cold(*arguments: str) -> tuple[float, float]:
+    """Run a whole process; its processor seconds and peak MiB."""
     with tempfile.TemporaryDirectory() as folder:
         with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, cwd=folder) as process:
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"{' '.join(arguments)} exited with status {process.returncode}")
-        return usage.ru_maxrss / 1024
+        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def measure_cold() -> str:
@@ -36,9 +36,10 @@ def measure_cold() -> str:
     lines = [measuring.measured(COLD_RUNS, 1)]
     dla = [sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())"]
     for command in (["run", "mobilenet-v1"], ["--help"]):
-        seconds, mebibytes = measuring.shortest(partial(cold, *dla, *command), COLD_RUNS, 1)
+        seconds, (processor, mebibytes) = measuring.shortest(partial(cold, *dla, *command), COLD_RUNS, 1)
         lines.append(
-            f"{'dla ' + ' '.join(command) + ', whole process':43} {seconds:8.2f} s    {mebibytes:.0f} MiB peak"
+            f"{'dla ' + ' '.join(command) + ', whole process':43} {seconds:8.2f} s    "
+            f"the last: {processor:.2f} s of processor time, {mebibytes:.0f} MiB peak"
         )
     return "\n".join(lines)
 
