@@ -196,6 +196,8 @@ class Grower:
         if kind == "Flatten":
             return self.add(kind, x, axis=int(self.random.integers(0, len(shape) + 1)))
         if kind == "Reshape":
+            if not shape:
+                return None
             return self.add(kind, x, self.constant(self.pick([shape[0], -1], [-1, shape[-1]], [0, -1]), np.int64))
         if kind == "Transpose":
             return self.add(kind, x, perm=[int(axis) for axis in self.random.permutation(len(shape))])
@@ -309,12 +311,17 @@ def quantised(model: onnx.ModelProto, feeds: Mapping[str, Array], seed: int) -> 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one model: right, refused, alarm, silent or bug; ``text`` says more; regions that it ran in."""
+    """What became of one model: right, refused, alarm, silent or bug; ``text`` says more; regions that it ran in.
+
+    ``reference``: whether onnx's reference evaluator, which shares no code with ONNX Runtime, gives what it gave; None
+    where it cannot run the model.
+    """
 
     seed: int
     kind: str
     text: str = ""
     regions: int = 0
+    reference: bool | None = None
 
 
 def judge(seed: int, *, integer: bool) -> Verdict:
@@ -354,7 +361,25 @@ def judge(seed: int, *, integer: bool) -> Verdict:
         problem = _differs(array, wanted[name], package, check, integer)
         if problem:
             return Verdict(seed, "silent", f"{name}: {problem}", regions)
-    return Verdict(seed, "right", "", regions)
+    return Verdict(seed, "right", "", regions, _reference_agrees(model, feeds, wanted))
+
+
+def _reference_agrees(model: onnx.ModelProto, feeds: Mapping[str, Array], wanted: Mapping[str, Array]) -> bool | None:
+    """Whether onnx's reference evaluator confirms what the outputs were held to, to a part in a thousand."""
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with np.errstate(all="ignore"):
+            others = ReferenceEvaluator(model).run(None, dict(feeds))
+    except Exception:  # it does not know all operators, nor all of their forms
+        return None
+    for other, theirs in zip(others, wanted.values(), strict=True):
+        if other.shape != theirs.shape:
+            return False
+        power = float(np.square(other, dtype=np.float64).sum())
+        if float(np.square(other.astype(np.float64) - theirs).sum()) > 1e-6 * power:
+            return False
+    return True
 
 
 def _differs(found: Array, wanted: Array, package: Any, check: Any, integer: bool) -> str:
@@ -389,15 +414,20 @@ def main() -> None:
     refused: Counter[str] = Counter()
     examples: dict[str, int] = {}
     regions = 0
+    reference: Counter[bool | None] = Counter()
     for verdict in verdicts(chosen.count, chosen.seed, integer=chosen.quantised):
         counts[verdict.kind] += 1
         regions += verdict.regions
+        reference[verdict.reference] += verdict.kind == "right"
+        if verdict.reference is False:
+            print(verdict.seed, "ONNX Runtime and the reference evaluator disagree", flush=True)
         if verdict.kind == "refused":
             refused[verdict.text[:60]] += 1
             examples.setdefault(verdict.text[:60], verdict.seed)
         elif verdict.kind not in ("right", "foreign"):
             print(verdict.seed, verdict.kind, verdict.text, flush=True)
     print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()), f"; {regions} regions")
+    print(f"reference evaluator: {reference[True]} agree, {reference[False]} do not, {reference[None]} it cannot run")
     for text, count in refused.most_common(12):
         print(f"  refused {count}, such as seed {examples[text]}: {text}")
     raise SystemExit(bool(counts["silent"] + counts["alarm"] + counts["bug"]))
