@@ -17,7 +17,7 @@ from experiments.compare.tables import (
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Bars, Chart, Series
 from experiments.report.charts.style import FASTER, FIRST, SECOND, SLOWER
-from experiments.report.html import CHOOSER, Section, chart_place, page, pairs, table
+from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table
 
 _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 
@@ -88,13 +88,13 @@ def comparison_page(found: Comparison) -> str:
     sides = [(f"{letter}: {title}", "".join(command)) for letter, title, *command in side_lines(found)]
     conditions = table(("what differs", "A", "B"), condition_rows(found))
     totals = table(("total", "A", "B", "B − A", "change"), totals_rows(found), range(1, 5))
-    sections = [Section("summary", "Summary", pairs(sides) + conditions + totals)]
+    sections = [Section("summary", "Summary", joined(pairs(sides), conditions, totals))]
     if found.differing:
         remarks = table(("layer", "values"), [(layer.name, layer.remark) for layer in found.differing])
         sections.append(Section("values", "Values that differ", remarks))
     if drawn:
-        places = "".join(chart_place(name, drawn[name].note) for name in _LAYERS)
-        sections.append(Section("layers", "Layers", CHOOSER + places))
+        places = (chart_place(name, drawn[name].note) for name in _LAYERS)
+        sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
     if "kind-cycles" in drawn:
         sections.append(Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].note)))
     headings, words = layer_headings(found), first_figure(found)

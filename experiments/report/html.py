@@ -1,25 +1,28 @@
 """Pages: one HTML file that holds its data, its style, its scripts and plotly.js, and needs nothing else.
 
-The page forbids itself every network access (Content-Security-Policy). Equal contents give equal bytes.
+The page forbids itself every network access, and every script and style element but its own, by their hashes
+(Content-Security-Policy). What is a text and what is HTML are two types: a text becomes HTML by :func:`escaped` and by
+nothing else. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from typing import Any, NewType
 
 from experiments.report.charts.style import escaped
 from isa.errors import InputError
 
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "form-action 'none'; base-uri 'none'"
-)
-CHOOSER = '<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>'
+Html = NewType("Html", str)
+"""Text with elements: what in it came from outside is escaped."""
+CHOOSER = Html('<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>')
 """Where a page's script puts what filters its charts, and what it says of something clicked."""
 
 
@@ -29,7 +32,7 @@ class Section:
 
     identity: str
     heading: str
-    body: str
+    body: Html
 
 
 def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts: Sequence[str]) -> str:
@@ -42,23 +45,58 @@ def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts:
         f'<section id="{section.identity}"><h2>{escaped(section.heading)}</h2>{section.body}</section>'
         for section in sections
     )
-    code = "\n".join(asset(name) for name in ("page.js", *scripts))
+    code = '"use strict";\n' + "\n".join(asset(name) for name in ("page.js", *scripts))
+    style = asset("page.css")
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, (_plotly(), code))}">'
         '<meta name="viewport" content="width=device-width">'
-        f"<style>{asset('page.css')}</style>"
-        f"</head><body><header><h1>{escaped(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
+        f"<style>{style}</style>"
+        f"{_instead_of_sheets()}</head><body><header><h1>{escaped(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'
         f"<script>{_plotly()}</script>"
-        f'<script>"use strict";\n{code}</script></body></html>\n'
+        f"<script>{code}</script></body></html>\n"
     )
 
 
-def chart_place(identity: str, note: str = "") -> str:
+def _policy(style: str, scripts: Sequence[str]) -> str:
+    """Styles of single elements are free, for plotly.js sets them; an empty style element is where it adds its own."""
+    run = " ".join(map(_hashed, scripts))
+    return (
+        f"default-src 'none'; script-src {run}; style-src-elem {_hashed(style)} {_hashed('')}; "
+        "style-src-attr 'unsafe-inline'; img-src data: blob:; form-action 'none'; base-uri 'none'"
+    )
+
+
+def _instead_of_sheets() -> str:
+    """What keeps plotly.js from adding the style sheet of its maps, which no page has: it looks for its name first."""
+    return "".join(f'<meta id="{name}">' for name in re.findall(r'getElementById\("([0-9a-f]{64})"\)', _plotly()))
+
+
+def _hashed(code: str) -> str:
+    return f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'"
+
+
+def chart_place(identity: str, note: str = "") -> Html:
     """Where the script draws a chart, and how to read it."""
-    return f'<div class="chart" id="{identity}"></div>' + (f'<p class="note">{escaped(note)}</p>' if note else "")
+    place = f'<div class="chart" id="{identity}"></div>'
+    return Html(place + (f'<p class="note">{escaped(note)}</p>' if note else ""))
+
+
+def joined(*parts: Html) -> Html:
+    """One after the other."""
+    return Html("".join(parts))
+
+
+def paragraph(text: str) -> Html:
+    """A paragraph."""
+    return Html(f"<p>{escaped(text)}</p>")
+
+
+def listing(text: str) -> Html:
+    """Text with its own lines and spaces."""
+    return Html(f"<pre>{escaped(text)}</pre>")
 
 
 def embedded(data: Any) -> str:
@@ -66,7 +104,7 @@ def embedded(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> str:
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()) -> Html:
     """An HTML table; the columns in ``numbers`` are aligned to the right."""
     right = set(numbers)
 
@@ -77,20 +115,20 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: It
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return (
+    return Html(
         f'<div class="wide"><table><thead><tr>{cells("th", headings)}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
-def pairs(rows: Iterable[tuple[str, object]]) -> str:
+def pairs(rows: Iterable[tuple[str, object]]) -> Html:
     """A table of names and values."""
     lines = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(str(value))}</td></tr>" for name, value in rows)
-    return f'<div class="wide"><table class="pairs"><tbody>{lines}</tbody></table></div>'
+    return Html(f'<div class="wide"><table class="pairs"><tbody>{lines}</tbody></table></div>')
 
 
-def folded(summary: str, body: str) -> str:
+def folded(summary: str, body: Html) -> Html:
     """Something that opens on a click."""
-    return f"<details><summary>{escaped(summary)}</summary>{body}</details>"
+    return Html(f"<details><summary>{escaped(summary)}</summary>{body}</details>")
 
 
 @cache

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
-from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
+from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, page, pairs, paragraph, table
 from experiments.report.schema import Layer, RunReport
 from experiments.report.tables import machine_line, total_lines
 from isa.arch import flat
@@ -20,12 +20,12 @@ def run_page(report: RunReport) -> str:
     """The page as HTML text; equal reports give equal text."""
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
-    sections = [Section("summary", "Summary", f"<p>{machine_line(report)}</p>{pairs(total_lines(report))}")]
+    sections = [Section("summary", "Summary", joined(paragraph(machine_line(report)), pairs(total_lines(report))))]
     if drawn:
-        places = "".join(chart_place(name, drawn[name].note) for name in _LAYERS)
-        sections.append(Section("layers", "Layers", CHOOSER + places))
-        others = "".join(chart_place(name, chart.note) for name, chart in drawn.items() if name not in _LAYERS)
-        sections.append(Section("machine", "Machine over the run", others))
+        places = (chart_place(name, drawn[name].note) for name in _LAYERS)
+        sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
+        others = (chart_place(name, chart.note) for name, chart in drawn.items() if name not in _LAYERS)
+        sections.append(Section("machine", "Machine over the run", joined(*others)))
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
     return page(f"{report.model}: run report", sections, _data(report, charts), ["layers.js"])
@@ -59,12 +59,12 @@ def _facts(layer: Layer) -> Iterator[tuple[str, str]]:
     yield "ONNX nodes", ", ".join(layer.onnx_nodes)
 
 
-def _placement(report: RunReport) -> str:
+def _placement(report: RunReport) -> Html:
     """Fallbacks with their reasons first, then every node."""
     entries = report.placement
     fallbacks = [entry for entry in entries if entry.on == "cpu"]
     estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
-    said = f"<p>{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator.</p>"
+    said = [paragraph(f"{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator.")]
     if fallbacks:
         rows = [
             (
@@ -75,16 +75,16 @@ def _placement(report: RunReport) -> str:
             )
             for entry in fallbacks
         ]
-        said += table(("node on the CPU", "operator", "reason", "cycles (estimate)"), rows, [3])
+        said.append(table(("node on the CPU", "operator", "reason", "cycles (estimate)"), rows, [3]))
     all_rows = [
         (entry.node, entry.op_type, entry.on, "" if entry.region is None else entry.region, entry.reason or "")
         for entry in entries
     ]
     whole = table(("node", "operator", "on", "region", "reason"), all_rows, [3])
-    return said + folded(f"All {len(entries)} nodes", whole)
+    return joined(*said, folded(f"All {len(entries)} nodes", whole))
 
 
-def _configuration(report: RunReport) -> str:
+def _configuration(report: RunReport) -> Html:
     rows: list[tuple[str, object]] = [
         ("command", report.command),
         ("version", report.version),
@@ -94,4 +94,4 @@ def _configuration(report: RunReport) -> str:
     ]
     rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
     machine = flat({"arch": report.arch, "timing": report.timing})
-    return pairs(rows) + folded("The whole machine", pairs(machine.items()))
+    return joined(pairs(rows), folded("The whole machine", pairs(machine.items())))

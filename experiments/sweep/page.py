@@ -12,8 +12,8 @@ from typing import Any
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
-from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker, escaped
-from experiments.report.html import CHOOSER, Section, chart_place, folded, page, pairs, table
+from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
+from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
 from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit
 from isa.arch import flat
 from isa.errors import InputError
@@ -47,10 +47,10 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
             ("heatmap", "Heat map"),
             ("parallel", "Parallel coordinates"),
         ):
-            body = f'<div class="choices" id="{name}-choices"></div>' + chart_place(name, _NOTES[name])
-            sections.append(
-                Section(f"section-{name}", heading, body + ('<div id="front"></div>' if name == "pareto" else ""))
-            )
+            choices = Html(f'<div class="choices" id="{name}-choices"></div>')
+            front = Html('<div id="front"></div>' if name == "pareto" else "")
+            body = joined(choices, chart_place(name, _NOTES[name]), front)
+            sections.append(Section(f"section-{name}", heading, body))
     found = reasons(sweep)
     if found:
         listed = table(("ended", "why", "points"), ((a, b, f"{count:,}") for a, b, count in found), [2])
@@ -60,19 +60,18 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
     return page(f"{sweep.name}: sweep report", sections, _data(sweep, objectives), scripts)
 
 
-def _origin(sweep: Sweep) -> str:
+def _origin(sweep: Sweep) -> Html:
     """Constant columns and the manifests."""
     constant = [(name, values[0]) for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1]
-    said = folded("What all points share", pairs((name, json.dumps(value)) for name, value in constant))
+    said = [folded("What all points share", pairs((name, json.dumps(value)) for name, value in constant))]
     for manifest in sweep.manifests:
         rows: Iterable[tuple[str, object]] = [
             *((name, manifest[name]) for name in ("command", "points") if name in manifest),
             *((f"version of {name}", found) for name, found in manifest.get("versions", {}).items()),
             *((f"package of {name}", found) for name, found in manifest.get("packages", {}).items()),
         ]
-        specification = f"<pre>{escaped(str(manifest.get('specification', '')))}</pre>"
-        said += pairs(rows) + folded("Specification", specification)
-    return said
+        said += [pairs(rows), folded("Specification", listing(str(manifest.get("specification", ""))))]
+    return joined(*said)
 
 
 def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from experiments.compare.comparison import Comparison, compare
 from experiments.compare.sources import report_snapshot
@@ -18,6 +22,8 @@ from experiments.sweep.results import Sweep, load_sweep
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
 from tests.experiments.command_line import save_tiny
+
+Value = TypeVar("Value")
 
 GRID = """
 networks = ["tiny.onnx"]
@@ -71,6 +77,30 @@ def with_layers(names: list[str]) -> RunReport:
             table[key] = table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
     content["occupancy"] = None
     return RunReport.model_validate(content)
+
+
+SCRIPT = (
+    "</script><script>document.documentElement.dataset.ran='yes'</script>"
+    "<img src=none onerror=\"document.documentElement.dataset.ran='yes'\"><b>bold</b> \\\"'`$y$ {{a}} [/c] \x1b[31m"
+)
+"""What a script or an element would be if anything took it for one."""
+
+
+def with_scripts(value: Value) -> Value:
+    """``value`` with :data:`SCRIPT` in place of every text in it, however deep, past whatever checks texts."""
+    found: Any = value
+    if isinstance(value, str):
+        found = SCRIPT
+    elif isinstance(value, BaseModel):
+        kept = {"on", "schema_", "kind"}
+        found = value.model_copy(update={key: with_scripts(item) for key, item in value if key not in kept})
+    elif is_dataclass(value) and not isinstance(value, type):
+        found = replace(value, **{item.name: with_scripts(getattr(value, item.name)) for item in fields(value)})
+    elif isinstance(value, Mapping):
+        found = {key: with_scripts(item) for key, item in value.items()}
+    elif isinstance(value, tuple | list):
+        found = type(value)(map(with_scripts, value))
+    return found
 
 
 def compared(before: RunReport, after: RunReport) -> Comparison:

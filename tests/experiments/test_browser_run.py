@@ -10,7 +10,7 @@ import pytest
 from experiments.compare.page import comparison_page
 from experiments.report.html_run import run_page
 from tests.experiments.browser import Browser, browser
-from tests.experiments.reporting import compared, tiny_run, with_layers
+from tests.experiments.reporting import SCRIPT, compared, tiny_run, with_layers, with_scripts
 
 pytestmark = pytest.mark.slow
 
@@ -97,6 +97,29 @@ def test_hostile_names_are_only_names(chromium: Browser, tmp_path: Path) -> None
     assert chromium.errors() == []
     labels = [found.text for found in chromium.find("#layer-cycles .ytick text")]
     assert labels[1:4] == HOSTILE[1:4]
+
+
+def test_texts_in_every_field_are_only_texts(chromium: Browser, tmp_path: Path) -> None:
+    """The page itself, without what refuses such files: a run, and two side by side."""
+    run_of_scripts = with_scripts(tiny_run())
+    sides = with_scripts(compared(tiny_run("seed"), tiny_run()))
+    for number, text in enumerate((run_page(run_of_scripts), comparison_page(sides))):
+        (tmp_path / str(number)).mkdir()
+        opened(chromium, tmp_path / str(number), text)
+        assert chromium.errors() == []
+        chromium.click(("#layer-cycles", "#layer-changes")[number] + " .bars .point path")
+        chromium.wait("!document.getElementById('chosen').hidden")
+        assert chromium.errors() == []
+        assert chromium.run("document.documentElement.dataset.ran") is None
+        assert chromium.find("h1")[0].text.startswith(SCRIPT[:80])
+
+
+def test_a_page_runs_nothing_but_its_own_scripts(chromium: Browser, tmp_path: Path) -> None:
+    """Whatever got into it: only what has a hash in its Content-Security-Policy runs."""
+    text = run_page(tiny_run()).replace("</main>", SCRIPT + "</main>")
+    opened(chromium, tmp_path, text)
+    assert chromium.run("document.documentElement.dataset.ran") is None
+    assert any("Content Security Policy" in message for message in chromium.errors())
 
 
 def test_many_layers_are_shown_in_part_and_by_size(chromium: Browser, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from experiments.sweep.page import sweep_page
 from tests.experiments.browser import Browser, browser
 from tests.experiments.command_line import dla
-from tests.experiments.reporting import folder, grid
+from tests.experiments.reporting import SCRIPT, folder, grid, with_scripts
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,24 @@ def test_the_charts_are_there(page: Browser) -> None:
     assert page.find("#heatmap .heatmaplayer image")
     assert page.find("#parallel .lines path")
     assert page.find("#count")[0].text == f"{len(grid().finished)} of {len(grid().finished)} points"
+
+
+def test_texts_in_every_column_are_only_texts(chromium: Browser, tmp_path: Path) -> None:
+    """The values keep their differences, so that everything is drawn that can be."""
+    columns = {
+        name: tuple(SCRIPT + value if isinstance(value, str) and name != "status" else value for value in values)
+        for name, values in grid().columns.items()
+    }
+    manifest = with_scripts(grid().manifests[0]) | {"specification": f"[shapes]\n{json.dumps(SCRIPT)} = [1, 2]\n"}
+    sweep = replace(grid(), name=SCRIPT, columns=columns, manifests=(manifest,))
+    place = tmp_path / "page.html"
+    place.write_text(sweep_page(sweep, sweep.objectives(None, None)), encoding="utf-8")
+    chromium.open(place)
+    chromium.click("[id='filter-schedule'] button", 1)
+    chromium.click("#pareto .points path.point")
+    chromium.wait("!document.getElementById('chosen').hidden")
+    assert chromium.errors() == []
+    assert chromium.run("document.documentElement.dataset.ran") is None
 
 
 def test_a_click_on_a_value_filters_all_charts(page: Browser) -> None:
