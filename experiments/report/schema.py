@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
 from experiments.cost.estimate import Estimate
+from isa.arch import flat
 from isa.instruction import KINDS
 
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
@@ -24,8 +25,13 @@ UNITS = ("LD", "EX", "ST")
 OCCUPANCY_POINTS = 512
 """The most points that the series of the scratchpad's occupancy has."""
 
-Count = Annotated[int, Field(ge=0)]
+_LARGEST = (1 << 63) - 1
+Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
+"""What the project itself chooses the words of: versions, schedules, digests, variants of the instruction set."""
+Text = Annotated[str, Field(max_length=1 << 16)]
+"""Names of models, nodes and tensors, commands and reasons: whatever the user's files say."""
 
 
 class Part(BaseModel):
@@ -54,9 +60,9 @@ class Layer(Part):
     is empty in reports of versions that did not know it.
     """
 
-    name: str
-    onnx_nodes: tuple[str, ...]
-    kind: str
+    name: Text
+    onnx_nodes: tuple[Text, ...]
+    kind: Text
     region: Count
     cycles: Count
     macs: Count
@@ -71,18 +77,18 @@ class Layer(Part):
 class PlacementEntry(Part):
     """Where one node of the canonical graph runs; ``reason`` on the CPU, with the actual values."""
 
-    node: str
-    op_type: str
+    node: Text
+    op_type: Text
     on: Literal["dla", "cpu"]
     region: Count | None
-    reason: str | None
+    reason: Text | None
 
 
 class HostLayer(Part):
     """The estimate for one node on the CPU."""
 
-    node: str
-    op_type: str
+    node: Text
+    op_type: Text
     macs: Count
     estimated_cycles: Count
 
@@ -99,7 +105,7 @@ class Host(Part):
 class FirstDifference(Part):
     """The first wrong element: region outputs in order of execution, elements row-major."""
 
-    tensor: str
+    tensor: Text
     coordinates: tuple[Count, ...]
     dla: int | float
     oracle: int | float
@@ -130,7 +136,7 @@ class Check(Part):
     their differences count as mismatches. ``regions`` and ``outputs`` are missing in reports of versions before.
     """
 
-    oracle: str
+    oracle: Text
     regions: Count | None = None
     tensors: Count
     elements: Count
@@ -172,7 +178,7 @@ class Suspicion(Part):
     """What should be looked at although every bit is right; ``figures`` by the ``kind``."""
 
     kind: Literal["noise", "outside", "constant", "saturated"]
-    tensor: str
+    tensor: Text
     figures: Mapping[str, float]
 
     def message(self) -> str:
@@ -232,13 +238,13 @@ class RunReport(Part):
     """The report of one run. Its figures are a :class:`Figures` and validated as such."""
 
     schema_: Literal["dla-run/1"] = Field(default=SCHEMA, alias="schema")
-    version: str
-    command: str
-    model: str
-    hashes: Mapping[str, str]
+    version: Word
+    command: Text
+    model: Text
+    hashes: Mapping[Word, Word]
     arch: Mapping[str, Any]
     timing: Mapping[str, Any]
-    schedule: str
+    schedule: Word
     seed: int
     totals: Totals
     kinds: Mapping[str, Count]
@@ -257,6 +263,7 @@ class RunReport(Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> RunReport:
+        _check_machine(self)
         _check_names(self)
         _check_sums(self)
         if self.occupancy is not None:
@@ -264,6 +271,27 @@ class RunReport(Part):
             _expect("the number of points of peak_bytes", len(self.occupancy.peak_bytes), points)
             _expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
         return self
+
+
+_WORD = TypeAdapter(Word)
+_NUMBERS = ("pe.ic", "pe.oc", "pe.ow", "sram_bytes", "bus_bytes", "clock_hz")
+"""Keys of a machine without which nothing can be said about it."""
+
+
+def _check_machine(report: RunReport) -> None:
+    """Values of an Arch and a Timing, which another version may know other keys of: words and numbers."""
+    machine = flat(report.arch) | flat(report.timing)
+    for key, value in machine.items():
+        _WORD.validate_python(key)
+        if isinstance(value, str):
+            _WORD.validate_python(value)
+        elif value is not None and not (isinstance(value, int | float) and abs(value) <= _LARGEST):
+            raise ValueError(f"{key} of the machine is {value!r:.40}")
+    for key in _NUMBERS:
+        if not isinstance(machine.get(key), int) or machine[key] < 1:
+            raise ValueError(f"{key} of the machine is {machine.get(key)!r:.40}")
+    if not isinstance(machine.get("isa"), str):
+        raise ValueError(f"isa of the machine is {machine.get('isa')!r:.40}")
 
 
 def _check_names(figures: Figures | RunReport) -> None:

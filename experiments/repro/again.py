@@ -11,13 +11,13 @@ import random
 import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from byoc.options import PROGRAM_OPTIONS
+from byoc.options import OPTIONS, PROGRAM_OPTIONS
 from experiments.report.store import load_report
 from experiments.running import Progress, silent
 from experiments.sweep.driver import WORKER_DIED, Driver, Report
@@ -36,6 +36,10 @@ Record = dict[str, Any]
 
 _RUN_CONDITIONS = frozenset({"version"})
 """Keys of a report that are no figure: another version may give the same."""
+_READING = frozenset(
+    ("--preset", "--set", "--isa", "--host", "--calibration", "--input", "--shape", "--seed", "--cost")
+) | {f"--{option.word}" for option in OPTIONS}
+"""Options of ``dla run`` that a report's command may have: a file says what to read, never where to write."""
 _IDENTITY = ("network", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing")
 """What a point is, whatever the version of the project and of the network's package."""
 _POINT_CONDITIONS = ("key", "package", "preset", "version")
@@ -67,18 +71,21 @@ class Repetition:
 def run_again(path: Path, command_line: CommandLine) -> Repetition:
     """Repeat the run of a report with ``command_line`` (arguments → exit status) and compare every value, exactly.
 
-    Files that the command names must be where they were. Raises InputError for a file that is no run report, and for a
-    command that is not one of ``dla run``.
+    Files that the command names must be where they were. Raises InputError for a file that is no run report, for a
+    command that is not one of ``dla run``, and for one that could write anything but its report.
     """
     before = load_report(path)
     words = _words(path, before.command)
-    if words[:2] != ["dla", "run"]:
-        raise InputError(f"{path}: its command '{before.command}' is not one of dla run; run 'dla run' again")
-    with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        redirect_stdout(io.StringIO()),
+        redirect_stderr(io.StringIO()) as said,
+    ):
         again = Path(folder) / "again.json"
-        command_line([*words[1:], "--json", str(again)])
+        command_line([*words, "--json", str(again)])
         if not again.is_file():
-            raise InputError(f"{path}: its command '{before.command}' gives no report any more")
+            why = said.getvalue().strip().removeprefix("error: ")
+            raise InputError(f"{path}: its command '{before.command:.200}' gives no report any more: {why}")
         after = load_report(again)
     old, new = (flat(report.model_dump(mode="json", by_alias=True)) for report in (before, after))
     names = [name for name in dict.fromkeys((*old, *new)) if name not in _RUN_CONDITIONS]
@@ -89,10 +96,19 @@ def run_again(path: Path, command_line: CommandLine) -> Repetition:
 
 
 def _words(path: Path, command: str) -> list[str]:
+    """The words of a command as ``dla run`` records them, but the first: those that read, none that writes."""
     try:
-        return shlex.split(command)
+        words = shlex.split(command)
     except ValueError as error:
-        raise InputError(f"{path}: its command '{command}' cannot be read ({error}); run 'dla run' again") from error
+        raise InputError(
+            f"{path}: its command '{command:.200}' cannot be read ({error}); run 'dla run' again"
+        ) from error
+    if words[:2] != ["dla", "run"]:
+        raise InputError(f"{path}: its command '{command:.200}' is not one of dla run; run 'dla run' again")
+    for word in words[2:]:
+        if word.startswith("-") and word not in _READING:
+            raise InputError(f"{path}: its command has {word:.40}, which no run records; run 'dla run' again")
+    return words[1:]
 
 
 def repeat_sweep(

@@ -101,6 +101,35 @@ def test_sums_that_do_not_add_up_are_refused(path: tuple[Any, ...], value: int, 
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("schedule",), "<script>alert(1)</script>", "String should match pattern"),
+        (("version",), "1\n2", "String should match pattern"),
+        (("hashes", "arch"), "a b", "String should match pattern"),
+        (("arch", "isa"), "<script>alert(1)</script>", "String should match pattern"),
+        (("arch", "isa"), 3, "isa of the machine is 3"),
+        (("arch", "<b>"), 3, "String should match pattern"),
+        (("arch", "pe"), 3, "pe.ic of the machine is None"),
+        (("arch", "sram_bytes"), "1024", "sram_bytes of the machine is '1024'"),
+        (("timing", "bus_bytes"), 10**30, "bus_bytes of the machine is 1000000000000"),
+        (("timing", "clock_hz"), 0, "clock_hz of the machine is 0"),
+        (("timing", "clock_hz"), float("nan"), "clock_hz of the machine is nan"),
+        (("totals", "dram_read_bytes"), 10**30, "less than or equal to"),
+        (("model",), "x" * 70_000, "at most 65536 characters"),
+        (("model",), "\ud800", "valid string"),
+    ],
+)
+def test_texts_and_numbers_are_bounded(path: tuple[Any, ...], value: object, message: str) -> None:
+    content = copy.deepcopy(sample())
+    part = content
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises(ValueError, match=message):
+        RunReport.model_validate(content)
+
+
 def test_save_and_load(tmp_path: Path) -> None:
     report = RunReport.model_validate(sample())
     path = tmp_path / "folder" / default_path(report)

@@ -51,5 +51,36 @@ def test_what_cannot_be_repeated(report: Path, capsys: pytest.CaptureFixture[str
         2,
         f"error: {report}: its command 'rm run.json' is not one of dla run; run 'dla run' again\n",
     )
+    content["command"] = "dla run 'tiny.onnx"
+    report.write_text(json.dumps(content))
+    assert dla(capsys, "repro", report).err == (
+        f"error: {report}: its command 'dla run 'tiny.onnx' cannot be read (No closing quotation); "
+        "run 'dla run' again\n"
+    )
+    content["command"] = "dla run nowhere.onnx"
+    report.write_text(json.dumps(content))
+    gone = dla(capsys, "repro", report)
+    assert gone.status == 2
+    assert gone.err.startswith(f"error: {report}: its command 'dla run nowhere.onnx' gives no report any more: nowhere")
+    assert gone.err.count("\n") == 1
     report.write_text("{}")
     assert dla(capsys, "repro", report).err.startswith(f"error: {report}: not a run report of schema ")
+
+
+@pytest.mark.parametrize(
+    "option", ["--trace {}", "--trace={}", "--json {}", "--seed 3 --trace {}", "-o {}", "-- --json"]
+)
+def test_nothing_is_written_because_a_file_says_so(
+    option: str, report: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = tmp_path / "precious.txt"
+    victim.write_text("my only copy")
+    content = json.loads(report.read_text())
+    content["command"] += " " + option.format(victim)
+    report.write_text(json.dumps(content))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    found = dla(capsys, "repro", report)
+    assert found.status == 2
+    assert "which no run records; run 'dla run' again" in found.err
+    assert found.err.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
