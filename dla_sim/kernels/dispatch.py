@@ -11,6 +11,7 @@ from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
 from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import addition, comparison, unary
+from dla_sim.kernels.lookup import look_up
 from dla_sim.kernels.matmul import matrix_product
 from dla_sim.kernels.movement import transfer
 from dla_sim.kernels.pooling import pooling
@@ -36,6 +37,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_C_MIN": at_once(comparison(np.minimum)),
     "OP_C_MAX": at_once(comparison(np.maximum)),
     "OP_E_ADD": at_once(addition),
+    "OP_LUT": at_once(look_up),
     "OP_DMA_READ": transfer,
     "OP_DMA_WRITE": transfer,
 }

@@ -456,6 +456,12 @@
 // the word with all fields 0
 `define DLA_WORD_OP_ACT_LRELU 64'h3900000000000000
 
+// OP_LUT
+// Any function of an int8 value: looks it up in a table of 256 bytes, one for all or one a channel.
+`define DLA_OP_LUT 8'h3a
+// the word with all fields 0
+`define DLA_WORD_OP_LUT 64'h3a00000000000000
+
 // OP_E_ABS
 // |x| between two quantisations.
 `define DLA_OP_E_ABS 8'h40
@@ -513,6 +519,7 @@
 `define DLA_ISA_V1_HAS_OP_POOL 1
 `define DLA_ISA_V1_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V1_HAS_OP_ACT_LRELU 1
+`define DLA_ISA_V1_HAS_OP_LUT 0
 `define DLA_ISA_V1_HAS_OP_E_ABS 1
 `define DLA_ISA_V1_HAS_OP_C_MIN 1
 `define DLA_ISA_V1_HAS_OP_C_MAX 1
@@ -533,6 +540,7 @@
 `define DLA_ISA_V2_HAS_OP_POOL 1
 `define DLA_ISA_V2_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V2_HAS_OP_ACT_LRELU 1
+`define DLA_ISA_V2_HAS_OP_LUT 0
 `define DLA_ISA_V2_HAS_OP_E_ABS 1
 `define DLA_ISA_V2_HAS_OP_C_MIN 1
 `define DLA_ISA_V2_HAS_OP_C_MAX 1
@@ -553,11 +561,33 @@
 `define DLA_ISA_V3_HAS_OP_POOL 1
 `define DLA_ISA_V3_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V3_HAS_OP_ACT_LRELU 1
+`define DLA_ISA_V3_HAS_OP_LUT 0
 `define DLA_ISA_V3_HAS_OP_E_ABS 1
 `define DLA_ISA_V3_HAS_OP_C_MIN 1
 `define DLA_ISA_V3_HAS_OP_C_MAX 1
 `define DLA_ISA_V3_HAS_OP_E_ADD 1
 `define DLA_ISA_V3_HAS_OP_E32_ADD 1
 `define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
+
+// Instruction set v4: v3 and OP_LUT
+`define DLA_ISA_V4_HAS_OP_SYNC 1
+`define DLA_ISA_V4_HAS_OP_END 1
+`define DLA_ISA_V4_HAS_OP_DMA_READ 1
+`define DLA_ISA_V4_HAS_OP_DMA_WRITE 1
+`define DLA_ISA_V4_HAS_OP_CONV 1
+`define DLA_ISA_V4_HAS_OP_DEPTH_CONV 1
+`define DLA_ISA_V4_HAS_OP_MAT_MUL 1
+`define DLA_ISA_V4_HAS_OP_REQUANT 1
+`define DLA_ISA_V4_HAS_OP_GROUP_CONV 1
+`define DLA_ISA_V4_HAS_OP_POOL 1
+`define DLA_ISA_V4_HAS_OP_ACT_RELU 1
+`define DLA_ISA_V4_HAS_OP_ACT_LRELU 1
+`define DLA_ISA_V4_HAS_OP_LUT 1
+`define DLA_ISA_V4_HAS_OP_E_ABS 1
+`define DLA_ISA_V4_HAS_OP_C_MIN 1
+`define DLA_ISA_V4_HAS_OP_C_MAX 1
+`define DLA_ISA_V4_HAS_OP_E_ADD 1
+`define DLA_ISA_V4_HAS_OP_E32_ADD 1
+`define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
 
 `endif

@@ -33,6 +33,9 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the c
 Levels = Annotated[
     list[str] | None, typer.Option("--level", metavar="L0|L1|L2|L10|networks", help="Only this level. Repeatable.")
 ]
+Missing = Annotated[
+    bool, typer.Option("--missing", help="Record only the cases that the corpus in DIR has not, and keep its own.")
+]
 Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case. Repeatable.")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program of dla emit, or assembly text.")]
 CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="What to call the case.")]
@@ -70,18 +73,24 @@ Target = Annotated[
 
 @app.command("record")
 @options.limited
-def record(folder: Folder, level: Levels = None) -> int:
+def record(folder: Folder, level: Levels = None, missing: Missing = False) -> int:
     """Record the outcome of every case of the catalogue as the corpus in DIR, replacing the one there in one step."""
     from experiments.golden.catalogue.all import catalogue
-    from experiments.golden.record import DisagreementError, record_corpus
+    from experiments.golden.record import DisagreementError, record_corpus, record_missing
     from experiments.golden.store import check_levels
 
     check_levels(level or ())
     try:
         with options.stages() as progress:
-            corpus = record_corpus(folder, catalogue(level or ()), progress)
+            if missing:
+                names = record_missing(folder, catalogue(level or ()), progress)
+            else:
+                corpus = record_corpus(folder, catalogue(level or ()), progress)
     except DisagreementError as error:
         return _different(f"nothing recorded: {error}")
+    if missing:
+        print(f"{folder}: {len(names)} cases added, the others kept")
+        return 0
     print(f"{folder}: {len(corpus.entries)} cases recorded, digest {corpus.digest}")
     return 0
 

@@ -86,6 +86,26 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
     return write_corpus(folder, stored, history, Event("record", "", tool_version(), 0, (), ""))
 
 
+def record_missing(folder: Path, cases: Iterable[Case], progress: Progress) -> tuple[str, ...]:
+    """Record those of ``cases`` that the corpus in ``folder`` has not, beside its own; returns their names.
+
+    The others stay as they are, byte by byte. A corpus that has them all is left alone. Raises as
+    :func:`record_corpus`.
+    """
+    check_place(folder)
+    corpus = open_corpus(folder)
+    added = []
+    for case in cases:
+        if case.name not in corpus.entries:
+            progress(f"recording {case.name}")
+            added.append(record_case(case))
+    names = tuple(case.name for case in added)
+    if names:
+        kept = [corpus.case(name) for name in corpus.entries]
+        write_corpus(folder, [*kept, *added], corpus.history, Event("add", "", tool_version(), 0, names, ""))
+    return names
+
+
 def add_case(folder: Path, case: Case) -> Corpus:
     """Record ``case`` and add it to the corpus in ``folder``, or make a corpus of it where there is none.
 

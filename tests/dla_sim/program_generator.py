@@ -14,10 +14,10 @@ from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
 from isa.ops import ALL
 from isa.plugins import variant
-from isa.registers import RESET
 from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
 
-ISA = "v2"
+ISA = "v4"
+RESET = variant(ISA).register_file.reset
 COMPUTE = tuple(sorted(name for name in variant(ISA).mnemonics if ALL[name].unit is Unit.EX))
 
 SMALL: Mapping[str, tuple[int, ...]] = {

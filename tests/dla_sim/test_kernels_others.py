@@ -133,6 +133,27 @@ def test_elementwise(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
 
 
 @EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+def test_look_ups(data: Any, seed: int, arch: Any) -> None:
+    """One table or several, planes or a matrix; results apart, in place, over operand or tables, beyond the end."""
+    rows, channels = data.draw(st.integers(0, 3)), data.draw(st.sampled_from([0, 1, 1, 2, 5]))
+    registers = {
+        "EX_ROWS": rows, "EX_OUTPUT_CHANNELS": channels,
+        "EX_LENGTH": data.draw(st.sampled_from([0, 1, 33, 255, 256, 700])),
+        "EX_INPUT_ADDRESS": 1000, "EX_OPERAND_ADDRESS": data.draw(st.sampled_from([12000, 1200, 22000])),
+        "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([0, 999, 1000, 1001, 12000, 23000])),
+    }  # fmt: skip
+    compare("OP_LUT", registers, {}, random_bytes(23168, seed), arch)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 1, 5000), (2, 3, 256), (1, 7, 400)])
+def test_look_ups_are_taken_by_the_kernel(shape: tuple[int, int, int]) -> None:
+    registers = dict(zip(("EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH"), shape, strict=True))
+    registers |= {"EX_OPERAND_ADDRESS": 8000, "EX_OUTPUT_ADDRESS": 10000}
+    assert compare("OP_LUT", registers, {}, random_bytes(20000, 3), FLOAT)
+
+
+@EXACT
 @given(ratios=st.tuples(SCALES, SCALES), zeros=st.tuples(*[st.integers(0, 255)] * 3), offset=st.sampled_from([0, 128]))
 def test_addition_of_all_pairs(ratios: tuple[float, float], zeros: tuple[int, int, int], offset: int) -> None:
     """All 65,536 pairs, with constants as the compiler makes them, on ties too."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments.golden.case import LEVELS
+from experiments.golden.catalogue import level10
 from experiments.golden.catalogue.all import CATALOGUE, catalogue
 from experiments.golden.check import verify
 from experiments.golden.record import record_case
@@ -111,6 +112,19 @@ def test_recording_again_replaces_the_corpus_and_keeps_its_history(tmp_path: Pat
     assert second.digest == first.digest
     assert [event.action for event in open_corpus(tmp_path).history] == ["record", "record"]
     assert not (tmp_path / "cases" / "L1" / "stray.toml").exists()
+
+
+def test_only_what_is_missing_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_corpus(tmp_path)
+    before = {entry.file for entry in open_corpus(tmp_path).entries.values()}
+    added = [case.name for case in level10.cases() if case.name not in open_corpus(tmp_path).entries]
+    assert f"{len(added)} cases added" in dla(capsys, "golden", "record", tmp_path, "--missing", "--level", "L10").out
+    corpus = open_corpus(tmp_path)
+    assert before < {entry.file for entry in corpus.entries.values()}
+    assert (corpus.history[-1].action, corpus.history[-1].changed) == ("add", tuple(added))
+    kept = contents(tmp_path)
+    assert "0 cases added" in dla(capsys, "golden", "record", tmp_path, "--missing", "--level", "L10").out
+    assert contents(tmp_path) == kept
 
 
 _RECORD = """

@@ -19,7 +19,7 @@ ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS")
 
 def make_command(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int] | None = None) -> Command:
     """A command outside any stream; registers that are not given have their reset values."""
-    return command_of(*VARIANTS["v3"].by_mnemonic[mnemonic], registers, fields)
+    return command_of(*VARIANTS["v4"].by_mnemonic[mnemonic], registers, fields)
 
 
 def command_of(

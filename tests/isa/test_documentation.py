@@ -76,12 +76,12 @@ def verilog_values(text: str) -> dict[str, int]:
 def declared() -> dict[str, int]:
     """What the headers must say, from the declarations by another way than the generator's."""
     values: dict[str, int] = {}
-    for register in VARIANTS["v3"].register_file.registers:
+    for register in VARIANTS["v4"].register_file.registers:
         name = f"DLA_REG_{register.name}"
-        word = encode_set(register.name, register.reset, VARIANTS["v3"].register_file)
+        word = encode_set(register.name, register.reset, VARIANTS["v4"].register_file)
         values |= {name: register.index, f"{name}_WIDTH": register.width, f"{name}_RESET": word & 0xFFFFFFFF}
         values[f"{name}_FORM"] = ["unsigned", "signed", "float32"].index(register.form)
-    for mnemonic, (instruction, implied) in VARIANTS["v3"].by_mnemonic.items():
+    for mnemonic, (instruction, implied) in VARIANTS["v4"].by_mnemonic.items():
         values[f"DLA_WORD_{mnemonic}"] = encode_operation(instruction, implied)
         if mnemonic != instruction.mnemonic:
             continue

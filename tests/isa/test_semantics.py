@@ -228,6 +228,23 @@ def test_minimum_and_maximum() -> None:
     np.testing.assert_array_equal(run("OP_C_MAX", registers, [a, b], ((256,), np.int8)), np.maximum(a, b))
 
 
+def test_a_table_has_the_results_in_the_order_of_the_bytes() -> None:
+    """The table of a function of every value, beginning with that of 0; one for all, or one a channel."""
+    table = (EVERY.view(np.uint8).astype(np.int64) * 7 + 3).astype(np.int8)
+    order = np.arange(256, dtype=np.uint8).view(np.int8)
+    assert order[[0, 127, 128, 255]].tolist() == [0, 127, -128, -1]
+    own = np.stack([np.roll(order, 11), ~order, table])
+    found = run("OP_LUT", {"EX_LENGTH": 256}, [EVERY, ~order], ((256,), np.int8))
+    assert found.tolist() == [-1 - value for value in EVERY.tolist()]
+    planes = np.stack([EVERY, EVERY[::-1], np.roll(EVERY, 5)])
+    expected = [[int(own[channel][value % 256]) for value in row] for channel, row in enumerate(planes.tolist())]
+    registers = {"EX_OUTPUT_CHANNELS": 3, "EX_LENGTH": 256}
+    assert run("OP_LUT", registers, [planes, own], ((3, 256), np.int8)).tolist() == expected
+    registers = {"EX_ROWS": 256, "EX_OUTPUT_CHANNELS": 3, "EX_LENGTH": 1}
+    matrix = np.ascontiguousarray(planes.T)
+    assert run("OP_LUT", registers, [matrix, own], ((256, 3), np.int8)).T.tolist() == expected
+
+
 def test_wide_addition_and_shift() -> None:
     a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
     registers = {"EX_LENGTH": 3}
@@ -280,6 +297,8 @@ FORMULAS = [
      2 * 7 * 3 * 2),
     ((8, 4, 2), "OP_E_ADD", {"LENGTH": 65}, 2),
     ((8, 4, 2), "OP_REQUANT", {"OUTPUT_CHANNELS": 5, "LENGTH": 13}, 2),
+    ((8, 4, 2), "OP_LUT", {"LENGTH": 129}, 3),
+    ((8, 4, 2), "OP_LUT", {"ROWS": 3, "OUTPUT_CHANNELS": 5, "LENGTH": 13}, 4),
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from experiments.golden.catalogue.machines import machine
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    LookUp,
     Pooling,
     Product,
     Requantisation,
@@ -71,6 +72,12 @@ def _add(name: str, text: str, arch: Arch) -> Case:
     return Addition(scales=(0.5, 0.5, 0.5), pair=(COUNT, COUNT * 2)).case(name, text, arch)
 
 
+def _look_up(name: str, text: str, arch: Arch) -> Case:
+    """Every value becomes its complement, -1 less itself."""
+    complement = ~np.arange(256, dtype=np.uint8).view(np.int8)
+    return LookUp((1, 1, 8), COUNT.reshape(1, 1, 8), complement.reshape(1, 256)).case(name, text, arch)
+
+
 def _wide_add(name: str, text: str, arch: Arch) -> Case:
     return pair_case(name, text, arch, "OP_E32_ADD", (WIDE, WIDE[::-1].copy()))
 
@@ -100,7 +107,7 @@ INSTRUCTIONS: Mapping[str, Make] = {
     "OP_MAT_MUL": _matmul, "OP_REQUANT": _requant, "OP_POOL": _pool,
     "OP_ACT_RELU": _unary("OP_ACT_RELU"), "OP_ACT_LRELU": _unary("OP_ACT_LRELU"), "OP_E_ABS": _unary("OP_E_ABS"),
     "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
-    "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift,
+    "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift, "OP_LUT": _look_up,
 }  # fmt: skip
 """How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
 

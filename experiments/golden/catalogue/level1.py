@@ -9,10 +9,11 @@ import numpy as np
 from dla_sim.timing import Timing
 from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.machines import ARRAYS, BALANCED, FIXED, GROUPED, TIMINGS, machine
+from experiments.golden.catalogue.machines import ARRAYS, BALANCED, FIXED, GROUPED, TABLES, TIMINGS, machine
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    LookUp,
     Pooling,
     Product,
     Requantisation,
@@ -88,6 +89,7 @@ def instructions() -> Iterator[Case]:
     for suffix, arch in (("", BALANCED), ("-fixed", FIXED)):
         yield from _elementwise(suffix, arch)
     yield from _machines()
+    yield from _look_ups()
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -139,6 +141,15 @@ def _machines() -> Iterator[Case]:
         for name, convolution in chosen.items():
             yield convolution.case(f"L1/{place}-{name}", f"{name}, timing {place}", BALANCED, timing)
         yield Addition(333).case(f"L1/{place}-add", f"OP_E_ADD, timing {place}", BALANCED, timing)
+
+
+def _look_ups() -> Iterator[Case]:
+    for name, shape in {"": (1, 1, 100), "-planes": (1, 6, 20), "-matrix": (5, 8, 1), "-rows": (2, 3, 300)}.items():
+        yield LookUp(shape).case(f"L1/lut{name}", f"OP_LUT of {shape}", TABLES)
+    few = machine("v4", "onnxruntime", post_lanes=3)
+    yield LookUp((1, 1, 77)).case("L1/few-lanes-lut", "OP_LUT on 3 lanes", few)
+    for place, timing in TIMINGS.items():
+        yield LookUp((1, 1, 333)).case(f"L1/{place}-lut", f"OP_LUT, timing {place}", TABLES, timing)
 
 
 def streams() -> Iterator[Case]:

@@ -11,6 +11,7 @@ from experiments.golden.case import Case
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    LookUp,
     Pooling,
     Product,
     Requantisation,
@@ -28,24 +29,29 @@ Rng = np.random.Generator
 Draw = Callable[[Rng, str, Arch, Timing], Case]
 
 
+LATER = 128
+"""Cases with these, those of instructions that came after the first 120."""
+
+
 def cases() -> Iterator[Case]:
-    """:data:`CASES` cases; number n is drawn from the seed n and does not depend on the others."""
-    for seed in range(CASES):
+    """:data:`LATER` cases; number n is drawn from the seed n and does not depend on the others."""
+    for seed in range(LATER):
         rng = np.random.default_rng(1000 + seed)
-        name, draw = list(DRAWS.items())[seed % len(DRAWS)]
-        yield draw(rng, f"L10/{seed:03}-{name}", _arch(rng), _timing(rng))
+        name, draw = list(DRAWS.items())[seed % len(DRAWS)] if seed < CASES else ("lut", _look_up)
+        arch = _arch(rng) if seed < CASES else _arch(rng, "v4")
+        yield draw(rng, f"L10/{seed:03}-{name}", arch, _timing(rng))
 
 
 def _pick(rng: Rng, *values: int) -> int:
     return int(values[rng.integers(len(values))])
 
 
-def _arch(rng: Rng) -> Arch:
+def _arch(rng: Rng, isa: str = "v3") -> Arch:
     pe = {axis: _pick(rng, *sizes) for axis, sizes in (("ic", (1, 3, 8, 16)), ("oc", (1, 5, 8, 16)), ("ow", (1, 1, 2)))}
     numerics = ("onnxruntime", "fixed")[rng.integers(2)]
     lanes = (None, 1, 6, 64)[rng.integers(4)]
     banks = _pick(rng, 1, 4, 16)
-    values = {"isa": "v3", "pe": pe, "numerics": numerics, "post_lanes": lanes, "sram_banks": banks}
+    values = {"isa": isa, "pe": pe, "numerics": numerics, "post_lanes": lanes, "sram_banks": banks}
     return Arch.model_validate({**values, "sram_bytes": 65536})
 
 
@@ -130,6 +136,11 @@ def _unary(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     zeros = _zero(rng), _zero(rng)
     unary = Unary(mnemonic, int(rng.integers(1, 300)), scales, float(rng.uniform(0, 1)), zeros, _limits(rng))
     return unary.case(name, f"seeded {mnemonic}", arch, timing)
+
+
+def _look_up(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    shape = int(rng.integers(1, 4)), _pick(rng, 1, 1, 3, 8), _pick(rng, 1, 30, 300)
+    return LookUp(shape).case(name, "seeded OP_LUT", arch, timing)
 
 
 def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:

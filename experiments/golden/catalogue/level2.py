@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from dla_sim.timing import Timing
 from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.machines import BALANCED, FIXED, GROUPED, machine
+from experiments.golden.catalogue.machines import BALANCED, FIXED, GROUPED, TABLES, machine
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    LookUp,
     Pooling,
     Product,
     Requantisation,
@@ -73,6 +74,7 @@ def values() -> Iterator[Case]:
         yield from _elementwise(suffix, arch)
         yield from _accumulators(suffix, arch)
         yield from _wide(suffix, arch)
+    yield from _look_ups()
 
 
 def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
@@ -310,6 +312,39 @@ def _nothing() -> Iterator[Case]:
     yield pair_case("L2/max-0", "no elements", BALANCED, "OP_C_MAX", (empty, empty))
 
 
+def _look_ups() -> Iterator[Case]:
+    """Every value and every entry; no elements; results over the operand and over the tables themselves."""
+    mixed = (np.arange(256) * 77 % 256).astype(np.uint8).view(np.int8)
+    every = LookUp((1, 1, 256), EVERY.reshape(1, 1, 256), mixed.reshape(1, 256))
+    yield every.case("L2/lut-every", "OP_LUT of every value, every entry another", TABLES)
+    own = np.stack([np.roll(mixed, channel) for channel in range(5)])
+    planes = LookUp((1, 5, 256), np.tile(EVERY, (1, 5, 1)), own)
+    yield planes.case("L2/lut-every-planes", "every value in five channels with a table each", TABLES)
+    matrix = LookUp((256, 5, 1), np.repeat(EVERY, 5).reshape(256, 5, 1), own)
+    yield matrix.case("L2/lut-every-matrix", "every value in five columns with a table each", TABLES)
+    yield LookUp((1, 1, 0)).case("L2/lut-0", "no elements", TABLES)
+    yield LookUp((1, 1, 1)).case("L2/lut-1", "one element", TABLES)
+    for name, shape, shift in (("operand", (1, 1, 600), 64), ("tables", (1, 2, 300), 700), ("same", (1, 2, 300), 0)):
+        yield _over(name, shape, shift)
+
+
+def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:
+    """A look-up whose result begins ``shift`` bytes behind the operand; the tables lie right behind the operand."""
+    count, channels = shape[0] * shape[1] * shape[2], shape[1]
+    builder = Builder(TABLES, f"lut-over-{name}")
+    rng = generator(f"L2/lut-over-{name}")
+    data, tables = builder.input("input", int8(rng, count)), builder.image(int8(rng, channels, 256))
+    target = builder.output("result", "int8", (count,))
+    places = {"EX_INPUT_ADDRESS": builder.scratch(count), "EX_OPERAND_ADDRESS": builder.scratch(256 * channels)}
+    builder.read(data, places["EX_INPUT_ADDRESS"], count)
+    builder.read(tables, places["EX_OPERAND_ADDRESS"], 256 * channels, "push.EX")
+    result = places["EX_INPUT_ADDRESS"] + shift
+    registers = dict(zip(("EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH"), shape, strict=True))
+    builder.operation("OP_LUT", {**places, "EX_OUTPUT_ADDRESS": result, **registers}, "pop.LD push.ST")
+    builder.write(target, result, count, "pop.EX")
+    return builder.case(f"L2/lut-over-{name}", f"OP_LUT, results over the {name}")
+
+
 def _overlap() -> Case:
     """A requantisation whose results lie over the far end of its operand: all is read before anything is written."""
     arch, count = machine("v2", "onnxruntime", sram_bytes=1 << 19), 70000
@@ -330,6 +365,7 @@ def large() -> Iterator[Case]:
     """Windows of many pixels and products, element-wise operations of many elements; the operands repeat."""
     yield from _large_windows()
     yield from _large_rows()
+    yield from _large_look_ups()
 
 
 def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
@@ -379,6 +415,13 @@ def _large_rows() -> Iterator[Case]:
             yield unary.case(f"L2/large-{short}{suffix}", f"{mnemonic} of many elements", own)
     pair = pattern(40000), pattern(40000, period=131)
     yield Addition(zeros=(9, -9, 1), pair=pair).case("L2/large-add", "OP_E_ADD of many elements", arch)
+
+
+def _large_look_ups() -> Iterator[Case]:
+    tables = pattern(7, 256, period=249)
+    for name, shape in {"": (1, 1, 40000), "-planes": (2, 7, 1300), "-matrix": (900, 7, 1)}.items():
+        look_up = LookUp(shape, pattern(*shape), tables[: shape[1]])
+        yield look_up.case(f"L2/large-lut{name}", "OP_LUT of many elements", TABLES)
 
 
 def refusals() -> Iterator[Case]:

@@ -10,6 +10,7 @@ from isa.arch import Arch, PeArray
 BALANCED = Arch(isa="v2")
 FIXED = Arch(isa="v2", numerics="fixed")
 GROUPED = Arch(isa="v3")
+TABLES = Arch(isa="v4")
 ARRAYS: Mapping[str, Arch] = {
     "input-parallel": Arch(isa="v1", pe=PeArray(ic=64, oc=1, ow=1)),
     "output-parallel": Arch(isa="v1", pe=PeArray(ic=1, oc=64, ow=1)),

@@ -18,6 +18,7 @@ from experiments.golden.case import Case
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import add_constants, add_fixed_constants, float32_bits
+from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import GLOBAL_AVERAGE, MAX
 from isa.ops.requant import pack_records
 from isa.program import TensorType
@@ -256,6 +257,26 @@ class Unary:
         registers |= limits_of(*self.limits, self.zeros[1])
         operands = {"EX_INPUT_ADDRESS": data}
         return single(name, description, arch, self.mnemonic, operands, ("int8", data.shape), registers, timing)
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """A look-up of (rows, channels, elements) int8 values, in one table a channel."""
+
+    shape: tuple[int, int, int] = (1, 1, 40)
+    input: NDArray[np.int8] | None = None
+    tables: NDArray[np.int8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, (rows, channels, length) = generator(name), self.shape
+        drawn = int8(rng, *self.shape), int8(rng, channels, TABLE_BYTES)
+        operands = {
+            "EX_INPUT_ADDRESS": drawn[0] if self.input is None else self.input,
+            "EX_OPERAND_ADDRESS": drawn[1] if self.tables is None else self.tables,
+        }
+        registers = {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
+        return single(name, description, arch, "OP_LUT", operands, ("int8", self.shape), registers, timing)
 
 
 def pair_case(
