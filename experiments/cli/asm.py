@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli import options
+from experiments.literal import say
 from isa.files import write_atomically
 
 Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")]
@@ -22,7 +23,7 @@ def asm(text: Text, output: options.Output = None) -> None:
     program.commands  # noqa: B018 - decoding proves that the words are legal
     place = output or text.with_suffix(".prog")
     program_file.save(program, place)
-    print(f"{place}: {len(program.words)} words")
+    say(f"{place}: {len(program.words)} words")
 
 
 ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program, as dla emit writes it.")]
@@ -38,4 +39,4 @@ def disasm(program: ProgramFile, output: options.Output = None) -> None:
         print(text, end="")
     else:
         write_atomically(output, text)
-        print(f"{output}: {text.count(chr(10))} lines")
+        say(f"{output}: {text.count(chr(10))} lines")

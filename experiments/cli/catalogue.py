@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
+from experiments.literal import say
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -65,7 +66,7 @@ def isa(format: IsaFormatOption = IsaFormat.table, built_in: BuiltIn = False, ou
         print(text, end="")
     else:
         write_atomically(output, text)
-        print(f"{output}: {text.count(chr(10))} lines")
+        say(f"{output}: {text.count(chr(10))} lines")
 
 
 def _isa_text(found: Table, format: IsaFormat) -> str:
@@ -76,7 +77,7 @@ def _isa_text(found: Table, format: IsaFormat) -> str:
 
 
 def _print_isa(found: Table) -> None:
-    from experiments.report.terminal import plain_table, report_console
+    from experiments.report.terminal import line, plain_table, report_console
 
     names = [variant.name for variant in found.variants]
     columns = [("instruction", "left"), ("opcode", "left"), ("unit", "left"), ("kind", "left")]
@@ -88,7 +89,7 @@ def _print_isa(found: Table) -> None:
     console = report_console()
     console.print(shown)
     for variant in found.variants:
-        console.print(f"{variant.name}: {variant.description}")
+        console.print(line(f"{variant.name}: {variant.description}"))
 
 
 class SupportFormat(StrEnum):
@@ -118,7 +119,7 @@ def support(
     else:
         text = markdown(rows)
         write_atomically(output, text)
-        print(f"{output}: {text.count(chr(10))} lines")
+        say(f"{output}: {text.count(chr(10))} lines")
 
 
 def _print_support(rows: Sequence[SupportRow]) -> None:
@@ -129,4 +130,4 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
     for row in rows:
         shown.add_row(row.family, ", ".join(row.operators), ", ".join(row.instructions), row.owner)
     console.print(shown)
-    console.print("The rules that a node must meet: dla support --format markdown", markup=False)
+    console.print("The rules that a node must meet: dla support --format markdown")

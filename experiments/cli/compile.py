@@ -14,6 +14,7 @@ import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options
+from experiments.literal import say
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -39,7 +40,7 @@ def compile(
     place = output or Path(f"{network.name}.dla")
     save_package(network.package, place)
     graph = network.package.graph
-    print(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")
+    say(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")
 
 
 @options.expanded
@@ -69,7 +70,7 @@ def partition(
 
 
 def _print_partition(partition: Partition) -> None:
-    from experiments.report.terminal import plain_table, report_console
+    from experiments.report.terminal import line, plain_table, report_console
 
     console = report_console()
     table = plain_table(("node", "fold"), ("operator", "left"), ("where", "left"), ("reason", "fold"))
@@ -79,7 +80,7 @@ def _print_partition(partition: Partition) -> None:
     console.print(table)
     for region in partition.regions:
         ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
-        console.print(f"region {region.index}: {len(region.nodes)} nodes, {ends}", markup=False)
+        console.print(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
     total = sum(node.macs for node in partition.graph.nodes)
     share = sum(node.macs for region in partition.regions for node in region.nodes) / total if total else 0.0
     count = sum(entry.on == "dla" for entry in partition.placement)
@@ -123,7 +124,7 @@ def emit(
         compiled = compile_network(network.package, machine.arch, choices)
     for place, program in _places(network.name, compiled.programs, region, output).items():
         program_file.save(program, place)
-        print(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")
+        say(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")
 
 
 def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, Program]:

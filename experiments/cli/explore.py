@@ -15,6 +15,7 @@ import typer
 
 from experiments.cli import options
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
+from experiments.literal import literal, say
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
@@ -78,29 +79,29 @@ def command(
             report=report,
         )  # fmt: skip
     _print(found)
-    print(f"results in {place}")
+    say(f"results in {place}")
     _write(found, json, png)
 
 
 def _print(found: Exploration) -> None:
     from experiments.explore.presentation import front_table, lines
-    from experiments.report.terminal import report_console
+    from experiments.report.terminal import line, report_console
 
     console = report_console()
     console.print(front_table(found))
-    for line in lines(found):
-        console.print(line, soft_wrap=True)
+    for text in lines(found):
+        console.print(line(text), soft_wrap=True)
 
 
 def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
     if json is not None:
         write_atomically(json, dumps(found.content(), indent=1) + "\n")
-        print(f"written: {json}")
+        say(f"written: {json}")
     if png is not None:
         from experiments.explore.presentation import draw
 
         write_atomically(png, draw(found))
-        print(f"written: {png}")
+        say(f"written: {png}")
 
 
 @contextmanager
@@ -109,10 +110,14 @@ def _progress(trials: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
     if not sys.stderr.isatty():
         yield (lambda stage: None), (lambda count: None)
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    from experiments.report.terminal import status_console
+
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=status_console()) as bar:
         task = bar.add_task("reading", total=trials)
-        yield (lambda stage: bar.update(task, description=stage)), (lambda count: bar.update(task, completed=count))
+        yield (
+            (lambda stage: bar.update(task, description=literal(stage))),
+            (lambda count: bar.update(task, completed=count)),
+        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
+from experiments.literal import say
 from isa.errors import InputError
 from isa.files import check_distinct, write_atomically
 
@@ -89,9 +90,9 @@ def record(folder: Folder, level: Levels = None, missing: Missing = False) -> in
     except DisagreementError as error:
         return _different(f"nothing recorded: {error}")
     if missing:
-        print(f"{folder}: {len(names)} cases added, the others kept")
+        say(f"{folder}: {len(names)} cases added, the others kept")
         return 0
-    print(f"{folder}: {len(corpus.entries)} cases recorded, digest {corpus.digest}")
+    say(f"{folder}: {len(corpus.entries)} cases recorded, digest {corpus.digest}")
     return 0
 
 
@@ -111,7 +112,7 @@ def add(
         corpus = add_case(folder, own_case(program, name, tensor or (), settings or ()))
     except DisagreementError as error:
         return _different(f"nothing added: {error}")
-    print(f"{folder}: case {name} added, {len(corpus.entries)} cases, digest {corpus.digest}")
+    say(f"{folder}: case {name} added, {len(corpus.entries)} cases, digest {corpus.digest}")
     return 0
 
 
@@ -137,8 +138,9 @@ def check(
         _write_json(json, corpus.digest, outcomes)
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed:
-        print("\n".join(checked_lines(outcome)))
-    print(f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest {corpus.digest}")
+        for line in checked_lines(outcome):
+            say(line)
+    say(f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest {corpus.digest}")
     return _different(f"{failed[0].name} and {len(failed) - 1} more cases differ") if failed else 0
 
 
@@ -156,11 +158,11 @@ def bless(folder: Folder, reason: Reason, level: Levels = None, case: Cases = No
     except recording.DisagreementError as error:
         return _different(f"nothing blessed: {error}")
     if not done.changed:
-        print(f"{folder}: all {len(names)} cases are as recorded; nothing to bless")
+        say(f"{folder}: all {len(names)} cases are as recorded; nothing to bless")
         return 0
     for name in done.changed:
-        print(f"blessed {name}")
-    print(f"{folder}: {len(done.changed)} cases blessed, digest {done.corpus.digest}: {reason}")
+        say(f"blessed {name}")
+    say(f"{folder}: {len(done.changed)} cases blessed, digest {done.corpus.digest}: {reason}")
     return 0
 
 
@@ -172,10 +174,10 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
 
     corpus = open_corpus(folder)
     for name in choose(corpus.entries, level or (), ()):
-        print(f"{name:48} {corpus.entries[name].file}")
+        say(f"{name:48} {corpus.entries[name].file}")
     for event in corpus.history:
         changed = f", {len(event.changed)} changed" if event.changed else ""
-        print(f"{event.action} by {event.version}: {event.cases} cases{changed}, digest {event.digest} {event.reason}")
+        say(f"{event.action} by {event.version}: {event.cases} cases{changed}, digest {event.digest} {event.reason}")
 
 
 @app.command("snapshot")
@@ -189,7 +191,7 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
         taken = machine_snapshot(machine, model, progress)
     place = output or Path(f"{Path(model).stem}.snapshot")
     save_snapshot(taken, place)
-    print(f"{place}: {len(taken.layers)} layers, {taken.totals['cycles']:,} cycles")
+    say(f"{place}: {len(taken.layers)} layers, {taken.totals['cycles']:,} cycles")
 
 
 @app.command("diff")
@@ -242,12 +244,12 @@ def export(
     folder = output or Path(DEFAULT_FOLDER) / "rtl" / source.name.replace("/", "-")
     write_export(made, folder)
     stop = f", stops with {made.stopped}" if made.stopped else ""
-    print(f"{folder}: {source.name}, {len(made.operations)} operations, {made.trace.cycles:,} cycles{stop}")
+    say(f"{folder}: {source.name}, {len(made.operations)} operations, {made.trace.cycles:,} cycles{stop}")
     return 0
 
 
 def _different(message: str) -> int:
-    print(f"difference: {message}", file=sys.stderr)
+    say(f"difference: {message}", file=sys.stderr)
     return 1
 
 

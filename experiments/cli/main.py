@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli import asm, catalogue, compile, explore, golden, options, report, repro, run, simulate, sweep
+from experiments.literal import say
 from isa.errors import InputError
 
 MAXIMUM_LINE = 2000
@@ -55,7 +56,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"dla {version('dla-byoc-simulator')}")
+        say(f"dla {version('dla-byoc-simulator')}")
         raise typer.Exit
 
 
@@ -99,7 +100,7 @@ def _fail(message: str) -> int:
     line = " ".join(message.split())
     if len(line) > MAXIMUM_LINE:
         line = f"{line[: MAXIMUM_LINE // 2]} ... {line[-MAXIMUM_LINE // 2 :]}"
-    print("error: " + line, file=sys.stderr)
+    say("error: " + line, file=sys.stderr)
     return BAD_INPUT
 
 

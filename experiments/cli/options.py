@@ -158,7 +158,7 @@ def stages() -> Iterator[Progress]:
     if not sys.stderr.isatty():
         yield silent
         return
-    from rich.console import Console
+    from experiments.report.terminal import line, status_console
 
-    with Console(stderr=True).status("starting") as status:
-        yield lambda stage: status.update(stage)
+    with status_console().status("starting") as status:
+        yield lambda stage: status.update(line(stage))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
+from experiments.literal import say
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -64,10 +65,10 @@ def command(
         return
     page, pictures = _places(document.name, files[0], output, png)
     write_atomically(page, document.page())
-    print(f"page written to {page}")
+    say(f"page written to {page}")
     if pictures is not None:
         made = document.pictures(pictures)
-        print(f"{len(made)} pictures written to {pictures}")
+        say(f"{len(made)} pictures written to {pictures}")
 
 
 def _check(files: list[Path], compare: bool, contradictory: bool) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
+from experiments.literal import say
 from experiments.repro import FIGURES
 from isa.errors import InputError
 
@@ -69,7 +70,7 @@ def _claims_status(found: Reproduction) -> int:
 
     print(claims_text(found.claims))
     for file in found.files:
-        print(f"written: {file}")
+        say(f"written: {file}")
     return 0 if found.holds else 1
 
 
@@ -106,8 +107,8 @@ def _sweep(path: Path, points: int | None, seed: int, workers: int | None) -> in
 def _status(path: Path, found: Repetition, equal: str, differ: str) -> int:
     """Prints what came of it; ``differ`` has a place for the number of deviations."""
     for change in found.changes:
-        print(f"note: {change}")
+        say(f"note: {change}")
     for deviation in found.deviations[:SHOWN]:
-        print(f"difference: {deviation.message()}", file=sys.stderr)
-    print(f"{path}: {differ.format(len(found.deviations)) if found.deviations else equal}")
+        say(f"difference: {deviation.message()}", file=sys.stderr)
+    say(f"{path}: {differ.format(len(found.deviations)) if found.deviations else equal}")
     return 1 if found.deviations else 0

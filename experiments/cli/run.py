@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from byoc.options import CompileOptions
 from experiments.cli import options
+from experiments.literal import say
 from isa.files import check_distinct
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def command(
     place = json or default_path(report)
     save_report(report, place)
     print_report(report, report_console())
-    print(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
+    say(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
     return _status(report)
 
 
@@ -62,9 +63,9 @@ def _status(report: RunReport) -> int:
     """0, or 1 with a line on standard error that says where the accelerator and the oracle first differ."""
     first, accuracy = report.check.first, report.accuracy
     if first is not None:
-        print(f"difference: {first.message()}", file=sys.stderr)
+        say(f"difference: {first.message()}", file=sys.stderr)
     elif accuracy is not None and accuracy.differences:
-        print(f"difference: {accuracy.differences} of {accuracy.images} images have other outputs", file=sys.stderr)
+        say(f"difference: {accuracy.differences} of {accuracy.images} images have other outputs", file=sys.stderr)
     else:
         return 0
     return 1

@@ -13,6 +13,7 @@ import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options
+from experiments.literal import say
 from isa.errors import InputError
 from isa.files import check_distinct, write_atomically
 
@@ -158,20 +159,20 @@ def _sanitize(file: Path, package: bool, hardware: ProgramHardware, choices: Com
     found = sanitize_package(file, hardware.load(), choices) if package else sanitize_program(file, images)
     for name, findings in found.items():
         for finding in findings:
-            print(f"{name}: {finding.text}")
+            say(f"{name}: {finding.text}")
     count = sum(len(findings) for findings in found.values())
     said = f"{count or 'no'} finding{'s' * (count != 1)}"
-    print(f"{file}: {said} on {len(found)} command stream{'s' * (len(found) != 1)}")
+    say(f"{file}: {said} on {len(found)} command stream{'s' * (len(found) != 1)}")
     return any(finding.level == "error" for findings in found.values() for finding in findings)
 
 
 def _tell(findings: Findings) -> int:
     """Print what was found; the exit status."""
     for line in findings.lines:
-        print(line)
+        say(line)
     if findings.difference is None:
         return 0
-    print(f"difference: {findings.difference}", file=sys.stderr)
+    say(f"difference: {findings.difference}", file=sys.stderr)
     return 1
 
 
@@ -186,7 +187,7 @@ def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: P
     for part in (figures_table(figures), kind_table(figures), unit_table(figures)):
         console.print(part)
     totals = figures.totals
-    print(f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation {totals.utilization:.1%}")
+    say(f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation {totals.utilization:.1%}")
     if output is not None:
         write_arrays(output, outputs)
-        print(f"{output}: {', '.join(outputs)}")
+        say(f"{output}: {', '.join(outputs)}")

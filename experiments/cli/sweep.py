@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options
+from experiments.literal import literal, say
 from isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,17 +69,17 @@ def command(
             stage=stage,
             report=report,
         )
-    print(_summary(total, tally))
-    print(f"results in {place}")
+    say(_summary(total, tally))
+    say(f"results in {place}")
     if tally.new["failed"]:
-        print(f"why points failed: dla report {shlex.quote(str(place))} --tables")
+        say(f"why points failed: dla report {shlex.quote(str(place))} --tables")
     if export is not None:
-        print(f"{export}: {export_table(place, export, cost)} rows")
+        say(f"{export}: {export_table(place, export, cost)} rows")
     if tally.new["ok"] or tally.stored_ok:
         return 0
     sweep = load_sweep(place)
     status, message, count = reasons(sweep)[0]
-    print(f"no point is ok; {count} of {sweep.points} {status}: {message}", file=sys.stderr)
+    say(f"no point is ok; {count} of {sweep.points} {status}: {message}", file=sys.stderr)
     return 1
 
 
@@ -106,11 +107,17 @@ def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
     if not sys.stderr.isatty():
         yield (lambda stage: None), (lambda tally: None)
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}")
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), speed_estimate_period=10) as bar:
+    from experiments.report.terminal import status_console
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+    )
+    with Progress(*columns, TimeRemainingColumn(), console=status_console(), speed_estimate_period=10) as bar:
         task = bar.add_task("reading", total=total, rate="")
 
         def report(tally: Tally) -> None:
@@ -118,4 +125,4 @@ def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
             bar.update(task, completed=tally.done, rate=f"{speed:,.0f} points/s" if speed else "")
 
         # Without the refresh a stage that is over before the next repaint would never be seen.
-        yield (lambda stage: bar.update(task, description=stage, refresh=True)), report
+        yield (lambda stage: bar.update(task, description=literal(stage), refresh=True)), report

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from experiments.compare.comparison import MOVERS, Comparison, LayerPair, Pair
-from experiments.report.terminal import plain_table
+from experiments.report.terminal import line, plain_table
 
 _UNITS = {
     "cycles": "cycles", "lower_bound_cycles": "cycles", "macs": "MACs", "dram_read_bytes": "bytes",
@@ -29,8 +28,8 @@ NO_MOVERS = "no layer's cycles changed"
 
 def print_comparison(found: Comparison, console: Console) -> None:
     """Print everything."""
-    for line in side_lines(found):
-        console.print(": ".join(line), markup=False)
+    for words in side_lines(found):
+        console.print(line(": ".join(words)))
     console.print(_table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found)))
     figures = [(name, "right") for name in ("A", "B", "B - A", "change")]
     console.print(_table(("total", "left"), *figures, rows=totals_rows(found)))
@@ -41,7 +40,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
         console.print(NO_MOVERS)
     console.print(_layers_table(found, "layer", found.layers))
     for layer in found.differing:
-        console.print(Text(f"{layer.name}: {layer.remark}", style="red"))
+        console.print(line(f"{layer.name}: {layer.remark}", style="red"))
 
 
 def side_lines(found: Comparison) -> Iterable[Sequence[str]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.literal import literal
 from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
 from experiments.report.charts.style import BLACK, shortened
 from isa.files import write_atomically
@@ -74,8 +75,8 @@ def _png(figure: Figure) -> bytes:
 
 
 def plain(text: str) -> str:
-    """``text`` as matplotlib shows it: a dollar sign would begin a formula."""
-    return text.replace("$", r"\$")
+    """``text`` as matplotlib shows it: a dollar sign would begin a formula, and no font has control characters."""
+    return literal(text).replace("$", r"\$")
 
 
 def bars_height(chart: Bars) -> float:

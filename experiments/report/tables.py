@@ -12,7 +12,7 @@ from rich.text import Text
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
 from experiments.report.schema import Figures, HostLayer, Layer, ModelFidelity, OutputsCheck, RunReport
-from experiments.report.terminal import plain_table
+from experiments.report.terminal import LiteralTable, line, plain_table
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
@@ -20,7 +20,7 @@ HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" 
 
 def print_report(report: RunReport, console: Console) -> None:
     """Print everything of the report that a person looks at."""
-    console.print(Text(f"{report.model} on {machine_line(report)}", style="bold"))
+    console.print(line(f"{report.model} on {machine_line(report)}", style="bold"))
     breakdown = breakdown_table(report)
     waits = () if breakdown is None else (breakdown,)
     for part in (layer_table(report), *waits, kind_table(report), unit_table(report), totals_table(report)):
@@ -118,7 +118,7 @@ def unit_table(report: RunReport | Figures) -> Table:
 
 def totals_table(report: RunReport) -> Table:
     """Totals, compile figures, host estimate, check and accuracy, a line each."""
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = LiteralTable(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in total_lines(report):

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments.report.terminal import plain_table
+from experiments.report.terminal import line, plain_table
 from experiments.sweep.results import Objectives, Sweep, reasons, title
 
 MOST_ROWS = 30
@@ -19,7 +19,7 @@ _KIBI, _MEBI = 1 << 10, 1 << 20
 def print_sweep(sweep: Sweep, objectives: Objectives, console: Console) -> None:
     """Print how the points ended, and every network's front."""
     ended = ", ".join(f"{count} {status}" for status, count in sweep.statuses.items())
-    console.print(f"{sweep.name}: {sweep.points:,} points: {ended}", markup=False)
+    console.print(line(f"{sweep.name}: {sweep.points:,} points: {ended}"))
     for table in _tables(sweep, objectives):
         console.print(table)
 
@@ -54,7 +54,7 @@ def front_table(sweep: Sweep, objectives: Objectives, network: str) -> Table:
     front = sweep.front(objectives, points)
     names = front_columns(sweep, objectives)
     table = plain_table(*((title(name) if name in objectives else name, "right") for name in names))
-    table.title = f"{network}: {len(front)} of {len(points):,} points are on the front"
+    table.title = line(f"{network}: {len(front)} of {len(points):,} points are on the front")
     table.title_justify = "left"
     for point in front[:MOST_ROWS]:
         table.add_row(*(shown(name, sweep.columns[name][point]) for name in names))
