@@ -13,7 +13,7 @@ from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, installed, unknown_operator
 from byoc.operators.rules import Finding, Refusal, finding
 from byoc.target import Target
-from byoc.tiling.shortage import Shortage
+from byoc.tiling.tiling import Shortage
 
 Outcome = tuple[Operator, ...] | Refusal
 

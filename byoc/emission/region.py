@@ -22,7 +22,7 @@ from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
 from byoc.tiling.search import smallest_tiling
-from byoc.tiling.shortage import Shortage, find_shortage
+from byoc.tiling.tiling import Shortage, find_shortage
 from isa.arch import Arch
 from isa.program import Program, Segment, Tensor, TensorType
 

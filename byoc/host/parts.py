@@ -1,11 +1,11 @@
-"""Host parts on the CPU: cut out of the embedded ONNX model, run exactly, and priced by a simple model."""
+"""What runs on ONNX Runtime, cut out of the embedded model: host parts, with a simple price, and the oracle."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.graph import Graph
 from byoc.host.session import OnnxRuntimeSession
+from byoc.package.package import Package
 from byoc.partition import HostPart
 from isa.errors import InputError
+
+if TYPE_CHECKING:
+    import onnx
+
 
 Engine = Literal["onnxruntime", "reference"]
 Tensors = Mapping[str, NDArray[Any]]
@@ -86,3 +91,38 @@ def _nbytes(graph: Graph, name: str) -> int:
         return value.elements * np.dtype(value.dtype).itemsize
     except TypeError:
         return 0
+
+
+class Oracle:
+    """Values of chosen tensors of one quantised model on ONNX Runtime, prepared once for any number of inputs.
+
+    ``model`` must have its fused activations as integer clamps, as a package's embedded model has
+    (:func:`byoc.frontend.onnx.rewriting.clamps.integer_clamps`). Only the nodes that ``names`` depend on run, and only
+    ``names`` are kept.
+    """
+
+    def __init__(self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], inputs: Sequence[str] = ()) -> None:
+        """``inputs`` are the tensors that :meth:`values` is given, the inputs of the graph by default.
+
+        Starting at the inputs of a region isolates that region: a difference is then its own.
+        """
+        self.inputs = tuple(inputs or graph.inputs)
+        self.names = tuple(dict.fromkeys(names))
+        self._session = OnnxRuntimeSession(cut_model(model, graph, self.inputs, self.names)) if self.names else None
+
+    def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+        """The named tensors, in their ONNX element types, for ``tensors``, which holds at least the inputs."""
+        if self._session is None:
+            return {}
+        return self._session.run(self.names, {name: tensors[name] for name in self.inputs})
+
+
+def oracle_text(package: Package) -> str:
+    """What the oracle is, for ``check.oracle`` of the run report."""
+    import onnxruntime
+
+    text = f"ONNX Runtime {onnxruntime.__version__}, integer operators"
+    count = package.rewritten_activations
+    if count == 0:
+        return text
+    return f"{text}; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"

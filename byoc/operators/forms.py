@@ -25,6 +25,13 @@ class QLinear:
     bias: int | None = None
     repeats: bool = False
 
+    def triples(self, inputs: int) -> tuple[tuple[int, int, int], ...]:
+        """(tensor, scale, zero point) input positions of every operand of a node with so many inputs."""
+        if not self.repeats:
+            return self.operands
+        *first, last = self.operands
+        return (*first, *((last[0] + s, last[1] + s, last[2] + s) for s in range(0, inputs - last[0], 3)))
+
 
 @dataclass(frozen=True)
 class IntegerProduct:

@@ -14,8 +14,7 @@ from byoc.operators.operator import Geometry
 from byoc.scheduling.schedule import Scheduled, place
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory, stream_layer
-from byoc.tiling.shortage import find_shortage
-from byoc.tiling.tiling import Tiling, streamed, working_set
+from byoc.tiling.tiling import Tiling, find_shortage, streamed, working_set
 from isa.arch import Arch
 from isa.errors import InputError
 

@@ -19,7 +19,7 @@ from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
-    from byoc.operators.support import SupportRow
+    from byoc.operators.registry import SupportRow
     from isa.table import Table
 
 
@@ -107,7 +107,7 @@ def support(
 ) -> None:
     """Show which ONNX operators run on the accelerator, with what installed packages add, and the rules for each."""
     from byoc.operators import registry
-    from byoc.operators.support import markdown, support_table
+    from byoc.operators.registry import markdown, support_table
 
     rows = support_table(registry.built_in() if built_in else registry.installed())
     if format is SupportFormat.table:

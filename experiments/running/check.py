@@ -20,7 +20,7 @@ from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Value
-from byoc.host.oracle import Oracle, oracle_text
+from byoc.host.parts import Oracle, oracle_text
 from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion

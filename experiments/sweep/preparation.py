@@ -11,7 +11,7 @@ from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.target import Target, target_of
-from byoc.tiling.shortage import Shortage
+from byoc.tiling.tiling import Shortage
 from experiments.running import Progress, silent
 from experiments.running.network import load_network
 from experiments.sweep.spec import Spec

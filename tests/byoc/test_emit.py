@@ -15,7 +15,7 @@ from byoc.operators.nest import Span
 from byoc.operators.operator import Operator
 from byoc.options import SCHEDULES, Schedule
 from byoc.scheduling.constants import ALIGNMENT, ConstantPool
-from byoc.tiling.shortage import Shortage
+from byoc.tiling.tiling import Shortage
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError

@@ -17,7 +17,7 @@ from byoc.importing import import_model
 from byoc.operators import registry
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import NUMBERS, Operator
-from byoc.operators.support import support_table
+from byoc.operators.registry import support_table
 from byoc.scheduling.pool import SearchPool
 from isa.arch import Arch
 from tests.byoc import region_cases as cases
@@ -168,3 +168,18 @@ def test_layers_share_a_search_exactly_where_nothing_that_a_tiling_depends_on_di
     assert searches[-1] is searches[0]
     assert len({id(search) for search in searches}) == len(different)
     assert all(name not in NUMBERS for layer in layers for name, _ in layer.geometry.registers)
+
+
+ORDER = ("graph", "options", "target", "operators", "lowering", "tiling", "scheduling", "emission", "partition")
+
+
+def test_the_rooms_import_each_other_in_the_order_in_which_data_flows() -> None:
+    """Operators, tiling, scheduling, emission: each knows those before it; the front end knows the operators alone."""
+    for path in sorted(ROOT.rglob("*.py")):
+        room = path.relative_to(ROOT).with_suffix("").parts[0]
+        allowed = ORDER[: ORDER.index(room) + 1] if room in ORDER else (*ORDER[:4], "frontend")
+        if room not in (*ORDER, "frontend"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("byoc."):
+                assert (node.module or "").split(".")[1] in allowed, f"{path.name} imports {node.module}"

@@ -11,9 +11,8 @@ import onnx
 import pytest
 
 from byoc.frontend.onnx.importer import import_graph
-from byoc.operators.registry import built_in, installed, unknown_operator
+from byoc.operators.registry import built_in, installed, support_table, unknown_operator
 from byoc.operators.rules import Refusal
-from byoc.operators.support import support_table
 from byoc.options import Grouped
 from byoc.partition import partition
 from byoc.target import Target

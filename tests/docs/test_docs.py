@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from byoc.operators.support import markdown, support_table
+from byoc.operators.registry import markdown, support_table
 from experiments.cli.main import main
 from tests.docs.blocks import blocks
 from tests.docs.session import ROOT, Session

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork, compile
-from byoc.host.oracle import Oracle
+from byoc.host.parts import Oracle
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from byoc.package.package import Package

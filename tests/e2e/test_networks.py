@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from byoc.compiler import compile
-from byoc.host.oracle import Oracle
+from byoc.host.parts import Oracle
 from byoc.host.runtime import Runtime
 from dla_sim.device import Device
 from dla_sim.timing import Timing

@@ -12,8 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import isa.ops.convolution as shipped
 from byoc.importing import import_model
-from byoc.operators.registry import built_in, installed
-from byoc.operators.support import markdown, support_table
+from byoc.operators.registry import built_in, installed, markdown, support_table
 from byoc.package.package import load_package, save_package
 from experiments.cli.main import main
 from isa.arch import Arch

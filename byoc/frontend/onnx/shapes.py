@@ -10,21 +10,19 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, shape_inference
 
+from byoc.operators.forms import QLinear
+from byoc.operators.onnx_view import BOUNDARIES
+from byoc.operators.registry import installed
 from isa.errors import InputError
 
 TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
 
-# ONNX Runtime's operators, whose shapes follow a standard operator on some of their inputs: type, inputs.
-_PROXIES: dict[str, tuple[str, tuple[int, ...]]] = {
-    "QLinearAdd": ("Add", (0, 3)),
+_FOREIGN: dict[str, tuple[str, tuple[int, ...]]] = {
     "QLinearMul": ("Mul", (0, 3)),
-    "QLinearAveragePool": ("AveragePool", (0,)),
-    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
-    "QLinearLeakyRelu": ("LeakyRelu", (0,)),
     "QLinearSigmoid": ("Sigmoid", (0,)),
     "QLinearSoftmax": ("Identity", (0,)),
-    "QGemm": ("Gemm", (0, 3)),
 }
+"""ONNX Runtime's operators that no family knows: a standard operator, and the inputs on which it has their shape."""
 _SMALL = 4096  # elements: larger constants cannot be shapes, so inference does not need their contents
 _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
@@ -70,14 +68,21 @@ def _with_proxies(model: onnx.ModelProto) -> onnx.ModelProto:
         ir_version=max(model.ir_version, 4),
     )
     for node in copy.graph.node:
-        if node.domain == "com.microsoft" and node.op_type == "QLinearConcat":
-            _become(node, "Concat", list(node.input)[2::3])
-        elif node.domain == "com.microsoft" and node.op_type in _PROXIES and not _channels_last(node):
-            op_type, indices = _PROXIES[node.op_type]
-            _become(node, op_type, [node.input[i] for i in indices])
-        elif node.domain == "com.microsoft" and node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        if node.domain != "com.microsoft":
+            continue
+        if node.op_type in BOUNDARIES:
             node.domain = ""
+        elif (proxy := _proxy(node)) is not None and not _channels_last(node):
+            _become(node, proxy[0], [node.input[index] for index in proxy[1]])
     return copy
+
+
+def _proxy(node: onnx.NodeProto) -> tuple[str, tuple[int, ...]] | None:
+    """A standard operator of the same shape, and which of the node's inputs it reads; None where nobody knows one."""
+    _, form, integer = installed().integer_forms.get(node.op_type, (None, None, None))
+    if form is None or not isinstance(integer, QLinear):
+        return _FOREIGN.get(node.op_type)
+    return form.onnx, tuple(tensor for tensor, _, _ in integer.triples(len(node.input)))
 
 
 def _channels_last(node: onnx.NodeProto) -> bool:

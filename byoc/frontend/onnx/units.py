@@ -89,7 +89,7 @@ def _qlinear(
         return Unrecognised("it has no output scale, so its result is float")
     operands: list[str] = []
     quantizations: dict[str, Quantization] = {}
-    for number, (tensor, scale, zero_point) in enumerate(_triples(node, integer)):
+    for number, (tensor, scale, zero_point) in enumerate(integer.triples(len(node.inputs))):
         name = node.input(tensor)
         weights = number == 1 and not integer.repeats
         rank = len(view.shape(name))
@@ -105,15 +105,6 @@ def _qlinear(
     if integer.bias is not None and node.input(integer.bias):
         operands.append(node.input(integer.bias))
     return Unit(node, form.op_type, tuple(operands), node.outputs[0], quantizations, (node,), family, form)
-
-
-def _triples(node: OnnxNode, integer: QLinear) -> tuple[tuple[int, int, int], ...]:
-    """(tensor, scale, zero point) input positions of every operand."""
-    if not integer.repeats:
-        return integer.operands
-    *first, last = integer.operands
-    steps = range(0, len(node.inputs) - last[0], 3)
-    return (*first, *((last[0] + step, last[1] + step, last[2] + step) for step in steps))
 
 
 def _add(
