@@ -54,8 +54,8 @@ def measure_in_process() -> None:
     from byoc.package.package import load_package, save_package
     from dla_sim.device import Device
     from dla_sim.engine.simulation import simulate
+    from dla_sim.presets import load_hardware
     from experiments.models import MODELS
-    from experiments.running.hardware import load_hardware
 
     network, hardware = MODELS["mobilenet-v1"], load_hardware()
     package = import_model(network.build(0), network.name, calibration=network.calibration(0))

@@ -19,9 +19,9 @@ from byoc.compiler import compile as compile_network
 from dla_sim.device import Device, Engine
 from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.simulation import simulate
+from dla_sim.presets import load_hardware
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
-from experiments.running.hardware import load_hardware
 from experiments.running.network import load_network
 from isa.program import Program
 

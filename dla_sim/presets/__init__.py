@@ -45,6 +45,17 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
+def load_hardware(preset: str | None = None, settings: Iterable[str] = (), isa: str | None = None) -> Preset:
+    """The machine called ``preset`` (a name or a TOML file), ``settings`` ("key=value") and ``isa`` on top.
+
+    Raises InputError: unknown preset, ISA or key, a value that does not fit, a file that cannot be read.
+    """
+    hardware = apply_settings(load_preset(preset or DEFAULT_PRESET), settings)
+    if isa is None:
+        return hardware
+    return apply_settings(hardware, [f"isa={variant(isa).name}"])
+
+
 def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
     """The preset of that name, or the one in that TOML file (``name``, ``description``, tables ``arch``, ``timing``).
 

@@ -84,7 +84,7 @@ class Hardware:
 
     def load(self) -> presets.Preset:
         """What the options describe; raises InputError as ``load_hardware`` does."""
-        from experiments.running.hardware import load_hardware
+        from dla_sim.presets import load_hardware
 
         return load_hardware(self.preset, self.settings or (), self.isa)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
 from byoc.package.package import Package
-from dla_sim.presets import DEFAULT_PRESET, Preset
+from dla_sim.presets import DEFAULT_PRESET, Preset, load_hardware
 from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
 from experiments.compare.snapshot_file import load_snapshot
 from experiments.golden.case import StoredCase
@@ -21,7 +21,6 @@ from experiments.golden.store import INDEX, open_corpus
 from experiments.report.schema import Layer, RunReport
 from experiments.report.store import load_report
 from experiments.running import Progress
-from experiments.running.hardware import load_hardware
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import Inference, infer
 from experiments.version import tool_version

@@ -17,7 +17,7 @@ from dla_sim.device import Device, Engine
 from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
-from dla_sim.presets import DEFAULT_PRESET, Preset
+from dla_sim.presets import DEFAULT_PRESET, Preset, load_hardware
 from dla_sim.trace import Trace
 from experiments.cost.table import load_table
 from experiments.report.assemble import Conditions, assemble
@@ -26,7 +26,6 @@ from experiments.report.schema import RunReport
 from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
 from experiments.running.check import check_values, find_warnings, measure_accuracy
-from experiments.running.hardware import load_hardware
 from experiments.running.network import Feeds, Network, Shapes, load_network, network_feeds
 from isa.files import write_atomically
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from byoc.host.runtime import region_inputs
 from dla_sim.device import Device
-from dla_sim.presets import Preset
+from dla_sim.presets import Preset, load_hardware
 from dla_sim.timing import Timing
-from experiments.running.hardware import load_hardware
 from experiments.running.network import load_network, network_feeds
 from experiments.running.simulate import SimulatedRegion
 from experiments.running.workflow import infer

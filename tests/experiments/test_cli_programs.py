@@ -56,7 +56,7 @@ def test_program_computes_what_the_network_does_from_tensors_and_from_images(cap
 
 def _boundary_values(model: Path) -> dict[str, np.ndarray]:
     """Every boundary tensor of one inference on the recommended machine."""
-    from experiments.running.hardware import load_hardware
+    from dla_sim.presets import load_hardware
 
     network = load_network(str(model))
     return dict(infer(network, load_hardware(), network_feeds(network)).result.values)

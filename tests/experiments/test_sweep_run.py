@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from byoc.options import CompileOptions
+from dla_sim.presets import load_hardware
 from experiments.report.figures import RegionRun, figures
-from experiments.running.hardware import load_hardware
 from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import infer
 from experiments.sweep import pools, preparation, worker

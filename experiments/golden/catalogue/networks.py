@@ -15,10 +15,9 @@ from onnx import ModelProto
 from byoc.host.runtime import region_inputs
 from byoc.importing import import_model
 from byoc.options import CompileOptions
-from dla_sim.presets import Preset
+from dla_sim.presets import Preset, load_hardware
 from experiments.golden.case import Case
 from experiments.models.networks import NetworkBuilder
-from experiments.running.hardware import load_hardware
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import infer
 
