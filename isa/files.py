@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 from isa.errors import InputError
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Write ``content`` (text as UTF-8) so that a half-written file never appears; missing folders are made.
 
     Behind a symbolic link the file is replaced, not the link. A device or a pipe, such as ``/dev/stdout``, is written
-    to as it is. Raises InputError naming the place when it cannot be written to; nothing is left there then.
+    to as it is. A file that replaces another one keeps its permissions, and is on the disk before the other one goes;
+    ``durable`` asks for that where there is none, too. What is not whole yet has a name that nobody else has. Raises
+    InputError naming the place when it cannot be written to; nothing is left there then.
     """
     data = content.encode() if isinstance(content, str) else content
     with _named(path):
@@ -21,26 +27,26 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             path.write_bytes(data)
             return
         target = path.resolve()
-        temporary = _beside(target)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
+        replaces = target.exists()
+        with _beside(target) as (temporary, descriptor):
+            with open(descriptor, "wb") as file:
+                if replaces:
+                    os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+                file.write(data)
+                file.flush()
+                if replaces or durable:
+                    os.fsync(descriptor)
             temporary.replace(target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        if replaces or durable:
+            _settle(target.parent)
 
 
 def check_writable(path: Path) -> None:
     """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of a file."""
     with _named(path):
         if not is_stream(path):
-            target = path.resolve()
-            temporary = _beside(target)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.touch()
-            temporary.unlink()
+            with _beside(path.resolve()) as (_, descriptor):
+                os.close(descriptor)
 
 
 def check_distinct(**places: Path | None) -> None:
@@ -58,11 +64,37 @@ def is_stream(path: Path) -> bool:
     return str(path).startswith(("/dev/", "/proc/")) or (path.exists() and not path.is_file() and not path.is_dir())
 
 
-def _beside(target: Path) -> Path:
-    """The place for what is not whole yet. A folder is no place for a file, and one of them has not even a name."""
+def is_leftover(path: Path) -> bool:
+    """Whether ``path`` has a name of what was not whole yet, which only a process that was killed leaves."""
+    return re.fullmatch(r"\.[0-9a-f]{16}\.part", path.name) is not None
+
+
+@contextlib.contextmanager
+def _beside(target: Path) -> Iterator[tuple[Path, int]]:
+    """A new file beside ``target`` for what is not whole yet, and its descriptor; gone in the end unless renamed.
+
+    It is made, never opened: a file or a link that somebody put there is left alone. A folder is no place for a file.
+    """
     if target.is_dir():
         raise IsADirectoryError(None, "Is a directory")
-    return target.with_name(target.name + ".part")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        yield temporary, descriptor
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """See that a name given in ``folder`` survives a power failure, where the system can do that for folders."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager

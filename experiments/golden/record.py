@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from dla_sim.timing import Timing
 from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
-from experiments.golden.store import INDEX, Corpus, Event, check_place, open_corpus, write_corpus
+from experiments.golden.store import NAME, Corpus, Event, corpus_to_replace, open_corpus, write_corpus
 from experiments.running import Progress
 from experiments.running.simulate import program_inputs
 from experiments.version import tool_version
@@ -23,8 +22,6 @@ from isa.assembler import assemble, disassemble
 from isa.errors import InputError
 from isa.program import Program
 from isa.reading import read_bytes, text_of
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9.-]*")
 
 
 class DisagreementError(Exception):
@@ -75,8 +72,7 @@ def record_corpus(folder: Path, cases: Iterable[Case], progress: Progress) -> Co
 
     Raises InputError for a folder that holds something else, DisagreementError from :func:`record_case`.
     """
-    check_place(folder)
-    history = open_corpus(folder).history if (folder / INDEX).exists() else ()
+    history = corpus_to_replace(folder).history
     stored = []
     for case in cases:
         progress(f"recording {case.name}")
@@ -92,7 +88,6 @@ def record_missing(folder: Path, cases: Iterable[Case], progress: Progress) -> t
     The others stay as they are, byte by byte. A corpus that has them all is left alone. Raises as
     :func:`record_corpus`.
     """
-    check_place(folder)
     corpus = open_corpus(folder)
     added = []
     for case in cases:
@@ -111,10 +106,9 @@ def add_case(folder: Path, case: Case) -> Corpus:
 
     Raises InputError for a name that is taken or no name, and as :func:`record_corpus`.
     """
-    check_place(folder)
-    if not _NAME.fullmatch(case.name):
+    corpus = corpus_to_replace(folder)
+    if not NAME.fullmatch(case.name):
         raise InputError(f"case name '{case.name}' must be LEVEL/name of letters, digits, points and hyphens")
-    corpus = open_corpus(folder) if (folder / INDEX).exists() else Corpus(folder, {})
     if case.name in corpus.entries:
         raise InputError(f"{folder}: case {case.name} exists; accept other results with bless, or choose another name")
     cases = [*(corpus.case(name) for name in corpus.entries), record_case(case)]

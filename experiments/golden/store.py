@@ -3,7 +3,11 @@
 ``corpus.json`` names every case with its file and that file's SHA-256; nothing else counts. Case files and
 packs of objects carry a digest in their name, so nothing that a corpus needs is ever overwritten: a new corpus
 is written beside the old one and becomes valid in the one step that replaces the index. Whoever is killed before that
-step leaves the old corpus, and after it the new one; what no index needs is swept away by the next writer.
+step leaves the old corpus, and after it the new one.
+
+A file is the corpus's if the index says so, and nothing else is ever removed, replaced or followed: before a file is
+written the index names it as unfinished, and after the last step those of the old corpus until they are gone, so that
+the next writer knows what an interrupted one has left.
 
 Short contents stand in the case files as hexadecimal digits, longer ones are objects: named by the first 32 digits of
 the SHA-256 of their contents, equal ones stored once. The objects that a level of the corpus is the first to need lie
@@ -12,9 +16,11 @@ together in one zip file, which any unzip can read.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
+import re
 import zipfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -25,11 +31,17 @@ from typing import Any
 from experiments.golden.case import LEVELS, StoredCase
 from experiments.golden.text import case_text, parse_case
 from isa.errors import InputError
-from isa.files import write_atomically
+from isa.files import is_leftover, write_atomically
+from isa.reading import json_of, read_bytes
 
 FORMAT = "dla-golden/1"
 INDEX = "corpus.json"
-_FOLDERS = ("cases", "objects")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}/[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
+"""What a case may be called: LEVEL/name. It is a part of the name of its file."""
+_PLACE = re.compile(
+    rf"cases/{NAME.pattern}-[0-9a-f]{{8}}\.toml|objects/[A-Za-z0-9][A-Za-z0-9.-]{{0,99}}-[0-9a-f]{{8}}\.zip"
+)
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 INLINE_BYTES = 48
 MAXIMUM_BYTES = 1 << 28
 
@@ -56,12 +68,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The index of a corpus in ``folder``: its cases by name, in order of level and name, its packs, its history."""
+    """The index of a corpus in ``folder``: its cases by name, in order of level and name, its packs, its history.
+
+    ``unfinished`` are places of files that an interrupted writer may have left and that no case needs.
+    """
 
     folder: Path
     entries: Mapping[str, Entry]
     packs: tuple[str, ...] = ()
     history: tuple[Event, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
     @cached_property
     def _reader(self) -> Reader:
@@ -73,10 +89,15 @@ class Corpus:
         lines = "".join(f"{name} {entry.sha256}\n" for name, entry in sorted(self.entries.items()))
         return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
+    @property
+    def places(self) -> frozenset[str]:
+        """Every file beside the index that is this corpus's."""
+        return frozenset((*self.packs, *self.unfinished, *(entry.file for entry in self.entries.values())))
+
     def case(self, name: str) -> StoredCase:
         """A case; raises InputError when its file is missing, was edited, or one of its objects is damaged."""
         entry = self.entries[name]
-        file = self.folder / entry.file
+        file = _own(self.folder, entry.file)
         if not file.is_file():
             raise InputError(f"{self.folder}: case {name} is missing ({entry.file}); restore it or record again")
         raw = file.read_bytes()
@@ -94,12 +115,34 @@ class Corpus:
 
 
 def open_corpus(folder: Path) -> Corpus:
-    """The corpus in ``folder``; raises InputError when there is none, or one of another format version."""
-    index = folder / INDEX
-    if not index.is_file():
+    """The corpus in ``folder``; raises InputError when there is none, or an empty one, or one that is not whole."""
+    if not (folder / INDEX).is_file():
         raise InputError(f"{folder}: no golden corpus here; 'dla golden record {folder}' makes one")
+    corpus = _read_index(folder)
+    if not corpus.entries:
+        raise InputError(f"{folder}: the corpus has no cases; 'dla golden record {folder}' makes some")
+    return corpus
+
+
+def corpus_to_replace(folder: Path) -> Corpus:
+    """The corpus that a new one in ``folder`` replaces; one without cases where there is nothing, or no folder yet.
+
+    Raises InputError when the folder holds anything else, or a corpus that is not whole.
+    """
+    if (folder / INDEX).exists():
+        return _read_index(folder)
+    if folder.exists():
+        foreign = sorted(item.name for item in folder.iterdir() if not is_leftover(item))
+        if foreign:
+            raise InputError(f"{folder}: holds {foreign[0]} and no golden corpus; choose an empty folder")
+    return Corpus(folder, {})
+
+
+def _read_index(folder: Path) -> Corpus:
+    index = _own(folder, INDEX)
     try:
-        document = json.loads(index.read_bytes())
+        content = read_bytes(index, MAXIMUM_BYTES, "the index of a corpus", "restore it")
+        document = json_of(content, str(index), "the index of a corpus", "restore it")
         found = document.get("format") if isinstance(document, dict) else None
         if found != FORMAT:
             raise InputError(
@@ -107,7 +150,7 @@ def open_corpus(folder: Path) -> Corpus:
                 "it, or record into another folder"
             )
         return _parse(folder, document)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{index}: the index of the corpus is damaged; restore it") from error
@@ -116,20 +159,46 @@ def open_corpus(folder: Path) -> Corpus:
 def _parse(folder: Path, document: dict[str, Any]) -> Corpus:
     entries = {name: Entry(str(item["file"]), str(item["sha256"])) for name, item in document["cases"].items()}
     packs = tuple(map(str, document["packs"]))
-    for place in (*packs, *(entry.file for entry in entries.values())):
-        parts = Path(place).parts
-        if ".." in parts or parts[0] not in _FOLDERS:
-            raise InputError(f"{folder}: the index names a file outside the corpus ({place}); restore it")
     history = tuple(Event(**{**item, "changed": tuple(item["changed"])}) for item in document["history"])
-    return Corpus(folder, entries, packs, history)
+    corpus = Corpus(folder, entries, packs, history, tuple(map(str, document.get("unfinished", ()))))
+    for name, entry in entries.items():
+        if not NAME.fullmatch(name):
+            raise InputError(f"{folder}: the index names a case {name!r}, which is no name of a case; restore it")
+        if not _DIGEST.fullmatch(entry.sha256) or entry.file != _case_file(name, entry.sha256):
+            raise InputError(f"{folder}: the index names no file of case {name} ({entry.file!r}); restore it")
+    for place in corpus.places:
+        if not _PLACE.fullmatch(place):
+            raise InputError(f"{folder}: the index names a file outside the corpus ({place!r}); restore it")
+    last = history[-1] if history else Event("", "", "", 0, (), corpus.digest)
+    if (document["digest"], last.digest, last.cases) != (corpus.digest, corpus.digest, len(entries)):
+        raise InputError(
+            f"{folder}: the index was changed: it holds {len(entries)} cases of digest {corpus.digest}, its history "
+            f"ends with {last.cases} of {str(last.digest)[:16]}; restore it"
+        )
+    return corpus
+
+
+def _own(folder: Path, place: str) -> Path:
+    """The file of a corpus at ``place`` in its folder; raises InputError where a link might lead elsewhere."""
+    file = folder
+    for part in place.split("/"):
+        file = file / part
+        if file.is_symlink():
+            raise InputError(f"{file}: a link, and a golden corpus consists of files of its own; remove it")
+    return file
+
+
+def _case_file(name: str, sha256: str) -> str:
+    return f"cases/{name}-{sha256[:8]}.toml"
 
 
 def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event, ...], event: Event) -> Corpus:
     """Make ``cases`` the corpus in ``folder``, in one step. ``event`` is completed with the digest and stored.
 
-    Raises InputError when ``folder`` holds something else, or a corpus of another format.
+    Raises InputError as :func:`corpus_to_replace`, for links in the folder, and for a file of somebody else that
+    stands where one of the corpus belongs; nothing is changed then.
     """
-    check_place(folder)
+    old = corpus_to_replace(folder)
     writer = Writer()
     entries: dict[str, Entry] = {}
     files: dict[str, bytes] = {}
@@ -137,59 +206,61 @@ def write_corpus(folder: Path, cases: Iterable[StoredCase], history: tuple[Event
         writer.level = case.level
         text = case_text(case, writer.reference).encode()
         sha256 = hashlib.sha256(text).hexdigest()
-        entries[case.name] = Entry(f"cases/{case.name}-{sha256[:8]}.toml", sha256)
+        entries[case.name] = Entry(_case_file(case.name, sha256), sha256)
         files[entries[case.name].file] = text
     packs = writer.packs()
     files |= packs
     corpus = Corpus(folder, entries, tuple(packs))
     corpus = replace(corpus, history=(*history, replace(event, cases=len(entries), digest=corpus.digest)))
-    for place, content in files.items():
-        file = folder / place
-        if not file.is_file() or file.read_bytes() != content:
-            write_atomically(file, content)
-    write_atomically(folder / INDEX, _index_text(corpus))
-    _sweep(folder, files)
+    missing = [place for place, content in files.items() if not _holds(_own(folder, place), content)]
+    left = sorted(old.places.difference(files))
+    for place in left:
+        _own(folder, place)
+    new = [place for place in missing if place not in old.places]
+    for place in new:
+        if (folder / place).exists():
+            raise InputError(f"{folder / place}: in the way, and not the corpus's; move it elsewhere")
+    if new:
+        _write_index(replace(old, unfinished=(*old.unfinished, *new)))
+    for place in missing:
+        write_atomically(folder / place, files[place], durable=True)
+    _write_index(replace(corpus, unfinished=tuple(left)))
+    if left:
+        for place in left:
+            _remove(folder, place)
+        _write_index(corpus)
     return corpus
 
 
-def check_place(folder: Path) -> None:
-    """Raises InputError unless a corpus may be written to ``folder``: there is nothing, or a corpus of this format.
+def _holds(file: Path, content: bytes) -> bool:
+    return file.is_file() and file.read_bytes() == content
 
-    Leftovers of a recording that was killed before there was an index count as nothing.
-    """
-    if (folder / INDEX).exists():
-        open_corpus(folder)
-    elif folder.exists():
-        foreign = [item.name for item in folder.iterdir() if item.name not in (*_FOLDERS, INDEX + ".part")]
-        if foreign:
-            raise InputError(f"{folder}: holds {foreign[0]} and no golden corpus; choose an empty folder")
+
+def _remove(folder: Path, place: str) -> None:
+    """Remove a file of a corpus, and the folders that this leaves empty."""
+    file = _own(folder, place)
+    file.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for parent in file.relative_to(folder).parents[:-1]:
+            (folder / parent).rmdir()
+
+
+def _write_index(corpus: Corpus) -> None:
+    document = {
+        "format": FORMAT,
+        "digest": corpus.digest,
+        "history": [{**vars(event), "changed": list(event.changed)} for event in corpus.history],
+        **({"unfinished": list(corpus.unfinished)} if corpus.unfinished else {}),
+        "packs": list(corpus.packs),
+        "cases": {name: vars(entry) for name, entry in corpus.entries.items()},
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(_own(corpus.folder, INDEX), text, durable=True)
 
 
 def case_order(case: StoredCase) -> tuple[int, str]:
     """By level, then by name."""
     return list(LEVELS).index(case.level) if case.level in LEVELS else len(LEVELS), case.name
-
-
-def _index_text(corpus: Corpus) -> str:
-    document = {
-        "format": FORMAT,
-        "digest": corpus.digest,
-        "history": [{**vars(event), "changed": list(event.changed)} for event in corpus.history],
-        "packs": list(corpus.packs),
-        "cases": {name: vars(entry) for name, entry in corpus.entries.items()},
-    }
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-
-
-def _sweep(folder: Path, needed: Iterable[str]) -> None:
-    """Remove the files in a corpus's own folders that its index does not need, and folders left empty."""
-    kept = {folder / place for place in needed}
-    for root in _FOLDERS:
-        for path in sorted((folder / root).rglob("*"), reverse=True):
-            if path.is_file() and path not in kept:
-                path.unlink()
-            elif path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
 
 
 def check_levels(levels: Iterable[str], known: Iterable[str] = LEVELS) -> None:
@@ -284,11 +355,12 @@ class Reader:
 
     def _open(self) -> Iterable[zipfile.ZipFile]:
         for place in self._packs:
-            file = self._folder / place
+            file = _own(self._folder, place)
             if not file.is_file():
                 raise InputError(f"pack {place} is missing; restore it or record the corpus again")
             try:
-                yield zipfile.ZipFile(io.BytesIO(file.read_bytes()))
+                content = read_bytes(file, MAXIMUM_BYTES, "a pack of objects", "restore it")
+                yield zipfile.ZipFile(io.BytesIO(content))
             except zipfile.BadZipFile as error:
                 raise InputError(f"pack {place} is damaged ({error}); restore it") from error
 

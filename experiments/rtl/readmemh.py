@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
@@ -20,6 +21,11 @@ from isa.errors import InputError
 
 FORMAT = "dla-readmemh/1"
 MANIFEST = "manifest.json"
+_WRITES = "writes"
+_FILE = re.compile(
+    rf"(?:sram|dram)_(?:before|after)\.hex|(?:commands|operations|counts)\.hex|testbench\.sv|manifest\.json"
+    rf"|{_WRITES}/\d{{6,}}_(?:sram|dram)\.hex"
+)
 BYTES_A_LINE = 16
 WRITES_SRAM, WRITES_DRAM, STOPS = 1, 2, 4
 """Bits of the last column of ``operations.hex``."""
@@ -53,35 +59,45 @@ def write_export(export: Export, folder: Path) -> None:
     """
     if not folder.name:
         raise InputError(f"{folder}: cannot become an export; name a folder in it")
-    if folder.exists() and not _replaceable(folder):
-        raise InputError(f"{folder}: holds something that is no export; choose another folder")
-    temporary, old = (folder.with_name(f"{folder.name}.{suffix}") for suffix in ("part", "old"))
+    foreign = _foreign(folder)
+    if foreign is not None:
+        raise InputError(f"{folder}: holds {foreign}, which no export put there; choose another folder")
     try:
-        for rest in (temporary, old):
-            if rest.exists():
-                shutil.rmtree(rest)
-        for name, content in export_files(export).items():
-            place = temporary / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(temporary, folder)
-        shutil.rmtree(old, ignore_errors=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f".{folder.name}.", ignore_cleanup_errors=True
+        ) as at:
+            new, old = Path(at) / "new", Path(at) / "old"
+            for name, content in export_files(export).items():
+                place = new / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+            if folder.exists():
+                os.replace(folder, old)
+            os.replace(new, folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another place") from error
 
 
-def _replaceable(folder: Path) -> bool:
-    """An empty folder, or an export of this or another version."""
-    if not folder.is_dir():
-        return False
-    if not any(folder.iterdir()):
-        return True
+def _foreign(folder: Path) -> str | None:
+    """What in a folder is not of an export of this or another version; None where it may be replaced."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        return "something else"
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*")} if folder.exists() else {}
+    for place, path in found.items():
+        own = place == _WRITES if path.is_dir() else _FILE.fullmatch(place)
+        if path.is_symlink() or not own:
+            return place
+    if not found or _says_export(folder / MANIFEST):
+        return None
+    return "no manifest"
+
+
+def _says_export(manifest: Path) -> bool:
     try:
-        document = json.loads((folder / MANIFEST).read_bytes())
+        document = json.loads(manifest.read_bytes())
         return isinstance(document, dict) and str(document.get("format")).startswith("dla-readmemh/")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 
@@ -114,7 +130,7 @@ def _by_space(writes: Iterable[Moved]) -> dict[str, list[Moved]]:
 
 
 def _writes_file(operation: Operation, space: str) -> str:
-    return f"writes/{operation.command.index:06d}_{space}.hex"
+    return f"{_WRITES}/{operation.command.index:06d}_{space}.hex"
 
 
 def _operation_row(operation: Operation) -> str:

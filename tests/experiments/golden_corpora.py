@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from experiments.golden.case import Case
 from experiments.golden.catalogue.machines import BALANCED
@@ -33,6 +36,36 @@ def small_corpus(folder: Path) -> Corpus:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file in a folder with its bytes: equal before and after where nothing may be touched."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def tampered(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the index as somebody would who knows how its digest is made: that alone gives nobody away."""
+    index = folder / "corpus.json"
+    document = json.loads(index.read_text())
+    change(document)
+    cases = document["cases"]
+    lines = "".join(f"{name} {cases[name]['sha256']}\n" for name in sorted(cases))
+    digest = hashlib.sha256(lines.encode()).hexdigest()[:16]
+    document["digest"] = document["history"][-1]["digest"] = digest
+    document["history"][-1]["cases"] = len(cases)
+    index.write_text(json.dumps(document))
+
+
+def rewritten(folder: Path, name: str, old: str, new: str, called: str | None = None) -> None:
+    """Change the text of a case, and its place and sum in the index; ``called`` is its new name."""
+
+    def change(document: dict[str, Any]) -> None:
+        entry = document["cases"].pop(name)
+        text = (folder / entry["file"]).read_text()
+        assert old in text
+        raw = text.replace(old, new).encode()
+        sha256 = hashlib.sha256(raw).hexdigest()
+        file = f"cases/{name}-{sha256[:8]}.toml"
+        (folder / entry["file"]).rename(folder / file)
+        (folder / file).write_bytes(raw)
+        document["cases"][called or name] = {"file": file, "sha256": sha256}
+
+    tampered(folder, change)
 
 
 @contextmanager

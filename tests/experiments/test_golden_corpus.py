@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -107,11 +106,11 @@ def test_a_case_and_a_level_can_be_checked_on_their_own(tmp_path: Path, capsys: 
 
 def test_recording_again_replaces_the_corpus_and_keeps_its_history(tmp_path: Path) -> None:
     first = small_corpus(tmp_path)
-    (tmp_path / "cases" / "L1" / "stray.toml").write_text("left over")
+    (tmp_path / "cases" / "L1" / "stray.toml").write_text("of somebody else")
     second = small_corpus(tmp_path)
     assert second.digest == first.digest
     assert [event.action for event in open_corpus(tmp_path).history] == ["record", "record"]
-    assert not (tmp_path / "cases" / "L1" / "stray.toml").exists()
+    assert (tmp_path / "cases" / "L1" / "stray.toml").read_text() == "of somebody else"
 
 
 def test_only_what_is_missing_is_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,26 +133,46 @@ from experiments.golden.catalogue.level0 import cases
 from experiments.golden.record import record_corpus
 import experiments.golden.store as store
 written = store.write_atomically
-def slowly(path, content):
-    written(path, content)
-    print(path.name, flush=True)
-    if sys.argv[2] == path.name.partition('-')[0]:
+steps = []
+def slowly(path, content, durable):
+    written(path, content, durable=durable)
+    steps.append(path.name.partition('-')[0])
+    if sys.argv[2:] == [steps[-1], str(steps.count(steps[-1]))]:
+        print(flush=True)
         sys.stdin.read()
 store.write_atomically = slowly
 record_corpus(Path(sys.argv[1]), [case for case in cases() if case.name.startswith('L0/v1-fixed')], lambda stage: None)
 """
 
 
-@pytest.mark.parametrize(("stand_still_at", "new"), [("v1", False), ("L0", False), ("corpus.json", True)])
-def test_a_recording_that_is_killed_leaves_a_whole_corpus(tmp_path: Path, stand_still_at: str, new: bool) -> None:
-    """Killed among the case files, behind the objects, and behind the index: the old one, the old one, the new one."""
-    old = small_corpus(tmp_path)
-    command = [sys.executable, "-c", _RECORD, str(tmp_path), stand_still_at]
+def _killed(folder: Path, stand_still_at: str) -> None:
+    """Record into ``folder`` until so many files with such a name are written, and no further."""
+    command = [sys.executable, "-c", _RECORD, str(folder), *stand_still_at.split()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while not process.stdout.readline().startswith(stand_still_at):
-            time.sleep(0)
+        assert process.stdout.readline() == "\n"
         os.kill(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("stand_still_at", ["corpus.json 1", "v1 2", "L0 1"])
+def test_the_first_recording_that_is_killed_is_made_again(
+    tmp_path: Path, stand_still_at: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _killed(tmp_path, stand_still_at)
+    outcome = dla(capsys, "golden", "check", tmp_path)
+    assert (outcome.status, "the corpus has no cases" in outcome.err) == (2, True)
+    small_corpus(tmp_path)
+    assert set(contents(tmp_path)) == {"corpus.json", *open_corpus(tmp_path).places}
+
+
+@pytest.mark.parametrize(
+    ("stand_still_at", "new"),
+    [("corpus.json 1", False), ("v1 1", False), ("v1 2", False), ("L0 1", False), ("corpus.json 2", True)],
+)
+def test_a_recording_that_is_killed_leaves_a_whole_corpus(tmp_path: Path, stand_still_at: str, new: bool) -> None:
+    """Killed before and among the case files and behind the objects it leaves the old one, then the new one."""
+    old = small_corpus(tmp_path)
+    _killed(tmp_path, stand_still_at)
     corpus = open_corpus(tmp_path)
     assert (corpus.digest == old.digest) != new
     assert all(outcome.passed for outcome in verify(corpus, corpus.entries, lambda stage: None))

@@ -78,3 +78,57 @@ def test_two_options_get_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(InputError) as refusal:
         check_distinct(json=Path("a"), trace=Path("x/../a"))
     assert str(refusal.value) == "--json and --trace both write x/../a; give each a file of its own"
+
+
+def test_nobody_elses_file_is_touched(tmp_path: Path) -> None:
+    """What is not whole yet has a name of its own, whatever stands at the names that one might guess."""
+    other = tmp_path / "result.json.part"
+    other.write_text("of somebody else")
+    write_atomically(tmp_path / "result.json", "{}")
+    check_writable(tmp_path / "result.json")
+    assert other.read_text() == "of somebody else"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["result.json", "result.json.part"]
+
+
+def test_a_link_at_a_temporary_name_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "victim").write_text("kept")
+    monkeypatch.setattr("secrets.token_hex", lambda count: "guessed")
+    (tmp_path / ".guessed.part").symlink_to("victim")
+    for attempt in (lambda path: write_atomically(path, "x"), check_writable):
+        with pytest.raises(InputError, match=r"cannot be written \(File exists\)"):
+            attempt(tmp_path / "file")
+    assert (tmp_path / "victim").read_text() == "kept"
+    assert (tmp_path / ".guessed.part").is_symlink()
+
+
+@pytest.mark.parametrize(("existing", "durable"), [(False, False), (True, False), (False, True)])
+def test_a_file_is_on_the_disk_before_it_replaces_another(
+    existing: bool, durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "file"
+    if existing:
+        target.write_text("old")
+    found: list[str | None] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: found.append(target.read_text() if target.exists() else None))
+    write_atomically(target, "new", durable=durable)
+    before = "old" if existing else None
+    assert found == ([before, "new"] if existing or durable else [])  # first the file, then the name in its folder
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o600)
+    write_atomically(tmp_path / "file", "new")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_interrupt_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "file").write_text("old")
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "old"

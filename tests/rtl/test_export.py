@@ -111,9 +111,36 @@ def test_an_export_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: holds something that is no export; choose another")):
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: holds notes.txt, which no export put there; choose")):
         write_export(export("L1/add"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("place", ["notes.txt", "writes/notes.txt", "more/000000_sram.hex"])
+def test_what_somebody_put_beside_an_export_is_left_alone(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    write_export(export("L1/add"), folder)
+    (folder / place).parent.mkdir(exist_ok=True)
+    (folder / place).write_text("mine")
+    for other in ("export.part", "export.old"):
+        (tmp_path / other).mkdir()
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=r"which no export put there; choose another folder"):
+        write_export(export("L1/relu"), folder)
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (folder / place).unlink()
+    if place.startswith("more"):
+        (folder / "more").rmdir()
+    write_export(export("L1/relu"), folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "export.old", "export.part"]
+
+
+def test_a_link_is_no_export(tmp_path: Path) -> None:
+    write_export(export("L1/add"), tmp_path / "export")
+    (tmp_path / "link").symlink_to("export")
+    with pytest.raises(InputError, match=r"link: holds something else, which no export put there"):
+        write_export(export("L1/relu"), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_case_that_is_not_as_recorded() -> None:
