@@ -194,7 +194,15 @@ def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
     begun = time.monotonic()
     status, steps = apart(lambda: writer.run(folder))
     assert status == 0, f"{writer.name}: fails without a kill"
-    return Rehearsal(before, contents(folder), (old, _digest(folder)), steps, time.monotonic() - begun)
+    seconds, after = time.monotonic() - begun, contents(folder)
+    touched = [place for place, found in before.items() if _is_foreign(found) and after.get(place) != found]
+    assert not touched, f"{writer.name}: touches {touched} without a kill"
+    return Rehearsal(before, after, (old, _digest(folder)), steps, seconds)
+
+
+def _is_foreign(found: bytes | str) -> bool:
+    """A file of somebody else, or a link."""
+    return isinstance(found, str) or found == _FOREIGN.encode()
 
 
 def _copied(original: Path, folder: Path) -> None:
