@@ -59,8 +59,11 @@ def command(
     scheduler: Scheduler = None,
     json: options.Json = None,
     png: Picture = None,
-) -> None:
-    """Search a sweep's specification for the front of two objectives; run it again to continue or to go further."""
+) -> int:
+    """Search a sweep's specification for the front of two objectives; run it again to continue or to go further.
+
+    Exit status 1 if no point is ok.
+    """
     from experiments.cost.table import DEFAULT_TABLE
     from experiments.explore.objectives import parse_objectives
     from experiments.explore.run import Wanted, check, explore
@@ -81,6 +84,11 @@ def command(
     _print(found)
     say(f"results in {place}")
     _write(found, json, png)
+    if any(point.row["status"] == "ok" for point in found.found):
+        return 0
+    why = found.found[0].row
+    say(f"no point is ok; the first {why['status']}: {why['message']}", sys.stderr)
+    return 1
 
 
 def _print(found: Exploration) -> None:

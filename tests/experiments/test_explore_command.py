@@ -136,3 +136,14 @@ def test_bad_input_is_refused_in_one_line(
     assert refused(str(spec), "--workers", "1") == (
         "dla explore needs Optuna; install it with: pip install 'dla-byoc-simulator[explore]'"
     )
+
+
+def test_a_search_without_any_ok_point_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 'networks = "tiny.onnx"\ntiming.bus_bytes = [3, 5]\n')
+    monkeypatch.chdir(tmp_path)
+    searched = dla(capsys, "explore", "grid.toml", "--objectives", "cycles,pes", "--trials", "2", "--workers", "1")
+    assert searched.status == 1
+    assert searched.err.startswith("no point is ok; the first failed: no such machine: bus_bytes is ")
+    assert searched.err.count("\n") == 1
