@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 from typing import TypeVar
 
 from isa.errors import InputError
@@ -57,9 +57,29 @@ def loaded(group: str, kind: type[Kind], name: str) -> Iterator[tuple[str, Kind]
     messages, or what a function without parameters returned; classes are not called. Raises InputError for what cannot
     be loaded.
     """
-    found = {_owner(entry): entry for entry in entry_points(group=group)}
+    found = {_owner(entry): entry for entry in _entries(group)}
     for owner in sorted(found):
         yield owner, _load(found[owner], owner, kind, name)
+
+
+def _entries(group: str) -> Iterator[EntryPoint]:
+    """The entry points of a group, of every installed package once. What a package says of itself is anybody's text."""
+    seen: set[str] = set()
+    for package in distributions():
+        try:
+            name, version = package.metadata["Name"], package.version
+            if not isinstance(name, str) or not isinstance(version, str):
+                continue  # what an installation that was cut short leaves behind
+            entries = package.entry_points.select(group=group) if name not in seen else ()
+            found = [entry for entry in entries if entry.pattern.match(entry.value) is not None]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            place = package.locate_file("")
+            reason = (str(error).splitlines() or [""])[0]
+            raise InputError(f"a package in {place} has damaged metadata ({reason}); install it again") from error
+        if len(found) != len(tuple(entries)):
+            raise InputError(f"package {name} {version}: entry points of {group} name no object; fix or uninstall it")
+        seen.add(name)
+        yield from found
 
 
 def _owner(entry: EntryPoint) -> str:

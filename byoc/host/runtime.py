@@ -51,7 +51,7 @@ class Runtime(Generic[TraceT]):
             if isinstance(part, Region):
                 traces[part.index] = self._run_region(part, values)
             else:
-                values |= self._host[index].run(values)
+                values |= _as_declared(graph, self._host[index].run(values))
         for name in graph.outputs:
             if name not in values:
                 constant = graph.values[name].constant
@@ -71,6 +71,18 @@ class Runtime(Generic[TraceT]):
 def region_inputs(program: Program, values: Tensors) -> dict[str, NDArray[Any]]:
     """The input tensors of a region's program, in the accelerator's domain, from model tensors by name."""
     return {tensor.name: to_device(values[tensor.name], tensor) for tensor in program.inputs}
+
+
+def _as_declared(graph: Graph, found: Tensors) -> Tensors:
+    """``found``; raises InputError where the embedded model computes another tensor than the graph says."""
+    for name, array in found.items():
+        value = graph.values.get(name)
+        if value is not None and (array.shape != value.shape or array.dtype.name != value.dtype):
+            raise InputError(
+                f"the model makes '{name}' of shape {list(array.shape)} and type {array.dtype.name}, and declares "
+                f"shape {list(value.shape)} and type {value.dtype}; correct the model and compile it again"
+            )
+    return found
 
 
 def check_inputs(graph: Graph, inputs: Tensors) -> Tensors:

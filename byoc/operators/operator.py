@@ -233,6 +233,11 @@ class Operator:
         return ""
 
     @classmethod
+    def misshapen(cls, written: Written) -> str:
+        """Why its attributes cannot be read: shapes of another rank than they have; empty where they can."""
+        return ""
+
+    @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the quantiser must leave a float ``node`` alone."""
         return False

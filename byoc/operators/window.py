@@ -97,6 +97,23 @@ class Window(Operator):
             return None
         return f"the window of '{node.name}' does not fit input {source} and output {result}"
 
+    @classmethod
+    def misshapen(cls, written: Written) -> str:
+        """Window, input and result must be of one rank, with strides of 1 or more."""
+        source, result = written.operand_shape(), written.result_shape
+        declared = {
+            name: written.node.attributes[name]
+            for name in ("kernel_shape", "strides", "dilations", "pads")
+            if name in written.node.attributes
+        }
+        kernel = declared.get("kernel_shape") or (written.operand_shape(1)[2:] if len(written.operands) > 1 else ())
+        rank = len(source) - 2
+        lengths = {len(values) // (2 if name == "pads" else 1) for name, values in declared.items()}
+        positive = all(value > 0 for name, values in declared.items() if name != "pads" for value in values)
+        if rank < 1 or len(result) != len(source) or len(kernel) not in (0, rank) or lengths - {rank} or not positive:
+            return f"its window {declared} does not fit input {source} and output {result}"
+        return ""
+
 
 def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:
     """Whether the last window along every dimension ends inside the padded input."""

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.reading import array_of, json_of, open_zip, zip_member
 
 FORMAT = "dla-snapshot/1"
-MAXIMUM_BYTES = 1 << 30
+_REMEDY = "'dla golden snapshot' makes one"
 
 
 def save_snapshot(snapshot: Snapshot, path: Path) -> None:
@@ -56,24 +57,30 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 def load_snapshot(path: Path) -> Snapshot:
     """Read a snapshot; raises InputError for a file that is none, is damaged, or has another format version."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            if sum(item.file_size for item in archive.infolist()) > MAXIMUM_BYTES:
-                raise InputError(f"{path}: a snapshot has at most {MAXIMUM_BYTES} bytes")
-            document = json.loads(archive.read("snapshot.json"))
+        wrong = f"{path}: not a snapshot of 'dla golden snapshot'"
+        with open_zip(path, wrong) as archive:
+            document = json_of(zip_member(archive, "snapshot.json", wrong), wrong, "a snapshot")
             found = document.get("format") if isinstance(document, dict) else None
             if found != FORMAT:
                 raise InputError(f"{path}: format {found!r}, this version reads {FORMAT!r}; take the snapshot again")
             layers = tuple(_layer(item, archive) for item in document["layers"])
             totals = {name: int(document["totals"].get(name, 0)) for name in FIGURES}
-            return Snapshot(str(document["title"]), dict(document["conditions"]), layers, totals)
+            conditions = document["conditions"]
+            if not isinstance(conditions, dict) or not all(isinstance(text, str) for text in conditions.values()):
+                raise InputError(f"{path}: its conditions are not texts by name; {_REMEDY}")
+            return Snapshot(str(document["title"]), conditions, layers, totals)
     except InputError:
         raise
-    except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, EOFError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{path}: not a snapshot of 'dla golden snapshot' ({type(error).__name__})") from error
 
 
 def _layer(item: dict[str, Any], archive: zipfile.ZipFile) -> LayerSnapshot:
     values = item["values"]
     if values is not None:
-        values = {name: np.load(io.BytesIO(archive.read(place)), allow_pickle=False) for name, place in values.items()}
+        source = f"layer {item['name']}"
+        values = {
+            name: array_of(zip_member(archive, place, source, _REMEDY), f"{source}, {place}")
+            for name, place in values.items()
+        }
     return LayerSnapshot(str(item["name"]), {name: int(value) for name, value in item["figures"].items()}, values)

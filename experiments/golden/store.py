@@ -32,7 +32,7 @@ from experiments.golden.case import LEVELS, StoredCase
 from experiments.golden.text import case_text, parse_case
 from isa.errors import InputError
 from isa.files import is_leftover, write_atomically
-from isa.reading import json_of, read_bytes
+from isa.reading import json_of, open_zip, read_bytes, zip_member
 
 FORMAT = "dla-golden/1"
 INDEX = "corpus.json"
@@ -358,22 +358,14 @@ class Reader:
             file = _own(self._folder, place)
             if not file.is_file():
                 raise InputError(f"pack {place} is missing; restore it or record the corpus again")
-            try:
-                content = read_bytes(file, MAXIMUM_BYTES, "a pack of objects", "restore it")
-                yield zipfile.ZipFile(io.BytesIO(content))
-            except zipfile.BadZipFile as error:
-                raise InputError(f"pack {place} is damaged ({error}); restore it") from error
+            content = read_bytes(file, MAXIMUM_BYTES, "a pack of objects", "restore it")
+            yield open_zip(content, f"pack {place}", "restore it")
 
     @staticmethod
     def _read(pack: zipfile.ZipFile, digest: str) -> bytes:
-        try:
-            if pack.getinfo(digest).file_size > MAXIMUM_BYTES:
-                raise InputError(f"object {digest} has more than {MAXIMUM_BYTES} bytes; restore the corpus")
-            content = pack.read(digest)
-        except (zipfile.BadZipFile, ValueError, OSError, EOFError, NotImplementedError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"object {digest} is damaged ({error}); restore the corpus") from error
+        if pack.getinfo(digest).file_size > MAXIMUM_BYTES:
+            raise InputError(f"object {digest} has more than {MAXIMUM_BYTES} bytes; restore the corpus")
+        content = zip_member(pack, digest, f"object {digest}", "restore the corpus")
         if digest_of(content) != digest:
             raise InputError(f"object {digest} was changed (its SHA-256 is another); restore the corpus")
         return content

@@ -25,6 +25,7 @@ from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.network import Network
+from isa.errors import InputError
 
 Tensors = Mapping[str, NDArray[Any]]
 
@@ -53,8 +54,7 @@ class TensorComparison:
 def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
     """Compare ``actual`` with ``expected``, in the order of ``expected``; equal shapes and types are demanded.
 
-    NaN equals NaN. Raises ValueError when a tensor is missing or has another shape or element type: that is a bug of
-    the program, not a difference in values.
+    NaN equals NaN. Raises InputError when a tensor has another shape or element type: the model is not what it says.
     """
     result = TensorComparison()
     for name, wanted in expected.items():
@@ -66,8 +66,9 @@ def compare_tensors(actual: Tensors, expected: Tensors) -> TensorComparison:
 
 def _add(so_far: TensorComparison, name: str, found: NDArray[Any], wanted: NDArray[Any]) -> TensorComparison:
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
-        raise ValueError(
-            f"tensor '{name}' is {found.dtype}{list(found.shape)}, expected {wanted.dtype}{list(wanted.shape)}"
+        raise InputError(
+            f"tensor '{name}' is {found.dtype}{list(found.shape)}, expected {wanted.dtype}{list(wanted.shape)}: "
+            "the model declares another shape than it has; correct and export it again"
         )
     differs = found != wanted
     if np.issubdtype(found.dtype, np.floating):

@@ -27,6 +27,7 @@ from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
 from experiments.running.check import check_values, find_warnings, measure_accuracy
 from experiments.running.network import Feeds, Network, Shapes, load_network, network_feeds
+from isa.errors import InputError
 from isa.files import write_atomically
 
 Host = Literal["onnxruntime", "reference"]
@@ -108,6 +109,8 @@ def run(
     """
     options, settings = replace(options, **choices), tuple(settings)
     request = Request(str(model), preset, settings, isa, options, host, input, shapes or {}, calibration, seed, cost)
+    if not isinstance(model, str | Path):
+        raise InputError(f"the model is a {type(model).__name__}: save it, and give the file, which reports name")
     hardware = load_hardware(preset, settings, isa)
     table = load_table(cost) if cost is not None else None
     progress(f"reading {model}")

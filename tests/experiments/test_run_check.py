@@ -40,11 +40,11 @@ def test_not_a_number_equals_itself_and_nothing_else() -> None:
     ("actual", "message"),
     [
         ({}, "no value for tensor 'a'"),
-        ({"a": np.zeros(3, np.int8)}, "tensor 'a' is int8[3], expected int8[2]"),
-        ({"a": np.zeros(2, np.uint8)}, "tensor 'a' is uint8[2], expected int8[2]"),
+        ({"a": np.zeros(3, np.int8)}, "tensor 'a' is int8[3], expected int8[2]: "),
+        ({"a": np.zeros(2, np.uint8)}, "tensor 'a' is uint8[2], expected int8[2]: "),
     ],
 )
 def test_missing_tensors_and_other_shapes_are_bugs(actual: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(ValueError, match="tensor 'a'") as caught:
         compare_tensors(actual, {"a": np.zeros(2, np.int8)})
-    assert str(caught.value) == message
+    assert str(caught.value).startswith(message)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from isa.errors import InputError
+from pydantic import TypeAdapter, ValidationError
 
+from isa.errors import InputError
+from isa.reading import read_bytes, toml_of
+
+MAXIMUM_BYTES = 1 << 20
 AREAS = (
     "encoding", "decoding", "assembly", "semantics", "operands", "padding", "stride", "rounding", "saturation",
     "kernels", "tokens", "memory", "cycle formula", "engine", "transfers", "accounts",
@@ -46,11 +49,20 @@ class Fault:
 
 def seeded_faults() -> tuple[Fault, ...]:
     """The faults, file by file."""
-    faults = []
-    for name in FILES:
-        file = Path(__file__).with_name(f"{name}.toml")
-        faults += [Fault(**item) for item in tomllib.loads(file.read_text(encoding="utf-8"))["fault"]]
-    return tuple(faults)
+    files = (Path(__file__).with_name(f"{name}.toml") for name in FILES)
+    return tuple(fault for file in files for fault in read_faults(file))
+
+
+def read_faults(file: Path) -> list[Fault]:
+    """The faults of one file; raises InputError for what is none."""
+    remedy = "tests/faults has examples"
+    document = toml_of(read_bytes(file, MAXIMUM_BYTES, "a file of faults", remedy), str(file), remedy)
+    try:
+        return TypeAdapter(list[Fault]).validate_python(document.get("fault"))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"{file}: not a file of faults ({place}: {first['msg']}); {remedy}") from error
 
 
 def choose_faults(names: tuple[str, ...]) -> tuple[Fault, ...]:

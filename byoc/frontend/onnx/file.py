@@ -240,6 +240,9 @@ class _Scopes:
             if name and name not in known:
                 raise InputError(f"node '{_label(node)}' reads '{name}', which nothing before it makes")
         _only_once((attribute.name for attribute in node.attribute), f"attribute of node '{_label(node)}',")
+        for attribute in node.attribute:
+            if attribute.ref_attr_name:
+                raise InputError(f"attribute {attribute.name} of node '{_label(node)}' is that of a function, not here")
         for _, body in _graphs([node]):
             self.check(body, frozenset(known))
 

@@ -63,6 +63,11 @@ class _Builder:
         for name, quantization in unit.quantizations.items():
             if not self._quantizations.setdefault(name, quantization).same_as(quantization):
                 return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
+        if unit.family is not None and unit.form is not None:
+            written = Written(self._view, unit.node, unit.form, unit.operands, unit.result)
+            misshapen = unit.family.misshapen(written)
+            if misshapen:
+                return Unrecognised(misshapen)
         return unit
 
     def _add_unit(self, unit: Unit) -> None:

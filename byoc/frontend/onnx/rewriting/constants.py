@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
@@ -18,8 +20,11 @@ from byoc.frontend.onnx.rewriting.edit import (
     keep_nodes,
     shapes_of,
 )
+from byoc.frontend.onnx.rewriting.opset import TARGET_OPSET
 
 MAXIMUM_BYTES = 1 << 30
+_SMALL = 1024
+"""Elements of a constant that may decide about shapes."""
 
 # Quantised constants stay behind their DequantizeLinear; what is random stays random.
 _NEVER = frozenset(
@@ -80,7 +85,27 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
         return None
     if node.op_type == "ConstantOfShape":
         return _constant_of_shape(node, known)
-    return _evaluate(node, known)
+    return None if _is_too_large(node, known) else _evaluate(node, known)
+
+
+def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
+    """Whether the results would be above the limit, as far as onnx can tell before they are made."""
+    operands = {name: known[name] for name in node.input if name}
+    types = {
+        name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in operands.items()
+    }
+    small = {name: numpy_helper.from_array(array) for name, array in operands.items() if array.size <= _SMALL}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, TARGET_OPSET)
+        results = onnx.shape_inference.infer_node_outputs(schema, node, types, small)
+    except Exception:  # of the C++ library, without a common base: what it does not know the evaluator may refuse
+        return False
+    for result in results.values():
+        dims = result.tensor_type.shape.dim
+        if 8 * prod(dim.dim_value for dim in dims if dim.HasField("dim_value")) > MAXIMUM_BYTES:
+            return True
+    return False
 
 
 def _constant_of_shape(node: NodeProto, known: ConstantArrays) -> list[NDArray[Any]] | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
+import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import attributes, copy_model, shapes_of, without_large_constants
+from isa import memory
 from isa.errors import InputError
 
 _EXAMPLE = (1, 3, 224, 224)
@@ -30,13 +33,15 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
     for value in inputs.values():
         if None in _dims(value):
             raise InputError(_dynamic_message(value))
+    _require_memory(result.graph.input)
     return result
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
     """A copy with the type and shape of every value that onnx can infer, constants' contents included.
 
-    Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs decide.
+    Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs decide. Raises
+    InputError for values that take more than the limit on memory.
     """
     return without_large_constants(model, _inferred)
 
@@ -98,7 +103,26 @@ def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[
 def _inferred(model: ModelProto) -> ModelProto:
     plain = copy_model(model)
     _drop_symbolic(plain.graph)
-    return onnx.shape_inference.infer_shapes(plain, data_prop=True)
+    result = onnx.shape_inference.infer_shapes(plain, data_prop=True)
+    _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output))
+    return result
+
+
+def _require_memory(values: Iterable[ValueInfoProto]) -> None:
+    """Raises InputError where values of known size, in the run and in the oracle, exceed the limit on memory."""
+    sizes = {value.name: 2 * _nbytes(value) for value in values}
+    if sizes:
+        largest = max(sizes, key=sizes.__getitem__)
+        memory.require(sum(sizes.values()), f"the values of the network, the largest of them '{largest}'")
+
+
+def _nbytes(value: ValueInfoProto) -> int:
+    """Bytes of a value; 0 where its size or its type is not known."""
+    dims, element = _dims(value), value.type.tensor_type.elem_type
+    known = [dim for dim in dims if dim is not None]
+    if len(known) < len(dims) or element in (TensorProto.UNDEFINED, TensorProto.STRING):
+        return 0
+    return prod(known) * np.dtype(helper.tensor_dtype_to_np_dtype(element)).itemsize
 
 
 def _drop_symbolic(graph: GraphProto) -> None:

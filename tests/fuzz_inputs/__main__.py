@@ -1,0 +1,317 @@
+"""``python -m tests.fuzz_inputs``: mutate inputs of every kind, count what ends otherwise than bad input may."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import shutil
+import struct
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from byoc.package.archive import MANIFEST, write_archive
+from experiments.cli.main import main as dla
+from isa.errors import InputError
+from tests.faults.fault import read_faults
+from tests.fuzz_inputs import materials
+from tests.fuzz_inputs.execution import Ending, execute
+from tests.fuzz_inputs.mutation import NUMBERS, TEXTS, mutate_bytes, mutate_json, mutate_model, mutate_text
+
+Mutator = Callable[[bytes, random.Random], bytes]
+WRONG = ("traceback", "hang", "memory", "killed", "lines")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of input. ``mutate`` changes it in a folder that holds all materials; one of ``commands`` reads it."""
+
+    name: str
+    mutate: Callable[[Path, random.Random], None]
+    commands: tuple[tuple[str, ...], ...]
+
+
+def _file(name: str, *mutators: Mutator) -> Callable[[Path, random.Random], None]:
+    def mutate(folder: Path, rng: random.Random) -> None:
+        place = folder / name
+        place.write_bytes(rng.choice((mutate_bytes, *mutators, *mutators, *mutators))(place.read_bytes(), rng))
+
+    return mutate
+
+
+def _package(folder: Path, rng: random.Random) -> None:
+    """Bytes of the file, or of a member with the sums made right again."""
+    place = folder / "float.dla"
+    if rng.random() < 0.1:
+        place.write_bytes(mutate_bytes(place.read_bytes(), rng))
+        return
+    contents = materials.members(place)
+    name = rng.choice((MANIFEST, "graph.json", "graph.json", "graph.json", "model.onnx", "model.onnx", "weights.bin"))
+    mutators = {"model.onnx": mutate_model, "weights.bin": mutate_bytes}
+    contents[name] = mutators.get(name, mutate_json)(contents[name], rng)
+    write_archive(place, materials.resummed(contents))
+
+
+def _program(folder: Path, rng: random.Random) -> None:
+    """The header or the rest of a program, with its sum made right again."""
+    place = folder / "net.prog"
+    content = place.read_bytes()[:-4]
+    magic, length = struct.unpack_from("<8sI", content)
+    header, body = content[12 : 12 + length], content[12 + length :]
+    if rng.random() < 0.5:
+        header = mutate_json(header, rng)
+    else:
+        words = bytearray(body)
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            at = rng.randrange(json.loads(header)["words"]) * 8
+            words[at : at + 4] = struct.pack("<q", rng.choice(NUMBERS))[:4]
+        body = bytes(words) if rng.random() < 0.7 else mutate_bytes(body, rng)
+    whole = struct.pack("<8sI", magic, len(header)) + header + body
+    place.write_bytes(whole + struct.pack("<I", zlib.crc32(whole)))
+
+
+def _corpus(folder: Path, rng: random.Random) -> None:
+    """The index, a case with its digest made right again, or a pack."""
+    index = folder / "corpus" / "corpus.json"
+    document = json.loads(index.read_bytes())
+    which = rng.randrange(3)
+    if which == 0:
+        index.write_bytes(rng.choice((mutate_json, mutate_bytes))(index.read_bytes(), rng))
+    elif which == 1 or not document["packs"]:
+        entry = rng.choice(list(document["cases"].values()))
+        place = index.parent / entry["file"]
+        content = rng.choice((mutate_text, mutate_text, mutate_bytes))(place.read_bytes(), rng)
+        place.write_bytes(content)
+        entry["sha256"] = hashlib.sha256(content).hexdigest()
+        lines = "".join(f"{name} {item['sha256']}\n" for name, item in sorted(document["cases"].items()))
+        document["digest"] = hashlib.sha256(lines.encode()).hexdigest()[:16]
+        index.write_text(json.dumps(document), encoding="utf-8")
+    else:
+        place = index.parent / rng.choice(document["packs"])
+        place.write_bytes(mutate_bytes(place.read_bytes(), rng))
+
+
+def _npz(name: str) -> Callable[[Path, random.Random], None]:
+    """Bytes of the archive, or of an array in it."""
+
+    def mutate(folder: Path, rng: random.Random) -> None:
+        place = folder / name
+        if rng.random() < 0.3:
+            place.write_bytes(mutate_bytes(place.read_bytes(), rng))
+            return
+        contents = materials.members(place)
+        member = rng.choice(list(contents))
+        data = contents[member]
+        contents[member] = rng.choice((mutate_text, mutate_bytes))(data[:128], rng) + data[128:]
+        with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+            for kept, content in contents.items():
+                archive.writestr(kept, content)
+
+    return mutate
+
+
+def _snapshot(folder: Path, rng: random.Random) -> None:
+    place = folder / "net.snapshot"
+    if rng.random() < 0.2:
+        place.write_bytes(mutate_bytes(place.read_bytes(), rng))
+        return
+    contents = materials.members(place)
+    name = rng.choice(("snapshot.json", "snapshot.json", *contents))
+    contents[name] = (mutate_json if name.endswith(".json") else mutate_bytes)(contents[name], rng)
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for member, data in contents.items():
+            archive.writestr(member, data)
+
+
+def _plugin(folder: Path, rng: random.Random) -> None:
+    _file(
+        f"plugin/theirs-1.0.dist-info/{rng.choice(('METADATA', 'entry_points.txt', 'entry_points.txt'))}", mutate_text
+    )(folder, rng)
+
+
+def _nothing(folder: Path, rng: random.Random) -> None:
+    return None
+
+
+_MODELS = ("float.onnx", "tiny.onnx", "qoperator.onnx", "qdq.onnx", "random.onnx")
+_IMAGE = ("--image", "0=zeros.bin")
+KINDS = (
+    *(
+        Kind(name, _file(name, mutate_model), (("run", name, "--json", "out.json"), ("partition", name)))
+        for name in _MODELS
+    ),
+    Kind("package", _package, (("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla"))),
+    Kind(
+        "program",
+        _program,
+        (("simulate", "net.prog", *_IMAGE), ("simulate", "net.prog", "--sanitize", *_IMAGE), ("disasm", "net.prog")),
+    ),
+    Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),)),
+    Kind("preset", _file("preset.toml", mutate_text), (("emit", "tiny.dla", "--preset", "preset.toml"),)),
+    Kind("specification", _file("spec.toml", mutate_text), (("spec",),)),
+    Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",))),
+    Kind("fault file", _file("faults.toml", mutate_text), (("faults",),)),
+    Kind("report", _file("run.json", mutate_json), (
+        ("report", "run.json", "--tables"), ("report", "run.json", "-o", "page.html"), ("repro", "run.json"),
+        ("golden", "diff", "run.json", "run.json"),
+    )),
+    Kind("results", _file("net.sqlite"), (("report", "net.sqlite", "--tables"),)),
+    Kind("corpus", _corpus, (("golden", "check", "corpus"), ("golden", "list", "corpus"))),
+    Kind("snapshot", _snapshot, (("golden", "diff", "net.snapshot", "net.snapshot"),)),
+    Kind("log", _file("net.log", mutate_text), (("simulate", "tiny.prog", *_IMAGE, "--against", "net.log"),)),
+    Kind("npy", _file("x.npy"), (("run", "tiny.dla", "--input", "x.npy", "--json", "out.json"),)),
+    Kind("npz", _npz("x.npz"), (("run", "tiny.dla", "--input", "x.npz", "--json", "out.json"),)),
+    Kind("calibration", _npz("samples.npz"), (("compile", "tiny.onnx", "--calibration", "samples.npz"),)),
+    Kind("picture", _file("x.png"), (("run", "tiny.dla", "--input", "x.png", "--json", "out.json"),)),
+    Kind("entry points", _plugin, (("plugins",),)),
+    Kind("command line", _nothing, (("words",),)),
+)  # fmt: skip
+_LINES = (
+    ("run", "tiny.dla", "--set", "pe.oc=4", "--isa", "v2", "--schedule", "seed", "--seed", "1"),
+    ("simulate", "tiny.prog", *_IMAGE, "--break", "3", "--dump-sram", "0..16"),
+    ("simulate", "tiny.prog", *_IMAGE, "--until", "100"),
+    ("emit", "tiny.dla", "--region", "0", "--set", "sram_bytes=65536"),
+    ("partition", "tiny.onnx", "--shape", "x=1,3,8,8"),
+    ("golden", "diff", "preset=small,isa=v1", "default", "--model", "tiny.dla"),
+    ("golden", "check", "corpus", "--level", "L1", "--case", "L2/add"),
+    ("isa", "--format", "markdown"),
+    ("report", "net.sqlite", "--tables", "--x", "cycles", "--y", "sram_bytes"),
+    ("run", "tiny.onnx", "--max-memory", "512M", "--input", "x.npy"),
+)
+
+
+def _words(rng: random.Random) -> list[str]:
+    """A command line with a word changed, left out or put elsewhere."""
+    words = list(rng.choice(_LINES))
+    for _ in range(rng.choice((1, 1, 2))):
+        at = rng.randrange(len(words))
+        match rng.randrange(4):
+            case 0:
+                del words[at]
+            case 1:
+                words[at] = rng.choice((*TEXTS, *map(str, NUMBERS))).replace("\x00", "").replace("\ud800", "")
+            case 2:
+                words.insert(at, rng.choice(("--json", "-o", "--preset", "--help", "x", "-1", "--seed=-1")))
+            case _:
+                key, equals, _ = words[at].partition("=")
+                words[at] = key + equals + str(rng.choice((*NUMBERS, "x", "", "1,,2"))) if equals else key[:-1]
+        words = words or ["run"]
+    return words
+
+
+def _action(command: tuple[str, ...], rng: random.Random) -> Callable[[], int]:
+    """What the child does: a command, or a reader that no command serves alone."""
+    special: dict[str, Callable[[], int]] = {
+        "spec": _specification, "cost": _cost, "faults": _faults, "plugins": _plugins,
+    }  # fmt: skip
+    if command[0] in special:
+        return partial(_clearly, special[command[0]])
+    words = _words(rng) if command == ("words",) else list(command)
+    if words[0] == "asm":
+        return lambda: dla(words) or dla(["simulate", "out.prog", *_IMAGE])
+    return lambda: dla(words)
+
+
+def _clearly(read: Callable[[], int]) -> int:
+    try:
+        return read()
+    except InputError as error:
+        print("error: " + " ".join(str(error).split()), file=sys.stderr)
+        return 2
+
+
+def _specification() -> int:
+    from experiments.sweep.grid import Grid
+    from experiments.sweep.spec import load_spec
+
+    spec = load_spec(Path("spec.toml"))
+    for number, _ in enumerate(Grid(spec).batches()):
+        if number > 100:
+            break
+    return 0
+
+
+def _cost() -> int:
+    from experiments.cost.table import load_table
+
+    load_table("cost.toml")
+    return 0
+
+
+def _faults() -> int:
+    read_faults(Path("faults.toml"))
+    return 0
+
+
+def _plugins() -> int:
+    sys.path.insert(0, "plugin")
+    return dla(["isa"]) or dla(["support"])
+
+
+def cases(seed: int, count: int, chosen: Sequence[str] = ()) -> Iterator[tuple[Kind, int]]:
+    """Kinds in turn, each with the seed of its case."""
+    kinds = [kind for kind in KINDS if not chosen or kind.name in chosen]
+    for number in range(count):
+        yield kinds[number % len(kinds)], seed * 1_000_003 + number
+
+
+def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], Ending]:
+    """One case in a folder of its own; the command and how it ended."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
+        folder = Path(name)
+        shutil.copytree(originals, folder, dirs_exist_ok=True)
+        kind.mutate(folder, rng)
+        command = rng.choice(kind.commands)
+        return command, execute(_action(command, rng), folder)
+
+
+def prepare(folder: Path) -> Path:
+    """The materials in ``folder``."""
+    folder.mkdir(exist_ok=True)
+    materials.write_all(folder)
+    (folder / "cost.toml").write_bytes(materials.cost_table())
+    (folder / "faults.toml").write_bytes(materials.fault_file())
+    return folder
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Mutate inputs and print a table; exit status 1 where a case ended as none may."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz_inputs", description=main.__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--kind", action="append", default=[], help="only this kind; repeatable")
+    parser.add_argument("--case", type=int, metavar="SEED", help="only this case of --kind, with all that it prints")
+    given = parser.parse_args(arguments)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
+        originals = prepare(Path(name) / "originals")
+        if given.case is not None:
+            kind = next(kind for kind in KINDS if kind.name in given.kind)
+            command, ending = run_case(kind, given.case, originals)
+            print(f"dla {' '.join(command)}: exit status {ending.status}\n{ending.message}")
+            return int(bool(ending.wrong))
+        for kind, seed in cases(given.seed, given.count, given.kind):
+            command, ending = run_case(kind, seed, originals)
+            counts[kind.name].update(("cases", ending.wrong or ("refused" if ending.status == 2 else "ran")))
+            if ending.wrong:
+                shown = " | ".join(ending.message.splitlines()[-4:])[-600:]
+                print(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}", flush=True)
+    columns = ("cases", "ran", "refused", *WRONG)
+    counts["all"] = sum(counts.values(), Counter())
+    print(f"{'kind':16}" + "".join(f"{column:>10}" for column in columns))
+    for kind_name, row in counts.items():
+        print(f"{kind_name:16}" + "".join(f"{row[column]:10}" for column in columns))
+    return 1 if any(counts["all"][column] for column in WRONG) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
