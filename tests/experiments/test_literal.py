@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
+from experiments.cli import options
 from experiments.literal import literal
 from tests.experiments.command_line import dla, tiny_model
 
@@ -75,3 +78,21 @@ def test_names_in_refusals_are_only_names(model: Path, capsys: pytest.CaptureFix
     refused = dla(capsys, "run", f"nowhere {HOSTILE}.onnx")
     assert refused.err.startswith(rf"error: nowhere {SHOWN[:40]}")
     assert refused.err.count("\n") == 1
+
+
+class _Terminal(io.StringIO):
+    """A standard error that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_goes_on_is_only_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status line, on a terminal."""
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    with options.stages() as progress:
+        progress(f"reading {HOSTILE}")
+    assert f"reading {SHOWN}" in terminal.getvalue()
