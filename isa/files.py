@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -26,7 +27,7 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
         if is_stream(path):
             path.write_bytes(data)
             return
-        target = path.resolve()
+        target = _resolved(path)
         replaces = target.exists()
         with _beside(target) as (temporary, descriptor):
             with open(descriptor, "wb") as file:
@@ -45,7 +46,7 @@ def check_writable(path: Path) -> None:
     """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of a file."""
     with _named(path):
         if not is_stream(path):
-            with _beside(path.resolve()) as (_, descriptor):
+            with _beside(_resolved(path)) as (_, descriptor):
                 os.close(descriptor)
 
 
@@ -54,7 +55,7 @@ def check_distinct(**places: Path | None) -> None:
     taken: dict[Path, str] = {}
     for option, path in places.items():
         if path is not None and not is_stream(path):
-            other = taken.setdefault(path.resolve(), option)
+            other = taken.setdefault(Path(os.path.realpath(path)), option)
             if other != option:
                 raise InputError(f"--{other} and --{option} both write {path}; give each a file of its own")
 
@@ -67,6 +68,14 @@ def is_stream(path: Path) -> bool:
 def is_leftover(path: Path) -> bool:
     """Whether ``path`` has a name of what was not whole yet, which only a process that was killed leaves."""
     return re.fullmatch(r"\.[0-9a-f]{16}\.part", path.name) is not None
+
+
+def _resolved(path: Path) -> Path:
+    """Where ``path`` leads; links that lead back to themselves lead nowhere."""
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return target
 
 
 @contextlib.contextmanager

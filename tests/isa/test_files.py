@@ -45,6 +45,15 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_text() == "new"
 
 
+def test_a_link_that_leads_to_itself_is_no_place(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    check_distinct(json=tmp_path / "loop")
+    for attempt in (lambda path: write_atomically(path, "x"), check_writable):
+        with pytest.raises(InputError, match=r"loop: cannot be written \(Too many levels of symbolic links\)"):
+            attempt(tmp_path / "loop")
+    assert (tmp_path / "loop").is_symlink()
+
+
 def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
