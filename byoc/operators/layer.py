@@ -67,7 +67,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         output_bytes=operation.output.element_bytes,
         single=operation.single,
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
-        fields=tuple(fields.items()),
+        fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:

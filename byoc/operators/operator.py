@@ -34,8 +34,9 @@ NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
     | {"EX_CLAMP_LOW", "EX_CLAMP_HIGH"}
     | {f"EX_{kind}_{operand}" for kind in ("SCALE", "SHIFT") for operand in "ABY"}
+    | {"relu"}
 )
-"""Registers whose values the cycle formulas do not read: layers that differ in nothing else are tiled alike."""
+"""Registers and fields that the cycle formulas do not read: layers that differ in nothing else are tiled alike."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,10 @@ class Geometry:
     """All of a layer that tilings and their costs can depend on: layers of equal geometry share them.
 
     Searches and estimates are given this and nothing else, so that nothing can be forgotten in it. ``operator`` is the
-    family's class; ``instruction`` None: a copy, which has no computation. ``registers`` are those of the layer less
-    its ``numbers``. ``weight_bytes`` and ``record_bytes`` are those of one output channel, ``input_bytes`` and
-    ``output_bytes`` those of one element. ``single``: a command computes one output channel of a tile, not all.
+    family's class; ``instruction`` None: a copy, which has no computation. ``registers`` and ``fields`` are those of
+    the layer less its ``numbers``. ``weight_bytes`` and ``record_bytes`` are those of one output channel,
+    ``input_bytes`` and ``output_bytes`` those of one element. ``single``: a command computes one output channel of a
+    tile, not all.
     """
 
     operator: type[Operator]
@@ -189,7 +191,7 @@ class Operator:
     planes: ClassVar[bool] = False
     """Its instruction finds channels in planes that may lie apart."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
-    """Registers that cycle formulas do not read; the estimates of its layers do not get them."""
+    """Registers and fields that cycle formulas do not read; the estimates of its layers do not get them."""
 
     name: str
     kind: str

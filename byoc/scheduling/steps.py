@@ -102,6 +102,7 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
         registers["EX_OUTPUT_PLANE"] = operands.output_plane
     steps = []
     for part in layer.operation.commands(geometry, tile, registers):
-        there = {name: pointers[name].moved(part.moved.get(name, 0)) for name in {**part.moved, **pointers}}
+        moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
+        there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
         steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, layer.fields))
     return tuple(steps)

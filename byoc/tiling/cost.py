@@ -42,11 +42,11 @@ class Shape(NamedTuple):
 
 
 class _UnknownNumberError(LookupError):
-    """A cycle formula reads a register whose value no estimate may depend on."""
+    """A cycle formula reads a register or field whose value no estimate may depend on."""
 
 
 class _Known(dict[str, int]):
-    """The registers of a layer less its numbers: a formula that reads one is an error, not a wrong estimate."""
+    """Registers or fields of a layer less its numbers: a formula that reads one is an error, not a wrong estimate."""
 
     def __missing__(self, name: str) -> int:
         raise _UnknownNumberError(name)
@@ -58,7 +58,7 @@ class LayerCost:
     def __init__(self, geometry: Geometry, arch: Arch) -> None:
         self._geometry = geometry
         self._arch = arch
-        self._fields = dict(geometry.fields)
+        self._fields = _Known(geometry.fields)
         self._cycles: dict[tuple[int, int], int] = {}
         self._shapes: dict[tuple[int, int], Shape] = {}
         plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}

@@ -192,12 +192,12 @@ class Grower:
         if x is None:
             return None
         shape = self.values[x].shape
+        if not shape:
+            return None
         kind = self.pick("Flatten", "Reshape", "Transpose", "Concat", "Unsqueeze")
         if kind == "Flatten":
             return self.add(kind, x, axis=int(self.random.integers(0, len(shape) + 1)))
         if kind == "Reshape":
-            if not shape:
-                return None
             return self.add(kind, x, self.constant(self.pick([shape[0], -1], [-1, shape[-1]], [0, -1]), np.int64))
         if kind == "Transpose":
             return self.add(kind, x, perm=[int(axis) for axis in self.random.permutation(len(shape))])
