@@ -150,7 +150,7 @@ def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.Zi
         archive.close()
         raise _refused(f"{source}: an archive with too many members, or two of one name", remedy)
     try:
-        memory.require(sum(item.file_size for item in archive.infolist()), source)
+        memory.require(2 * sum(item.file_size for item in archive.infolist()), source)
     except InputError:
         archive.close()
         raise

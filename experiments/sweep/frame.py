@@ -58,6 +58,8 @@ def flat_row(row: dict[str, Any]) -> FlatRow:
     pe = [found.get(f"pe.{side}") for side in ("ic", "oc", "ow")]
     if all(isinstance(side, int) for side in pe):
         found["pe.count"] = pe[0] * pe[1] * pe[2]  # type: ignore[operator]
+    if row["status"] == "ok" and not all(isinstance(found.get(name), int) for name in ("pe.count", "sram_bytes")):
+        raise ValueError("its machine has no array or no scratchpad")
     return found
 
 

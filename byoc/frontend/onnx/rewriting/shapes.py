@@ -15,6 +15,8 @@ from isa import memory
 from isa.errors import InputError
 
 _EXAMPLE = (1, 3, 224, 224)
+_COPIES = 5
+"""What a run takes for every byte of its values, measured: calibration, host, regions, oracle, comparison."""
 
 
 def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
@@ -109,8 +111,8 @@ def _inferred(model: ModelProto) -> ModelProto:
 
 
 def _require_memory(values: Iterable[ValueInfoProto]) -> None:
-    """Raises InputError where values of known size, in the run and in the oracle, exceed the limit on memory."""
-    sizes = {value.name: 2 * _nbytes(value) for value in values}
+    """Raises InputError where values of known size, and what is made of them, exceed the limit on memory."""
+    sizes = {value.name: _COPIES * _nbytes(value) for value in values}
     if sizes:
         largest = max(sizes, key=sizes.__getitem__)
         memory.require(sum(sizes.values()), f"the values of the network, the largest of them '{largest}'")
