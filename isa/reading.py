@@ -40,9 +40,9 @@ _NPY_HEADER = 1 << 16
 _ENTRIES = {
     "descr": re.compile(r"""['"]descr['"]\s*:\s*['"]([<>|=]?[?a-zA-Z]\d{0,2})['"]"""),
     "fortran_order": re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)"""),
-    "shape": re.compile(r"""['"]shape['"]\s*:\s*\(((?:\s*\d{1,18}L?\s*,?)*)\s*\)"""),
+    "shape": re.compile(r"""['"]shape['"]\s*:\s*\(([\d\s,L]{0,400})\)"""),
 }
-_MAXIMUM_RANK = 32
+_MAXIMUM_RANK, _MAXIMUM_LENGTH = 32, 1 << 48
 
 
 def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
@@ -201,7 +201,7 @@ def array_of(content: bytes, source: str) -> NDArray[Any]:
     count = 1
     for length in shape:
         count *= length
-    if dtype.kind not in "biufc" or len(shape) > _MAXIMUM_RANK:
+    if dtype.kind not in "biufc" or len(shape) > _MAXIMUM_RANK or max(shape, default=0) > _MAXIMUM_LENGTH:
         raise InputError(f"{source}: not a readable .npy file of plain numbers ({dtype} in {len(shape)} dimensions)")
     if count * dtype.itemsize != len(content) - start:
         raise InputError(

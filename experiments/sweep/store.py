@@ -226,6 +226,8 @@ class Store:
             yield
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written ({error.strerror}); choose another place") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.path}: not a results file of dla sweep ({error}); choose another place") from error
         except sqlite3.Error as error:
             self._check_unchanged()
             raise InputError(f"{self.path}: {_explained(error)}") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
+import pkgutil
 import random
 import shutil
 import struct
@@ -18,6 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import byoc
+import dla_sim
+import experiments
+import isa
 from byoc.package.archive import MANIFEST, write_archive
 from experiments.cli.main import main as dla
 from isa.errors import InputError
@@ -275,7 +281,12 @@ def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], E
 
 
 def prepare(folder: Path) -> Path:
-    """The materials in ``folder``."""
+    """The materials in ``folder``; what commands import when they run is imported here, once for all children."""
+    for package in (isa, byoc, dla_sim, experiments):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    for name in ("onnxruntime", "onnx.checker", "onnx.reference", "onnx.shape_inference", "PIL.Image", "rich.table"):
+        importlib.import_module(name)
     folder.mkdir(exist_ok=True)
     materials.write_all(folder)
     (folder / "cost.toml").write_bytes(materials.cost_table())

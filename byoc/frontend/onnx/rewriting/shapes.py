@@ -89,6 +89,8 @@ def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[
     rank = len(kernel)
     strides, dilations = options.get("strides", [1] * rank), options.get("dilations", [1] * rank)
     pads = list(options.get("pads", [0] * (2 * rank)))
+    if {len(spatial), len(strides), len(dilations), len(pads) / 2} != {rank} or min(strides, default=1) < 1:
+        return None  # no pool that anybody can run
     ends, shorter = pads[rank:], False
     for axis, size in enumerate(spatial):
         begin, reach = pads[axis], dilations[axis] * (kernel[axis] - 1) + 1
