@@ -19,8 +19,8 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply
-from byoc.host.session import OnnxRuntimeSession
 from byoc.package.package import Fidelity
+from byoc.session import OnnxRuntimeSession
 
 TOLERANCE = 1e-5
 """Share of a tensor's range by which a float tensor may differ."""

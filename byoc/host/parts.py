@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.graph import Graph
-from byoc.host.session import OnnxRuntimeSession
 from byoc.package.package import Package
 from byoc.partition import HostPart
+from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 
 if TYPE_CHECKING:

@@ -53,16 +53,15 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         )
     registers, fields = operation.settings(arch)
     constants = operation.constants()
-    weights = 0
-    if constants is not None and constants.weights is not None:
-        weights = constants.weights.size // constants.bias.size
+    weights = constants.weights if constants is not None else None
+    records = constants is not None and constants.bias is not None
     geometry = Geometry(
         operator=type(operation),
         instruction=isa.by_mnemonic[mnemonic][0] if mnemonic is not None else None,
         nest=operation.nest(),
         inputs=len(operation.inputs),
-        weight_bytes=weights,
-        record_bytes=0 if constants is None else arch.channel_record_bytes,
+        weight_bytes=0 if weights is None else weights[0].size,
+        record_bytes=arch.channel_record_bytes if records else 0,
         input_bytes=operation.inputs[0].element_bytes,
         output_bytes=operation.output.element_bytes,
         single=operation.single,

@@ -82,12 +82,12 @@ class Part(NamedTuple):
 class ChannelConstants:
     """What a layer loads beside its operands: a record (int32 bias, float32 scale) for every output channel, weights.
 
-    ``weights``: int8, output channels first, or None. ``by_row``: in memory they lie row by row with the channels of
-    a tile side by side, (K, channels), instead of channel by channel.
+    ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None. ``by_row``: in memory
+    they lie row by row with the channels of a tile side by side, (K, channels), instead of channel by channel.
     """
 
-    bias: NDArray[np.int32]
-    scale: NDArray[np.float32]
+    bias: NDArray[np.int32] | None = None
+    scale: NDArray[np.float32] | None = None
     weights: NDArray[np.int8] | None = None
     by_row: bool = False
 
@@ -190,6 +190,10 @@ class Operator:
     """A tile's result takes the place of its (only) operand in the scratchpad."""
     planes: ClassVar[bool] = False
     """Its instruction finds channels in planes that may lie apart."""
+    constants_name: ClassVar[str] = "weights"
+    """What its weights are called where they do not fit."""
+    closes: ClassVar[tuple[str, ...]] = ()
+    """ONNX operators of which a whole subgraph can be one node of the family."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
     """Registers and fields that cycle formulas do not read; the estimates of its layers do not get them."""
 

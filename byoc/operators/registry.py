@@ -160,7 +160,7 @@ class SupportRow:
 
     Operators without ``QLinear`` or ``Integer`` in their names run quantised: between DequantizeLinear and
     QuantizeLinear, or where ``plain`` lists them, on bare integers as well. ``instructions`` are those without which
-    the family is not asked; ``owner`` is who declared it.
+    the family is not asked; ``owner`` is who declared it; ``closes`` are those of which whole subgraphs run as one.
     """
 
     family: str
@@ -169,6 +169,7 @@ class SupportRow:
     rules: tuple[str, ...]
     instructions: tuple[str, ...] = ()
     owner: str = PROJECT
+    closes: tuple[str, ...] = ()
 
 
 def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
@@ -180,7 +181,9 @@ def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
         integers = tuple(integer.onnx for form in family.forms for integer in form.integer)
         plain = tuple(form.onnx for form in family.forms if form.plain)
         owner = registry.owners[family.family]
-        rows.append(SupportRow(family.family, (*floats, *integers), plain, family.rules(), family.instructions, owner))
+        known = (*floats, *integers)
+        instructions = family.instructions
+        rows.append(SupportRow(family.family, known, plain, family.rules(), instructions, owner, family.closes))
     return tuple(rows)
 
 
@@ -196,7 +199,11 @@ def markdown(rows: Sequence[SupportRow]) -> str:
         "CPU. Further families come from installed packages (docs/adding-an-instruction.md).",
     ]
     for row in rows:
-        lines += ["", f"## {row.family}", "", f"Operators: {_listed(row.operators)}."]
+        lines += ["", f"## {row.family}"]
+        if row.operators:
+            lines += ["", f"Operators: {_listed(row.operators)}."]
+        if row.closes:
+            lines += ["", f"Whatever is computed by these from one 8-bit tensor and constants: {_listed(row.closes)}."]
         if row.plain:
             lines += ["", f"On bare integers as well: {_listed(row.plain)}."]
         if row.instructions:

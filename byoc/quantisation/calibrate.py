@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from byoc.frontend.onnx.rewriting.edit import copy_model
-from byoc.host.session import readable_errors
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
+from byoc.session import readable_errors
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]

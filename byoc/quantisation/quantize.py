@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from onnx import ModelProto, NodeProto
 
-from byoc.frontend.onnx.reading import captured_names, read_node
+from byoc.frontend.onnx.closures import Closure, float_closures
+from byoc.frontend.onnx.reading import build_view, captured_names, read_node
 from byoc.frontend.onnx.rewriting.edit import ConstantArrays, copy_model, sort_nodes
+from byoc.frontend.onnx.shapes import tensor_types
 from byoc.operators.registry import installed
 from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
 
@@ -24,11 +26,12 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
     """The int8 QDQ form of a prepared float model (``byoc.frontend.onnx.rewriting.prepare.prepare``).
 
     Activations: int8, per tensor, asymmetric, from the smallest and largest value seen on ``calibration`` (one mapping
-    from input name to array a step); operands and results of Concat, Min and Max share one quantisation where
-    that costs no activation. Weights: int8, symmetric, per output channel. Biases: int32. Without ``calibration`` the
-    inputs are four draws of standard-normal numbers from ``seed``. Relu and Clip behind another quantised operator
-    vanish into its output's range. Operators that the accelerator cannot run stay float. Deterministic; writes no
-    file; the argument is not changed. A model whose operators compute no float value is returned as it is.
+    from input name to array a step); operands and results of Concat, Min and Max share one quantisation where that
+    costs no activation. Weights: int8, symmetric, per output channel. Biases: int32. Without ``calibration`` the inputs
+    are four draws of standard-normal numbers from ``seed``. Relu and Clip behind another quantised operator vanish into
+    its output's range. What is computed element by element from one quantised tensor is quantised where it ends and
+    nowhere inside. Operators that the accelerator cannot run stay float. Deterministic; writes no file; the argument is
+    not changed. A model whose operators compute no float value is returned as it is.
     """
     if not has_float_results(model):
         return copy_model(model)
@@ -43,7 +46,10 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     from onnxruntime.quantization.calibrate import TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    stay_float = _float_nodes(model)
+    closures = _quantised_closures(model)
+    stay_float = _float_nodes(model, {closure.result for closure in closures})
+    makers = {output: node for node in model.graph.node for output in node.output}
+    stay_float += [makers[node.outputs[0]].name for closure in closures for node in closure.nodes]
     clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     source = copy_model(model)
     # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
@@ -73,6 +79,10 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     for node in model.graph.node:
         if node.op_type in clamps and node.name not in stay_float:
             quantizer.quantize_activation_tensor(node.input[0])
+    inputs = {value.name for value in model.graph.input}
+    for closure in closures:
+        for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
+            quantizer.quantize_activation_tensor(name)
     quantizer.quantize_model()
     quantizer.model.topological_sort()
     result: ModelProto = quantizer.model.model
@@ -97,10 +107,29 @@ def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, A
     return {name: [dict(zip(("rmin", "rmax"), ranges[name], strict=True))] for name in sorted(shown)}
 
 
-def _float_nodes(model: ModelProto) -> list[str]:
-    """Names of nodes that stay float: those whose family says so, and those that pass on what float operators make."""
+def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
+    """Closures that begin at a quantised tensor, at an input of the model, or where another of them ends."""
+    found = float_closures(build_view(model, tensor_types(model)))
+    results = set(found)
+    while True:
+        stay_float = set(_float_nodes(model, results))
+        known = {value.name for value in model.graph.input} | results
+        for node in model.graph.node:
+            if _is_quantised_operator(node) and node.name not in stay_float:
+                known.update(node.output)
+        kept = {name for name in results if found[name].source in known}
+        if kept == results:
+            return tuple(closure for name, closure in found.items() if name in kept)
+        results = kept
+
+
+def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
+    """Names of nodes that stay float: those whose family says so, and those that pass on what float operators make.
+
+    ``closed`` are results of closures, which are quantised.
+    """
     constants = ConstantArrays(model.graph, lambda tensor: True)
-    producers = {output: node for node in model.graph.node for output in node.output}
+    producers = {output: node for node in model.graph.node for output in node.output if output not in closed}
     return [node.name for node in model.graph.node if _stays_float(node, constants, producers)]
 
 

@@ -69,6 +69,8 @@ class ConstantPool:
 
 
 def _records(constants: ChannelConstants, arch: Arch) -> bytes:
-    """The channel records: one scale a channel, also where one serves all."""
+    """The channel records: one scale a channel, also where one serves all; nothing where there are none."""
+    if constants.bias is None or constants.scale is None:
+        return b""
     bias, scale = constants.bias.astype(np.int32), constants.scale.astype(np.float32).reshape(-1)
     return pack_records(bias, np.ascontiguousarray(np.broadcast_to(scale, bias.shape)), arch)

@@ -92,11 +92,11 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     pointers = {"EX_INPUT_ADDRESS": operands.inputs[0], "EX_OUTPUT_ADDRESS": operands.output}
     if len(operands.inputs) > 1:
         pointers["EX_OPERAND_ADDRESS"] = operands.inputs[1]
-    if operands.constants is not None:
+    if operands.constants is not None and geometry.record_bytes:
         pointers["EX_CHANNEL_ADDRESS"] = operands.constants
-        if geometry.weight_bytes:
-            weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
-            pointers["EX_OPERAND_ADDRESS"] = weights
+    if operands.constants is not None and geometry.weight_bytes:
+        weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
+        pointers["EX_OPERAND_ADDRESS"] = weights
     if geometry.operator.planes:
         registers["EX_INPUT_PLANE"] = operands.input_plane
         registers["EX_OUTPUT_PLANE"] = operands.output_plane

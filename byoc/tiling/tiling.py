@@ -132,7 +132,7 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
         name = f"output {unit}{many}{kind}" if not band else f"output row{kind}"
         sizes[name] = geometry.output_tile_bytes(channels, tiling.rows)
     if geometry.weight_bytes:
-        sizes["weights"] = channels * geometry.weight_bytes
+        sizes[geometry.operator.constants_name] = channels * geometry.weight_bytes
     if geometry.record_bytes:
         sizes["channel record" + many] = channels * geometry.record_bytes
     return sizes

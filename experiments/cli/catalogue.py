@@ -128,6 +128,6 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
     console = report_console()
     shown = plain_table(("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "fold"))
     for row in rows:
-        shown.add_row(row.family, ", ".join(row.operators), ", ".join(row.instructions), row.owner)
+        shown.add_row(row.family, ", ".join((*row.operators, *row.closes)), ", ".join(row.instructions), row.owner)
     console.print(shown)
     console.print("The rules that a node must meet: dla support --format markdown")

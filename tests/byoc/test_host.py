@@ -15,9 +15,9 @@ from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
 from byoc.host.parts import Engine, HostCost, HostSession, Oracle, estimate_cycles, oracle_text
-from byoc.host.session import OnnxRuntimeSession
 from byoc.importing import package_of
 from byoc.partition import HostPart, partition
+from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit

@@ -18,8 +18,8 @@ from byoc import fidelity, importing
 from byoc.compiler import compile as compile_network
 from byoc.frontend.onnx.rewriting import tidy
 from byoc.host.runtime import Runtime
-from byoc.host.session import OnnxRuntimeSession
 from byoc.package.package import load_package, save_package
+from byoc.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from experiments.report.schema import RunReport
 from isa.arch import Arch

@@ -1,6 +1,7 @@
 """The importer: a quantised ONNX model becomes a canonical :class:`~byoc.graph.Graph`.
 
-DequantizeLinear–operator–QuantizeLinear units and QLinear operators become one node each, on integer tensors; what is
+DequantizeLinear–operator–QuantizeLinear units and QLinear operators become one node each, on integer tensors, and so
+does whatever is computed element by element from one integer tensor: a table. What is
 left (float operators, quantisation at the edges) becomes host nodes under their ONNX types. Tensors keep their names.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
 from byoc.frontend.onnx.reading import build_view
 from byoc.frontend.onnx.shapes import tensor_types
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
@@ -21,6 +23,7 @@ from byoc.operators.activation import clip_bounds
 from byoc.operators.forms import QLinear, Written
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import installed
+from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
 
 
@@ -30,7 +33,7 @@ def import_graph(model: onnx.ModelProto) -> Graph:
     Every value has a static shape; :class:`isa.errors.InputError` names the tensor that has none.
     """
     view = build_view(model, tensor_types(model))
-    builder = _Builder(view)
+    builder = _Builder(model, view)
     for node in view.nodes:
         builder.visit(node)
     return builder.finish()
@@ -39,24 +42,46 @@ def import_graph(model: onnx.ModelProto) -> Graph:
 class _Builder:
     """Collects values and nodes in one walk over the ONNX nodes."""
 
-    def __init__(self, view: OnnxView) -> None:
+    def __init__(self, model: onnx.ModelProto, view: OnnxView) -> None:
+        self._model = model
         self._view = view
+        self._closures = integer_closures(view)
         self._values: dict[str, Value] = {}
         self._quantizations: dict[str, Quantization] = {}
         self._nodes: list[Node] = []
-        self._absorbed: set[str] = set()
+        self._absorbed = absorbed(view, self._closures)
 
     def visit(self, node: OnnxNode) -> None:
         """Add the canonical node of ``node``, unless a unit before it has absorbed it."""
         if node.name in self._absorbed:
             return
-        found = recognise(self._view, node)
+        closure = self._closures.get(node.outputs[0]) if node.outputs else None
+        found = self._table(closure) if closure is not None else recognise(self._view, node)
         if isinstance(found, Unit):
             found = self._claim(found)
         if isinstance(found, Unit):
             self._add_unit(found)
-        else:
-            self._add_host(node, found.remark)
+            return
+        known = {other.name for other in self._nodes}
+        for own in (node,) if closure is None else closure.nodes:
+            if own.name not in known:
+                self._add_host(own, found.remark)
+
+    def _table(self, closure: Closure) -> Unit:
+        """A closure as a unit whose second operand is its table; it goes by the name of its last operator."""
+        view = self._view
+        *inner, quantize = closure.nodes
+        last = next((node for node in reversed(inner) if node.op_type not in BOUNDARIES), quantize)
+        name = last if all(node.name != last.name for node in self._nodes) else quantize
+        before = next(node for node in closure.nodes if node.inputs[0] == closure.source)
+        source, result = view.quantization_of(before), view.quantization_of(quantize)
+        assert source is not None
+        assert result is not None
+        constant = f"{closure.result}:table"
+        data = tabulate(self._model, view, closure)
+        self._values[constant] = Value(constant, data.shape, data.dtype.name, result, data)
+        quantizations = {closure.source: source, closure.result: result}
+        return Unit(name, TABLE, (closure.source, constant), closure.result, quantizations, closure.nodes)
 
     def _claim(self, unit: Unit) -> Unit | Unrecognised:
         """``unit``, unless one of its tensors is known with another quantisation."""

@@ -1,0 +1,228 @@
+"""Table closure: subgraphs of element-wise nodes that compute a tensor from one other tensor and single constants.
+
+Such a result is a function of one value. In a quantised model, from one tensor of 8 bits to another, it is a table of
+256 results, which the nodes themselves make: they run once on every value, on ONNX Runtime. In a float model it is what
+must be quantised at its borders only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, helper, numpy_helper
+
+from byoc.frontend.onnx.units import Unit, recognise
+from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
+from byoc.operators.registry import installed
+from byoc.session import OnnxRuntimeSession
+
+_INTEGERS = ("int8", "uint8")
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_CONSTANT = ""
+"""What constants, and what is computed of them alone, have in place of an origin."""
+Origins = Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    """``result`` is computed from ``source`` alone, by ``nodes``, in their order; ``origins`` say what else is."""
+
+    source: str
+    result: str
+    nodes: tuple[OnnxNode, ...]
+    origins: Origins
+
+
+def integer_closures(view: OnnxView) -> dict[str, Closure]:
+    """Closures from 8-bit tensors to QuantizeLinear nodes by their results, which something outside of them needs.
+
+    What a family other than tables can run alone is none, and ends those before and behind it where they can end.
+    """
+
+    def begins(name: str) -> bool:
+        return view.element_type(name) in _INTEGERS and name not in view.constants and _has_one_meaning(view, name)
+
+    def alone(node: OnnxNode) -> bool:
+        return node.op_type == QUANTIZE and _is_unit(view, node)
+
+    return _closures(view, begins, lambda node: node.op_type == QUANTIZE, alone, whole=True)
+
+
+def float_closures(view: OnnxView) -> dict[str, Closure]:
+    """Closures from float tensors to float tensors, which something outside of them needs, in order of execution."""
+
+    def begins(name: str) -> bool:
+        return view.element_type(name) == "float32" and name not in view.constants
+
+    def alone(node: OnnxNode) -> bool:
+        found = installed().forms.get(node.op_type)
+        variable = [name for name in node.reads if name not in view.constants]
+        if found is None or not node.standard or not found[1].quantise or found[0].stays_float(node, view.constants):
+            return False
+        return found[1].operands == 1 and len(variable) == 1
+
+    found = _closures(view, begins, _is_elementwise, alone, whole=False)
+    return dict(reversed(found.items()))
+
+
+def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
+    """Names of the nodes that nothing needs once ``closures`` make their results."""
+    needed, unneeded = set(view.outputs), set()
+    for node in reversed(view.nodes):
+        if not needed.intersection(node.outputs):
+            unneeded.add(node.name)
+        elif node.outputs[0] in closures:
+            needed.add(closures[node.outputs[0]].source)
+        else:
+            needed.update(node.reads)
+    return unneeded
+
+
+def tabulate(model: ModelProto, view: OnnxView, closure: Closure) -> NDArray[Any]:
+    """What a closure of 8-bit tensors makes of every value, (256,) in the order of the bytes of its source's type.
+
+    The nodes run as in the whole model: with everything that is computed from the source beside them.
+    """
+    siblings = [node for node in view.nodes if closure.origins.get(node.outputs[0]) == closure.source]
+    results = dict.fromkeys((closure.result, *(node.outputs[0] for node in siblings if _leaves(view, closure, node))))
+    chosen = _between(view, closure.source, results)
+    protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
+    names = dict.fromkeys(name for node in chosen for name in node.reads if name in view.constants)
+    dtype = np.dtype(view.element_type(closure.source))
+    every = np.arange(256, dtype=np.uint8).view(dtype).reshape((1,) * (len(view.shape(closure.source)) - 1) + (256,))
+    part = helper.make_graph(
+        [protos[node.outputs[0]] for node in chosen],
+        "table",
+        [helper.make_tensor_value_info(closure.source, helper.np_dtype_to_tensor_dtype(dtype), every.shape)],
+        [_information(view, name) for name in results],
+        [numpy_helper.from_array(view.constants[name], name) for name in names],
+    )
+    cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
+    table = OnnxRuntimeSession(cut).run([closure.result], {closure.source: every})[closure.result]
+    return table.reshape(256)
+
+
+def _information(view: OnnxView, name: str) -> Any:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(view.element_type(name))), None)
+
+
+def _leaves(view: OnnxView, closure: Closure, node: OnnxNode) -> bool:
+    """Whether a QuantizeLinear's result is needed by something that is not computed from the source alone."""
+    name = node.outputs[0]
+    users = view.consumers.get(name, ())
+    outside = any(closure.origins.get(user.outputs[0]) != closure.source for user in users)
+    return node.op_type == QUANTIZE and (outside or name in view.outputs)
+
+
+def _has_one_meaning(view: OnnxView, name: str) -> bool:
+    """Whether all DequantizeLinear nodes that read a tensor give it the same quantisation."""
+    readers = [node for node in view.consumers.get(name, ()) if node.op_type == DEQUANTIZE and node.inputs[0] == name]
+    found = [view.quantization_of(node) for node in readers]
+    return all(one is not None and found[0] is not None and one.same_as(found[0]) for one in found)
+
+
+def _is_unit(view: OnnxView, node: OnnxNode) -> bool:
+    """Whether a QuantizeLinear ends a unit of a family that can run on what it has: no operand is constant."""
+    maker = view.producer.get(node.inputs[0])
+    if maker is None:
+        return False
+    found = recognise(view, node if maker.op_type == DEQUANTIZE else maker)
+    if not isinstance(found, Unit) or found.result != node.outputs[0]:
+        return False
+    return not _is_elementwise(found.node) or not any(name in view.constants for name in found.operands)
+
+
+def _is_elementwise(node: OnnxNode) -> bool:
+    known = {name for family in installed().families for name in family.closes}
+    return node.op_type in known and node.domain in _DOMAINS and len(node.outputs) == 1 and not node.captured
+
+
+def _closures(
+    view: OnnxView,
+    begins: Callable[[str], bool],
+    ends: Callable[[OnnxNode], bool],
+    alone: Callable[[OnnxNode], bool],
+    whole: bool,
+) -> dict[str, Closure]:
+    """Closures that end at nodes that ``ends`` names, last one first; ``whole``: nobody else reads what is inside.
+
+    They begin as far up as they can, but not before a node that runs ``alone``, unless it is inside of a diamond.
+    """
+    apart = {node.outputs[0] for node in view.nodes if alone(node)}
+    anew, deepest = _origins(view, begins, apart), _origins(view, begins, ())
+    needed, found = set(view.outputs), dict[str, Closure]()
+    for node in reversed(view.nodes):
+        if not needed.intersection(node.outputs):
+            continue
+        name = node.outputs[0]
+        for origins in (anew, deepest) if ends(node) and name not in apart else ():
+            source = origins.get(name, _CONSTANT)
+            # Behind a diamond that holds what could run alone, another closure would end: both are one.
+            between = source not in apart and deepest.get(source) != source
+            if source in (_CONSTANT, name) or between:
+                continue
+            nodes = _between(view, source, (name,))
+            if not whole or all(_kept_inside(view, origins, source, inner) for inner in nodes):
+                found[name] = Closure(source, name, nodes, origins)
+                break
+        needed.update((found[name].source,) if name in found else node.reads)
+    return found
+
+
+def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
+    """Whether a float result has no other use than to be computed with: ONNX Runtime may fuse it as in a part."""
+    name = node.outputs[0]
+    if node.op_type == QUANTIZE or origins.get(name) == _CONSTANT:
+        return True
+    users = view.consumers.get(name, ())
+    return name not in view.outputs and all(origins.get(user.outputs[0]) == source for user in users)
+
+
+def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[OnnxNode, ...]:
+    """The nodes that ``results`` need, not looking behind ``source``."""
+    needed, chosen = set(results) - {source}, []
+    for node in reversed(view.nodes):
+        if needed.intersection(node.outputs):
+            chosen.append(node)
+            needed.update(name for name in node.reads if name != source)
+    return tuple(reversed(chosen))
+
+
+def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[str]) -> Origins:
+    """The tensor from which alone each tensor is computed, where there is one; ``apart`` begin anew."""
+    found = dict.fromkeys(view.constants, _CONSTANT)
+    found |= {name: name for name in view.inputs if begins(name)}
+    for node in view.nodes:
+        origin = _origin(view, node, found)
+        for name in node.outputs:
+            if origin is not None and name not in apart:
+                found[name] = origin
+            elif name and begins(name):
+                found[name] = name
+    return found
+
+
+def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
+    """The origin of what an element-wise node makes; None where it has none, or changes shape on the way."""
+    if node.op_type in BOUNDARIES:
+        quantization = view.quantization_of(node)
+        if quantization is None or not quantization.per_tensor:
+            return None
+    elif not _is_elementwise(node):
+        return None
+    if any(name not in found for name in node.reads):
+        return None
+    sources = {found[name] for name in node.reads} - {_CONSTANT}
+    if len(sources) != 1:
+        return None if sources else _CONSTANT
+    source = sources.pop()
+    shape = view.shape(source)
+    for name in (*node.reads, *node.outputs):
+        constant = found.get(name) == _CONSTANT
+        if (int(np.prod(view.shape(name))) != 1) if constant else (view.shape(name) != shape):
+            return None
+    return source

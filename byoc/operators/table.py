@@ -1,0 +1,95 @@
+"""Look-up tables: whatever is computed from one int8 tensor alone, element by element, is one table of 256 results.
+
+The importer finds such subgraphs and runs their own nodes on every value (:mod:`byoc.frontend.onnx.closures`), so a
+table is exact by construction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain
+from byoc.operators.elementwise import Elementwise
+from byoc.operators.operator import ChannelConstants, Requirement, Settings
+from byoc.operators.rules import Finding, finding, rule
+from isa.arch import Arch
+from isa.ops.lookup import TABLE_BYTES
+
+TABLE = "Table"
+"""Canonical type: operands are the data, and a constant of 256 results in the order of the data's bytes."""
+
+
+@rule("the data is computed at run time, the table is constant")
+def constant_table(graph: Graph, node: Node) -> Finding | None:
+    """The table is known."""
+    data, table = (graph.values[name] for name in node.inputs)
+    if data.constant is not None:
+        return finding("input '{name}' is constant", name=data.name)
+    return finding("table '{name}' is computed", name=table.name) if table.constant is None else None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Table(Elementwise):
+    """``table``: int8 (256,), the stored result of every stored value in the order of its byte."""
+
+    family: ClassVar[str] = "table"
+    inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
+    closes: ClassVar[tuple[str, ...]] = (
+        "Abs", "Add", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "FastGelu", "Floor",
+        "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Less",
+        "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "PRelu", "Pow", "QuickGelu", "Reciprocal",
+        "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Swish", "Tanh",
+        "ThresholdedRelu", "Where",
+    )  # fmt: skip
+    instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        constant_table,
+        domain.eight_bit_input,
+        domain.eight_bit_output,
+        domain.not_empty,
+        domain.per_tensor,
+    )
+    constants_name: ClassVar[str] = "table"
+
+    table: NDArray[np.int8]
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """A table has 256 entries of the result's type, and the result the shape of the data."""
+        data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
+        if table.shape != (TABLE_BYTES,) or table.dtype != result.dtype:
+            return f"'{node.name}' has a table of {table.dtype} {table.shape} for results of {result.dtype}"
+        if data.shape != result.shape:
+            return f"'{node.name}' makes {result.shape} of {data.shape}"
+        return None
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Self:
+        """The operation that a table is, in the accelerator's int8 domain."""
+        data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
+        assert table.constant is not None
+        shape = domain.elementwise_shape(result.shape)
+        # Stored values of uint8 are moved by 128: their bytes differ in the highest bit.
+        order = np.arange(TABLE_BYTES) ^ (128 if data.dtype == "uint8" else 0)
+        return cls(
+            name=node.name,
+            kind="ACT",
+            inputs=(domain.whole(data, shape),),
+            output=domain.whole(result, shape),
+            onnx_nodes=node.onnx_nodes,
+            table=domain.stored(table.constant[order]),
+        )
+
+    def settings(self, arch: Arch) -> Settings:
+        """One table serves all elements."""
+        return Settings({"EX_ROWS": 1, "EX_OUTPUT_CHANNELS": 1}, {})
+
+    def constants(self) -> ChannelConstants:
+        """The table, as the weights of the one channel that element-wise operations have."""
+        return ChannelConstants(weights=self.table[np.newaxis])
