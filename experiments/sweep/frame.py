@@ -22,6 +22,8 @@ FlatRow = dict[str, Any]
 """A row of a results file by column, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ..."""
 _NESTED = {"arch": "", "timing": "", "kinds": "kinds.", "ex_cycles": "ex_cycles.", "units": ""}
 """Columns of JSON texts, and what stands before the names in them."""
+_GIVEN = ("network", "package", "preset", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing", "version")
+"""Columns that every row has, however its point ended."""
 ENDINGS = (".csv", ".parquet")
 _LARGEST = 1 << 63
 
@@ -52,6 +54,8 @@ def flat_row(row: dict[str, Any]) -> FlatRow:
     found |= {option.name: bool(found[option.name]) for option in PROGRAM_OPTIONS if option.switch}
     if row["status"] not in STATUSES or (row["status"] == "ok" and None in (row[name] for name in FIGURE_COLUMNS)):
         raise ValueError(f"status is {row['status']!r:.40}")
+    if None in (row[name] for name in _GIVEN):
+        raise ValueError(f"one of {', '.join(_GIVEN)} is missing")
     for name, prefix in _NESTED.items():
         if row[name] is not None:
             found |= {key: _leaf(name, key, value) for key, value in flat(json.loads(row[name]), prefix).items()}

@@ -140,6 +140,7 @@ def test_a_database_of_somebody_else_is_not_even_switched_to_our_log(tmp_path: P
         ('arch = \'{"pe":{"ic":"<b>"}}\'', "point a: arch has pe.ic = '<b>'"),
         ("arch = '{\"cycles\":1}'", "point a: arch has cycles = 1"),
         ("timing = '{\"bus_bytes\":1e999}'", "point a: timing has bus_bytes = inf"),
+        ("network = NULL", "point a: one of network, package, "),
         ("status = 'perfect'", "point a: status is 'perfect'"),
         ("status = 'ok'", "point a: status is 'ok'"),
         ("arch = printf('%.*c', 100000, '[')", "point a: "),
@@ -147,8 +148,12 @@ def test_a_database_of_somebody_else_is_not_even_switched_to_our_log(tmp_path: P
 )
 def test_damaged_values_are_errors(change: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
+    given = dict(zip(COLUMNS, row("a", "infeasible"), strict=True))
+    given |= dict.fromkeys(("network", "package", "preset", "schedule", "grouped", "version"), "x")
+    given |= {"emulate_depthwise": 0, "arch": "{}", "timing": "{}"}
     with Store(path, create=True) as store:
-        store.add([row("a", "infeasible")])
+        store.add([tuple(given.values())])
+    assert [found["network"] for found in flat_rows(path)] == ["x"]
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"UPDATE points SET {change}")
         connection.commit()
