@@ -14,6 +14,7 @@ from byoc.operators.verify import verify_graph
 from isa.errors import InputError
 
 ALIGNMENT = 64
+MAXIMUM_TEXT = 1 << 15
 _ARRAY_TYPES = frozenset(
     {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"} | {"float32", "float64"}
 )
@@ -171,7 +172,9 @@ def _tuples(found: Json, depth: int = 0) -> Any:
 
 def _text(found: Json) -> str:
     if not isinstance(found, str):
-        raise InputError(f"{found!r} is not text")
+        raise InputError(f"{found!r:.80} is not text")
+    if len(found) > MAXIMUM_TEXT:
+        raise InputError(f"a text has {len(found)} characters; at most {MAXIMUM_TEXT} are expected")
     return found
 
 

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.graph import Graph
@@ -42,8 +44,8 @@ class Fidelity:
     passes that would have moved rounding too far.
     """
 
-    tensors: int
-    elements: int
+    tensors: Annotated[int, Field(ge=0)]
+    elements: Annotated[int, Field(ge=0)]
     difference: float
     integer: float | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
@@ -189,15 +191,8 @@ def _fidelity(manifest: Mapping[str, Any]) -> Fidelity | None:
     if found is None:
         return None
     try:
-        noise = {str(name): float(level) for name, level in found["noise"].items()}
-        integer = found["integer"]
-        return Fidelity(
-            tensors=int(found["tensors"]),
-            elements=int(found["elements"]),
-            difference=float(found["difference"]),
-            integer=None if integer is None else float(integer),
-            noise=noise,
-            left_out=tuple(str(name) for name in found["left_out"]),
-        )
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise InputError("its manifest says in a wrong form how the model was compared") from error
+        return TypeAdapter(Fidelity).validate_python(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InputError(f"its manifest says in a wrong form how the model was compared ({place})") from error

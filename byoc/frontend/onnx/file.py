@@ -24,6 +24,8 @@ from isa.errors import InputError
 
 MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
+MAXIMUM_NAME = 4096
+_NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
 MAXIMUM_TRIPS = 1 << 20
 """Times that a loop with a constant number of them may run, loops around it included."""
 REMEDY = "export it again"
@@ -102,6 +104,9 @@ def check_model(model: ModelProto, source: str) -> None:
         _check_opsets(model)
         for tensor in _tensors(model):
             _check_tensor(tensor)
+        for value in model.graph.input:
+            if value.type.tensor_type.elem_type == TensorProto.UNDEFINED:
+                raise InputError(f"input '{value.name}' is no tensor of a known type")
         _Scopes().check(model.graph, frozenset())
         for function in model.functions:
             _check_function(function)
@@ -115,17 +120,18 @@ def check_model(model: ModelProto, source: str) -> None:
 
 
 def _check_text(message: Any, source: str) -> None:
-    """Raises InputError where a text anywhere in a message is not UTF-8."""
+    """Raises InputError where a text anywhere in a message is not UTF-8, or a name too long for any report."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for item in (value,) if hasattr(value, "ListFields") else value:
                 _check_text(item, source)
         elif field.type == field.TYPE_STRING:
             try:
-                for item in (value,) if isinstance(value, str) else value:
-                    item.encode()
+                longest = max(len(item.encode()) for item in ((value,) if isinstance(value, str) else value))
             except (UnicodeDecodeError, UnicodeEncodeError, AttributeError) as error:
                 raise InputError(f"{source}: {field.full_name} is not text in UTF-8; {REMEDY}") from error
+            if longest > MAXIMUM_NAME and field.name in _NAMES:
+                raise InputError(f"{source}: {field.full_name} has {longest} bytes; names have at most {MAXIMUM_NAME}")
 
 
 def _graphs(nodes: Iterable[NodeProto]) -> Iterator[tuple[NodeProto, GraphProto]]:
