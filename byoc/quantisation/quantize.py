@@ -137,6 +137,8 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
     forms = installed().forms
     if node.op_type not in forms:
         return False
+    if all(name in constants for name in node.input if name):
+        return True
     family, form = forms[node.op_type]
     if form.passive:
         made_by = [producers.get(name) for name in node.input if name not in constants]

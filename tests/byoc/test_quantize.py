@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.units import is_quantised
@@ -111,6 +111,13 @@ def test_lone_operators_are_quantised(op_type: str) -> None:
     options = {"kernel_shape": [2, 2]} if op_type == "MaxPool" else {}
     quantised = quantise(prepare(make_model([node(op_type, ["x"], ["y"], **options)], [1, 3, 4, 4], {})))
     assert operators(quantised) == {"QuantizeLinear": 2, "DequantizeLinear": 2, op_type: 1}
+
+
+def test_activations_of_constants_stay_float() -> None:
+    nodes = [node("Relu", ["c"], ["y"], name="constant"), node("Relu", ["x"], ["z"], name="computed")]
+    model = make_model(nodes, [1, 3], random_arrays(1, c=[2, 3]))
+    model.graph.output.extend([helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 3])])
+    assert operators(quantise(model)) == {"QuantizeLinear": 2, "DequantizeLinear": 2, "Relu": 2}
 
 
 def test_products_of_computed_values_stay_float() -> None:

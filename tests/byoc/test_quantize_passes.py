@@ -214,6 +214,17 @@ def test_old_models_are_converted() -> None:
     assert after.ir_version == 10
 
 
+def test_quantised_models_are_converted_no_further_than_needed() -> None:
+    """Newer versions of an average may round otherwise."""
+    arrays = {"scale": np.array(0.1, np.float32), "zero": np.array(3, np.uint8)}
+    nodes = [
+        node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        node("DequantizeLinear", ["q", "scale", "zero"], ["d"]),
+        node("AveragePool", ["d"], ["y"], kernel_shape=[2, 3]),
+    ]
+    assert opset_of(prepare(make_model(nodes, [1, 3, 4, 4], arrays, opset=12))) == 13
+
+
 @pytest.mark.parametrize("opset", [8, 1000])
 def test_unsupported_opset(opset: int) -> None:
     newest = onnx.defs.onnx_opset_version()

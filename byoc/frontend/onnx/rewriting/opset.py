@@ -19,10 +19,10 @@ def opset_of(model: ModelProto) -> int:
     return max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
 
 
-def convert_opset(model: ModelProto) -> ModelProto:
-    """A copy of the model at opset 21 and IR version 10, at least.
+def convert_opset(model: ModelProto, target: int = TARGET_OPSET) -> ModelProto:
+    """A copy of the model at opset ``target`` and IR version 10, at least.
 
-    Models of opset 9 to 20 are converted; one of opset 13 to 20 that the converter cannot handle stays as it is.
+    Models of opset 9 and above are converted; one of opset 13 or above that the converter cannot handle stays as it is.
 
     Raises:
         InputError: opset below 9, above what the installed onnx knows, or below 13 and not convertible.
@@ -31,24 +31,23 @@ def convert_opset(model: ModelProto) -> ModelProto:
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset <= newest:
         raise InputError(f"unsupported opset {opset}: export the model with an opset from {OLDEST_OPSET} to {newest}")
-    result = _converted(model, opset) if opset < TARGET_OPSET else copy_model(model)
+    result = _converted(model, opset, target) if opset < target else copy_model(model)
     result.ir_version = max(result.ir_version, TARGET_IR_VERSION)
     return result
 
 
-def _convert(model: ModelProto) -> ModelProto:
-    # Below IR version 4 the converter only finds initialisers that are inputs too.
-    model.ir_version = max(model.ir_version, TARGET_IR_VERSION)
-    return version_converter.convert_version(model, TARGET_OPSET)
+def _converted(model: ModelProto, opset: int, target: int) -> ModelProto:
+    def convert(light: ModelProto) -> ModelProto:
+        # Below IR version 4 the converter only finds initialisers that are inputs too.
+        light.ir_version = max(light.ir_version, TARGET_IR_VERSION)
+        return version_converter.convert_version(light, target)
 
-
-def _converted(model: ModelProto, opset: int) -> ModelProto:
     try:
-        return without_large_constants(model, _convert)
+        return without_large_constants(model, convert)
     except Exception as error:  # the C++ converter raises RuntimeError and its own classes, without a common base
         if opset >= PLAIN_OPSET:
             return copy_model(model)
         reason = str(error).strip().splitlines()[0]
         raise InputError(
-            f"unsupported opset {opset}: conversion to opset {TARGET_OPSET} failed ({reason}); use a newer opset"
+            f"unsupported opset {opset}: conversion to opset {target} failed ({reason}); use a newer opset"
         ) from error

@@ -13,7 +13,7 @@ from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
-from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, convert_opset, opset_of
+from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
 from byoc.frontend.onnx.rewriting.tidy import drop_unit_dilations, name_nodes, remove_identities, separate_outputs
 from byoc.frontend.onnx.units import is_quantised
@@ -47,16 +47,19 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
 
     Passes that change how numbers are rounded are for float models only: between quantised values nothing may change.
     """
-    fix = partial(fix_shapes, shapes=shapes)
-    update_wrapper(fix, fix_shapes)
-    first: tuple[Pass, ...] = (inline_functions, order_nodes, drop_initializer_inputs, fix, separate_outputs)
     quantised = is_quantised(inline_functions(model))
-    # A newer version of an operator may round otherwise, which a quantised model shows.
-    convert: tuple[Pass, ...] = () if quantised and opset_of(model) >= PLAIN_OPSET else (_light(convert_opset),)
+    fix = update_wrapper(partial(fix_shapes, shapes=shapes), fix_shapes)
+    # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
+    target = PLAIN_OPSET if quantised else TARGET_OPSET
+    convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
     folds: tuple[Pass, ...] = () if quantised else (fold_affine, canonicalise_gemm)
     return (
-        *first,
-        *convert,
+        inline_functions,
+        order_nodes,
+        drop_initializer_inputs,
+        fix,
+        separate_outputs,
+        _light(convert),
         infer_shapes,
         _light(shorten_pools),
         fold_constants,
