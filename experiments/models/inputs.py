@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -114,7 +115,7 @@ def _load_image(file: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3) or dtype != "float32":
         raise InputError(f"input {file}: an image cannot become {dtype} of shape {tuple(shape)}; give a .npy file")
     try:
-        with Image.open(file) as image:
+        with warnings.catch_warnings(action="ignore"), Image.open(file) as image:  # of its size we judge ourselves
             memory.require(8 * image.width * image.height, f"input {file}")
             if image.width * image.height > _MAXIMUM_PIXELS:
                 raise InputError(f"input {file}: {image.width}x{image.height} pixels are too many; make it smaller")

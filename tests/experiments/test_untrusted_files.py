@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,6 +144,15 @@ def test_a_bomb_of_zeros(capsys: Capture) -> None:
             member.write(bytes(1 << 20))
     assert Path("x.npz").stat().st_size < 1 << 17
     assert "too large" in refused(capsys, "run", save_tiny(Path()), "--input", "x.npz", "--max-memory", "32M")
+
+
+def test_a_picture_of_too_many_pixels(capsys: Capture) -> None:
+    header = b"IHDR" + struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(bytes(100))
+    chunks = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in (header, data, b"IEND"))
+    Path("x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+    line = refused(capsys, "run", save_tiny(Path()), "--input", "x.png")
+    assert line == "input x.png: 10000x10000 pixels are too many; make it smaller"
 
 
 @pytest.mark.parametrize("option", ["--input", "--calibration"])

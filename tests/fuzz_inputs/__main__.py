@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib
 import json
@@ -294,6 +295,16 @@ def prepare(folder: Path) -> Path:
     return folder
 
 
+def _try_all(drawn: Iterator[tuple[Kind, int]], originals: Path, counts: dict[str, Counter[str]]) -> None:
+    """Run cases, count how they end, and print those that end as none may."""
+    for kind, seed in drawn:
+        command, ending = run_case(kind, seed, originals)
+        counts[kind.name].update(("cases", ending.wrong or ("refused" if ending.status == 2 else "ran")))
+        if ending.wrong:
+            shown = " | ".join(ending.message.splitlines()[-4:])[-600:]
+            print(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}", flush=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Mutate inputs and print a table; exit status 1 where a case ended as none may."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_inputs", description=main.__doc__)
@@ -310,12 +321,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command, ending = run_case(kind, given.case, originals)
             print(f"dla {' '.join(command)}: exit status {ending.status}\n{ending.message}")
             return int(bool(ending.wrong))
-        for kind, seed in cases(given.seed, given.count, given.kind):
-            command, ending = run_case(kind, seed, originals)
-            counts[kind.name].update(("cases", ending.wrong or ("refused" if ending.status == 2 else "ran")))
-            if ending.wrong:
-                shown = " | ".join(ending.message.splitlines()[-4:])[-600:]
-                print(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):  # what was tried counts
+            _try_all(cases(given.seed, given.count, given.kind), originals, counts)
     columns = ("cases", "ran", "refused", *WRONG)
     counts["all"] = sum(counts.values(), Counter())
     print(f"{'kind':16}" + "".join(f"{column:>10}" for column in columns))
