@@ -68,6 +68,11 @@ class Registry:
                     found.setdefault(integer.onnx, (family, form, integer))
         return found
 
+    @cached_property
+    def closes(self) -> frozenset[str]:
+        """ONNX operators of which whole subgraphs can be one node of some family."""
+        return frozenset(name for family in self.families for name in family.closes)
+
     def _project_first(self) -> Iterator[type[Operator]]:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
 

@@ -137,8 +137,8 @@ def _is_unit(view: OnnxView, node: OnnxNode) -> bool:
 
 
 def _is_elementwise(node: OnnxNode) -> bool:
-    known = {name for family in installed().families for name in family.closes}
-    return node.op_type in known and node.domain in _DOMAINS and len(node.outputs) == 1 and not node.captured
+    known = node.op_type in installed().closes and node.domain in _DOMAINS
+    return known and len(node.outputs) == 1 and not node.captured
 
 
 def _closures(
