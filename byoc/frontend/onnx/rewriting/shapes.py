@@ -79,6 +79,8 @@ def _shorten_first(model: ModelProto) -> ModelProto | None:
                 del changed.attribute[:]
                 changed.attribute.extend([*kept, onnx.helper.make_attribute("pads", pads)])
                 del result.graph.value_info[:]
+                for value in result.graph.output:  # what was inferred or declared for the longer one
+                    value.type.tensor_type.ClearField("shape")
                 return result
     return None
 
