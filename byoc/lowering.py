@@ -14,8 +14,11 @@ from typing import Literal
 from byoc.graph import Value
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
+from isa.errors import InputError
 
 Role = Literal["input", "output", "intermediate"]
+MOST_OPERATIONS = 10_000
+"""Operations of a region; more would be compiled for minutes."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,15 @@ def lower(
 ) -> Lowered:
     """Buffers for all values of a region and its operations that compute or copy, order kept.
 
-    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands.
+    ``values`` needs to hold the region's ``inputs`` and ``outputs``; sizes of others come from the operands. Raises
+    InputError for more than :data:`MOST_OPERATIONS`.
     """
     listed = tuple(operations)
+    if len(listed) > MOST_OPERATIONS:
+        raise InputError(
+            f"a region of {len(listed):,} operations is too large, {MOST_OPERATIONS:,} are allowed: every image of a "
+            "batch and every group counts as one; give a smaller batch (--shape, or export the model with one)"
+        )
     sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs)), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:

@@ -80,7 +80,8 @@ def _as_declared(graph: Graph, found: Tensors) -> Tensors:
         if value is not None and (array.shape != value.shape or array.dtype.name != value.dtype):
             raise InputError(
                 f"the model makes '{name}' of shape {list(array.shape)} and type {array.dtype.name}, and declares "
-                f"shape {list(value.shape)} and type {value.dtype}; correct the model and compile it again"
+                f"shape {list(value.shape)} and type {value.dtype}; correct its shapes, or report it where they are "
+                "right"
             )
     return found
 

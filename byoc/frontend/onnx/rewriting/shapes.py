@@ -43,7 +43,7 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     """A copy with the type and shape of every value that onnx can infer, constants' contents included.
 
     Shapes recorded in the file with symbolic dimensions are dropped first, so that fixed inputs decide. Raises
-    InputError for values that take more than the limit on memory.
+    InputError for shapes that contradict each other and for values that take more than the limit on memory.
     """
     return without_large_constants(model, _inferred)
 
@@ -109,7 +109,11 @@ def _shorter_pads(options: Mapping[str, Any], spatial: tuple[int, ...]) -> list[
 def _inferred(model: ModelProto) -> ModelProto:
     plain = copy_model(model)
     _drop_symbolic(plain.graph)
-    result = onnx.shape_inference.infer_shapes(plain, data_prop=True)
+    try:
+        result = onnx.shape_inference.infer_shapes(plain, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"the shapes of the model contradict each other ({reason}); export it again") from error
     _require_memory((*result.graph.input, *result.graph.value_info, *result.graph.output))
     return result
 
