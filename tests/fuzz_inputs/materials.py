@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import sys
-import traceback
 import zipfile
 from pathlib import Path
 
@@ -125,24 +125,16 @@ def tiny_model() -> onnx.ModelProto:
 
 
 def write_all(folder: Path) -> None:
-    """Write the materials to ``folder``; everything that runs a network does so in a child, which leaves no threads."""
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            os.chdir(folder)
-            _write()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            os._exit(status)
-    if os.waitpid(child, 0)[1]:
+    """Write the materials to ``folder``, in a process of its own: what runs networks and sweeps leaves nothing here."""
+    child = multiprocessing.get_context("spawn").Process(target=_write, args=(folder,))
+    child.start()
+    child.join()
+    if child.exitcode:
         raise RuntimeError("the materials cannot be made")
 
 
-def _write() -> None:
+def _write(folder: Path) -> None:
+    os.chdir(folder)
     onnx.save(float_model(), "float.onnx")
     onnx.save(tiny_model(), "tiny.onnx")
     onnx.save(parser.parse_model(QOPERATOR.replace("int8 zero", "int8[2,3,1,1] w = {1,2,3,4,5,6}, int8 zero")
