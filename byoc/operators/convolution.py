@@ -210,7 +210,9 @@ class Convolution(Product, Window):
         source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
         filters = graph.values[node.inputs[1]].shape
         fits = len(filters) == len(source) and filters[2:] == node.attributes["kernel"]
-        fits = fits and filters[1] * node.attributes["group"] == source[1] and filters[0] == result[1]
+        groups = node.attributes["group"]
+        fits = fits and filters[1] * groups == source[1] and filters[0] == result[1]
+        fits = fits and groups > 0 and filters[0] % groups == 0
         if fits:
             return None
         return f"the weights of '{node.name}' have shape {filters} for input {source} and output {result}"

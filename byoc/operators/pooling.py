@@ -107,6 +107,13 @@ class Pool(Window):
         return dict(written_window(written, cuts=True)) if written.form.attributes else {}
 
     @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """A window that fits, and as many planes behind the pool as before it."""
+        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        planes = None if source[:2] == result[:2] else f"'{node.name}' pools shape {source} to shape {result}"
+        return super().misfit(graph, node) or planes
+
+    @classmethod
     def of(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:
         """The operation that a pooling node is, with what else its mode has."""
         source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]

@@ -223,6 +223,18 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
         "inconsistent graph: "
         "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 5, 5, 6) and output (1, 6, 3, 4)",
     ),
+    "groups": (
+        lambda d: (_value(d, "x").update(shape=[1, 16, 5, 6]), d["nodes"][0]["attributes"].update(group=4)),
+        "inconsistent graph: "
+        "the weights of 'op' have shape (6, 4, 3, 3) for input (1, 16, 5, 6) and output (1, 6, 3, 4)",
+    ),
+    "planes": (
+        lambda d: (
+            _value(d, "y").update(shape=[1, 3, 3, 4]),
+            d["nodes"][0].update(op_type="MaxPool", inputs=["x"]),
+        ),
+        "inconsistent graph: 'op' pools shape (1, 4, 5, 6) to shape (1, 3, 3, 4)",
+    ),
 }
 
 
