@@ -111,9 +111,23 @@ def _context() -> Any:
     """Processes that share no threads or locks with this one: from a small server where there is one, else afresh."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["experiments.sweep.worker"])
+    context = _Served()
+    context.set_forkserver_preload([__name__])
     return context
+
+
+if "forkserver" in multiprocessing.get_all_start_methods():
+
+    class _Worker(multiprocessing.context.ForkServerProcess):
+        """A worker. What its jobs raise is sent back; a queue that ends means that nobody waits for it any more."""
+
+        def run(self) -> None:
+            """Work until there is nothing more, or nobody who asks: made just while the others were given up, say."""
+            with contextlib.suppress(EOFError, ConnectionError):
+                super().run()
+
+    class _Served(multiprocessing.context.ForkServerContext):
+        Process = _Worker
 
 
 @contextlib.contextmanager
