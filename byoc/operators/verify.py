@@ -103,6 +103,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Any], bool]] = {
     "pads": _integers(-MANY),
     "perm": _integers(0),
     "group": lambda found: type(found) is int and found >= 1,
+    **dict.fromkeys(("plain", "transA", "transB", "ceil_mode", "count_include_pad"), lambda found: found in (0, 1)),
     "axis": lambda found: type(found) is int and found >= 0,
     "alpha": lambda found: isinstance(found, (int, float)),
     "beta": lambda found: isinstance(found, (int, float)),

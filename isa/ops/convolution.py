@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,9 @@ _PLANES = (
     "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
 )  # fmt: skip
 _AT_LEAST_ONE = tuple(name for name in (*_PLANES, *_WINDOW) if not name.endswith(("_PLANE", "_TOP", "_LEFT")))
+_at_least_one = itemgetter(*_AT_LEAST_ONE)
+_SMALL = 1 << 24
+"""Bytes that no limit on memory refuses: the program itself takes more."""
 REGISTERS = (
     "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_OUTPUT_ADDRESS",
     *_PLANES, *_WINDOW,
@@ -67,14 +71,16 @@ def check_window(command: Command) -> None:
 
     Bounds what the semantics make of the registers: the padded input, in words of 8 bytes.
     """
-    for name in _AT_LEAST_ONE:
-        if not command[name]:
-            raise refused(command, f"{name} is 0; it must be 1 or more")
+    at = command.registers
+    if 0 in _at_least_one(at):
+        zero = next(name for name in _AT_LEAST_ONE if not at[name])
+        raise refused(command, f"{zero} is 0; it must be 1 or more")
     rows, columns = window_extent(command)
-    rows = max(rows, command["EX_PAD_TOP"] + command["EX_INPUT_HEIGHT"])
-    columns = max(columns, command["EX_PAD_LEFT"] + command["EX_INPUT_WIDTH"])
-    padded = 8 * command["EX_INPUT_CHANNELS"] * rows * columns
-    memory.require(padded, f"word {command.index}: the padded input of {command.instruction.mnemonic}")
+    rows = max(rows, at["EX_PAD_TOP"] + at["EX_INPUT_HEIGHT"])
+    columns = max(columns, at["EX_PAD_LEFT"] + at["EX_INPUT_WIDTH"])
+    padded = 8 * at["EX_INPUT_CHANNELS"] * rows * columns
+    if padded > _SMALL:  # asking for the limit would take longer than all the rest of a small command
+        memory.require(padded, f"word {command.index}: the padded input of {command.instruction.mnemonic}")
 
 
 def refused(command: Command, reason: str) -> InputError:
@@ -127,10 +133,11 @@ def padded_input(command: Command, machine: Machine, fill: int) -> NDArray[np.in
 
 def window_extent(command: Command) -> tuple[int, int]:
     """Rows and columns, padding included, that the windows of all outputs reach over."""
-    rows = (command["EX_OUTPUT_HEIGHT"] - 1) * command["EX_STRIDE_HEIGHT"]
-    rows += (command["EX_KERNEL_HEIGHT"] - 1) * command["EX_DILATION_HEIGHT"] + 1
-    columns = (command["EX_OUTPUT_WIDTH"] - 1) * command["EX_STRIDE_WIDTH"]
-    columns += (command["EX_KERNEL_WIDTH"] - 1) * command["EX_DILATION_WIDTH"] + 1
+    at = command.registers
+    rows = (at["EX_OUTPUT_HEIGHT"] - 1) * at["EX_STRIDE_HEIGHT"]
+    rows += (at["EX_KERNEL_HEIGHT"] - 1) * at["EX_DILATION_HEIGHT"] + 1
+    columns = (at["EX_OUTPUT_WIDTH"] - 1) * at["EX_STRIDE_WIDTH"]
+    columns += (at["EX_KERNEL_WIDTH"] - 1) * at["EX_DILATION_WIDTH"] + 1
     return rows, columns
 
 

@@ -214,6 +214,10 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda d: d["nodes"][0]["attributes"].update(group=0),
         "inconsistent graph: attribute 'group' of 'op' is 0",
     ),
+    "attribute of a form": (
+        lambda d: d["nodes"][0]["attributes"].update(transA=[1]),
+        "inconsistent graph: attribute 'transA' of 'op' is (1,)",
+    ),
     "no attribute": (
         lambda d: d["nodes"][0]["attributes"].pop("pads"),
         "inconsistent graph: Conv 'op' has no attribute 'pads'",
