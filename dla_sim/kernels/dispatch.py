@@ -13,7 +13,7 @@ from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import addition, comparison, unary
 from dla_sim.kernels.lookup import look_up
 from dla_sim.kernels.matmul import matrix_product
-from dla_sim.kernels.movement import transfer
+from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import pooling
 from dla_sim.kernels.requantisation import requantisation
 from isa.arch import Arch
@@ -38,6 +38,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_C_MAX": at_once(comparison(np.maximum)),
     "OP_E_ADD": at_once(addition),
     "OP_LUT": at_once(look_up),
+    "OP_PERMUTE": permutation,
     "OP_DMA_READ": transfer,
     "OP_DMA_WRITE": transfer,
 }

@@ -1,4 +1,4 @@
-"""``OP_DMA_READ`` and ``OP_DMA_WRITE`` as copies between strided views."""
+"""``OP_DMA_READ``, ``OP_DMA_WRITE`` and ``OP_PERMUTE`` as copies between strided views."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dla_sim.kernels.attempt import Attempt, Scratch
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Machine
+from isa.ops import movement
 from isa.ops.dma import side
 
 
@@ -52,6 +53,33 @@ class _Transfer:
         else:
             np.copyto(dram, sram)
         return True
+
+
+def permutation(command: Command, arch: Arch) -> Attempt | None:
+    """Prepares a copy within the scratchpad; None for what is left to the semantics.
+
+    That is: no bytes, and bytes that are written twice. Results may lie over sources: NumPy minds.
+    """
+    source, target = (movement.side(command, name) for name in ("INPUT", "OUTPUT"))
+    read, written = (movement.touched(command, name) for name in ("INPUT", "OUTPUT"))
+    fill = command["EX_INPUT_ZERO_POINT"] & 0xFF if command.fields["fill"] else None
+    if not written.total or written.total != movement.count(command) or not _nested(written):
+        return None
+    size = tuple(number for number, _ in target.dims)
+    source_strides, target_strides = (tuple(stride for _, stride in access.dims) for access in (source, target))
+    end = written.end if fill is not None else max(read.end, written.end)
+
+    def attempt(machine: Machine, scratch: Scratch) -> bool:
+        if end > machine.sram.size:
+            return False
+        result = np.ndarray(size, np.uint8, machine.sram, target.address, target_strides)
+        if fill is not None:
+            result[...] = fill
+        else:
+            np.copyto(result, np.ndarray(size, np.uint8, machine.sram, source.address, source_strides))
+        return True
+
+    return attempt
 
 
 def _nested(access: Access) -> bool:

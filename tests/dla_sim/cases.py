@@ -16,8 +16,8 @@ from isa.arch import Arch
 from isa.encoding import encode_operation, encode_set
 from isa.instruction import Unit
 from isa.ops import ALL
+from isa.plugins import variant
 from isa.program import Program, Provenance
-from isa.registers import RESET
 
 DRAM_BYTES = 1 << 18
 FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
@@ -80,13 +80,13 @@ def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(legal)
 
 
-def step_words(step: Step, registers: dict[str, int]) -> list[int]:
+def step_words(step: Step, registers: dict[str, int], isa: str) -> list[int]:
     """SETs of the registers that change (``registers`` is updated), ``padding`` more, and the operation."""
     words = []
     for name, value in step.registers.items():
         if registers[name] != value:
             registers[name] = value
-            words.append(encode_set(name, value))
+            words.append(encode_set(name, value, variant(isa).register_file))
     words += [encode_set("EX_SHIFT_Y", 0)] * step.padding
     instruction = ALL[step.mnemonic]
     values = {**step.fields, **dict.fromkeys(step.flags, 1)}
@@ -97,12 +97,12 @@ def step_words(step: Step, registers: dict[str, int]) -> list[int]:
 
 def build_program(case: Case) -> Program:
     """The program of a case, ended by ``OP_END``."""
-    registers = dict(RESET)
+    registers = dict(variant(case.arch.isa).register_file.reset)
     words: list[int] = []
     provenance: list[Provenance] = []
     for number, step in enumerate(legal_steps(case.steps)):
         first = len(words)
-        words += step_words(step, registers)
+        words += step_words(step, registers, case.arch.isa)
         if step.layer:
             kind = step.kind or ALL[step.mnemonic].kind
             provenance.append(Provenance(first, len(words), step.layer, kind, step.mnemonic, number))

@@ -32,6 +32,9 @@ SMALL: Mapping[str, tuple[int, ...]] = {
     "EX_KERNEL_HEIGHT": (1, 1, 2),
     "EX_KERNEL_WIDTH": (1, 1, 2, 3),
     "EX_ROWS": (1, 1, 2, 5),
+    **{f"EX_COUNT_{dimension}": (0, 1, 1, 2, 3, 5, 9) for dimension in (1, 2, 3, 4)},
+    **{f"EX_INPUT_STRIDE_{dimension}": (0, 1, 1, 2, 7, 20) for dimension in (1, 2, 3, 4)},
+    **{f"EX_OUTPUT_STRIDE_{dimension}": (0, 1, 1, 2, 9, 45) for dimension in (1, 2, 3, 4)},
     "EX_LENGTH": (0, 1, 2, 7, 20, 64, 128),
 }
 """Values of the registers that decide cycles and byte ranges; the others keep their reset values."""

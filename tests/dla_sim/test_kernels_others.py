@@ -154,6 +154,28 @@ def test_look_ups_are_taken_by_the_kernel(shape: tuple[int, int, int]) -> None:
 
 
 @EXACT
+@given(data=st.data(), seed=SEEDS)
+def test_permutations(data: Any, seed: int) -> None:
+    """Any strides: repeated sources, results at one address, over sources, beyond the end."""
+    strides = st.sampled_from([0, 1, 1, 2, 5, 12, 60])
+    registers = {"EX_INPUT_ZERO_POINT": data.draw(INT8), "EX_INPUT_ADDRESS": 3000}
+    registers["EX_OUTPUT_ADDRESS"] = data.draw(st.sampled_from([0, 1500, 2999, 3000, 3001, 6000, 11900]))
+    for number in (1, 2, 3, 4):
+        registers[f"EX_COUNT_{number}"] = data.draw(st.sampled_from([0, 1, 1, 2, 3, 5, 12]))
+        registers[f"EX_INPUT_STRIDE_{number}"] = data.draw(strides)
+        registers[f"EX_OUTPUT_STRIDE_{number}"] = data.draw(strides)
+    fields = {"fill": data.draw(st.sampled_from([0, 0, 1]))}
+    compare("OP_PERMUTE", registers, fields, random_bytes(12000, seed), FLOAT)
+
+
+@pytest.mark.parametrize("fill", [0, 1])
+def test_permutations_are_taken_by_the_kernel(fill: int) -> None:
+    registers = {"EX_OUTPUT_ADDRESS": 4000, "EX_COUNT_1": 50, "EX_INPUT_STRIDE_1": 40, "EX_OUTPUT_STRIDE_1": 1}
+    registers |= {"EX_COUNT_2": 40, "EX_INPUT_STRIDE_2": 1, "EX_OUTPUT_STRIDE_2": 50}
+    assert compare("OP_PERMUTE", registers, {"fill": fill}, random_bytes(8000, 3), FLOAT)
+
+
+@EXACT
 @given(ratios=st.tuples(SCALES, SCALES), zeros=st.tuples(*[st.integers(0, 255)] * 3), offset=st.sampled_from([0, 128]))
 def test_addition_of_all_pairs(ratios: tuple[float, float], zeros: tuple[int, int, int], offset: int) -> None:
     """All 65,536 pairs, with constants as the compiler makes them, on ties too."""

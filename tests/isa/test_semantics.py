@@ -245,6 +245,18 @@ def test_a_table_has_the_results_in_the_order_of_the_bytes() -> None:
     assert run("OP_LUT", registers, [matrix, own], ((256, 3), np.int8)).T.tolist() == expected
 
 
+def test_a_permutation_copies_in_four_dimensions() -> None:
+    """Depth to space in blocks of 2 x 2, by NumPy's own transpose; a fill that leaves what lies between."""
+    x = np.arange(2 * 2 * 3 * 4 * 5, dtype=np.uint8).view(np.int8).reshape(2, 2, 3, 4, 5)
+    expected = x[1].transpose(1, 2, 3, 0).reshape(3, 4, 10)
+    registers = {f"EX_COUNT_{n}": count for n, count in enumerate((2, 5, 4, 3), start=1)}
+    registers |= {f"EX_INPUT_STRIDE_{n}": stride for n, stride in enumerate((60, 1, 5, 20), start=1)}
+    registers |= {f"EX_OUTPUT_STRIDE_{n}": stride for n, stride in enumerate((1, 2, 10, 40), start=1)}
+    np.testing.assert_array_equal(run("OP_PERMUTE", registers, [x[1]], ((3, 4, 10), np.int8)), expected)
+    filled = {"EX_COUNT_1": 9, "EX_OUTPUT_STRIDE_1": 1, "EX_INPUT_ZERO_POINT": -3}
+    assert run("OP_PERMUTE", filled, [], ((9,), np.int8), {"fill": 1}).tolist() == [-3] * 9
+
+
 def test_wide_addition_and_shift() -> None:
     a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
     registers = {"EX_LENGTH": 3}
@@ -298,6 +310,10 @@ FORMULAS = [
     ((8, 4, 2), "OP_E_ADD", {"LENGTH": 65}, 2),
     ((8, 4, 2), "OP_REQUANT", {"OUTPUT_CHANNELS": 5, "LENGTH": 13}, 2),
     ((8, 4, 2), "OP_LUT", {"LENGTH": 129}, 3),
+    ((8, 4, 2), "OP_PERMUTE", {"COUNT_1": 129, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 1, "COUNT_3": 2}, 2 * 3),
+    ((8, 4, 2), "OP_PERMUTE", {"COUNT_1": 17, "INPUT_STRIDE_1": 2, "OUTPUT_STRIDE_1": 1, "COUNT_2": 3, "COUNT_4": 5},
+     3 * 5 * 2),
+    ((1, 4, 2), "OP_PERMUTE", {"COUNT_1": 17, "INPUT_STRIDE_1": 0, "OUTPUT_STRIDE_1": 2}, 3),
     ((8, 4, 2), "OP_LUT", {"ROWS": 3, "OUTPUT_CHANNELS": 5, "LENGTH": 13}, 4),
 ]  # fmt: skip
 

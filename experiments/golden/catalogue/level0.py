@@ -14,6 +14,7 @@ from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
     LookUp,
+    Permutation,
     Pooling,
     Product,
     Requantisation,
@@ -78,6 +79,11 @@ def _look_up(name: str, text: str, arch: Arch) -> Case:
     return LookUp((1, 1, 8), COUNT.reshape(1, 1, 8), complement.reshape(1, 256)).case(name, text, arch)
 
 
+def _permute(name: str, text: str, arch: Arch) -> Case:
+    """Two rows of four become four rows of two."""
+    return Permutation(8, 8, ((2, 4, 1), (4, 1, 2)), input=COUNT).case(name, text, arch)
+
+
 def _wide_add(name: str, text: str, arch: Arch) -> Case:
     return pair_case(name, text, arch, "OP_E32_ADD", (WIDE, WIDE[::-1].copy()))
 
@@ -108,6 +114,7 @@ INSTRUCTIONS: Mapping[str, Make] = {
     "OP_ACT_RELU": _unary("OP_ACT_RELU"), "OP_ACT_LRELU": _unary("OP_ACT_LRELU"), "OP_E_ABS": _unary("OP_E_ABS"),
     "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
     "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift, "OP_LUT": _look_up,
+    "OP_PERMUTE": _permute,
 }  # fmt: skip
 """How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
 

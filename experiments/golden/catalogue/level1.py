@@ -14,6 +14,7 @@ from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
     LookUp,
+    Permutation,
     Pooling,
     Product,
     Requantisation,
@@ -90,6 +91,7 @@ def instructions() -> Iterator[Case]:
         yield from _elementwise(suffix, arch)
     yield from _machines()
     yield from _look_ups()
+    yield from _permutations()
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -150,6 +152,26 @@ def _look_ups() -> Iterator[Case]:
     yield LookUp((1, 1, 77)).case("L1/few-lanes-lut", "OP_LUT on 3 lanes", few)
     for place, timing in TIMINGS.items():
         yield LookUp((1, 1, 333)).case(f"L1/{place}-lut", f"OP_LUT, timing {place}", TABLES, timing)
+
+
+def _permutations() -> Iterator[Case]:
+    moves = {
+        "dense": Permutation(200, 100, ((100, 1, 1),)),
+        "transposed": Permutation(300, 300, ((20, 15, 1), (15, 1, 20))),
+        "planes-last": Permutation(6 * 35, 6 * 35, ((35, 1, 6), (6, 35, 1))),
+        "sliced": Permutation(6 * 64, 6 * 12, ((4, 2, 1), (3, 16, 4), (6, 64, 12))),
+        "twice": Permutation(60, 240, ((10, 1, 2), (2, 0, 1), (2, 0, 20), (6, 10, 40))),
+        "shuffled": Permutation(144, 144, ((3, 24, 1), (6, 1, 3), (2, 72, 18), (4, 6, 36))),
+        "filled": Permutation(8, 96, ((10, 0, 1), (8, 0, 12)), fill=-7),
+    }
+    for name, move in moves.items():
+        yield move.case(f"L1/permute-{name}", f"OP_PERMUTE of {move.dims}", TABLES)
+    few = machine("v4", "onnxruntime", post_lanes=3)
+    yield moves["sliced"].case("L1/few-lanes-permute", "OP_PERMUTE on 3 lanes", few)
+    banks = machine("v4", "onnxruntime", sram_banks=4)
+    yield moves["transposed"].case("L1/few-banks-permute", "OP_PERMUTE of 4 banks", banks)
+    for place, timing in TIMINGS.items():
+        yield moves["shuffled"].case(f"L1/{place}-permute", f"OP_PERMUTE, timing {place}", TABLES, timing)
 
 
 def streams() -> Iterator[Case]:

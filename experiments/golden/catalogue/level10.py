@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
     LookUp,
+    Permutation,
     Pooling,
     Product,
     Requantisation,
@@ -40,6 +41,10 @@ def cases() -> Iterator[Case]:
         name, draw = list(DRAWS.items())[seed % len(DRAWS)] if seed < CASES else ("lut", _look_up)
         arch = _arch(rng) if seed < CASES else _arch(rng, "v4")
         yield draw(rng, f"L10/{seed:03}-{name}", arch, _timing(rng))
+    for name, draw in YOUNGER.items():
+        for number in range(8):
+            rng = np.random.default_rng([number, *name.encode()])
+            yield draw(rng, f"L10/{name}-{number}", _arch(rng, "v4"), _timing(rng))
 
 
 def _pick(rng: Rng, *values: int) -> int:
@@ -143,6 +148,21 @@ def _look_up(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return LookUp(shape).case(name, "seeded OP_LUT", arch, timing)
 
 
+def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    """A transposition of up to four dimensions, some of whose sources are read again or left out."""
+    counts = [_pick(rng, 1, 2, 3, 7, 20) for _ in range(4)]
+    steps, leaps = [0] * 4, [0] * 4
+    source = result = 1
+    for dimension in range(4):
+        leaps[dimension], result = result, result * counts[dimension]
+    for dimension in rng.permutation(4):
+        stride = _pick(rng, 0, 1, 1, 1, 2)
+        steps[dimension], source = stride * source, max(source, stride * source * counts[dimension])
+    fill = _pick(rng, -128, 0, 127) if rng.random() < 0.2 else None
+    dims = tuple(zip(counts, steps, leaps, strict=True))
+    return Permutation(source, result, dims, fill).case(name, "seeded OP_PERMUTE", arch, timing)
+
+
 def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset = _pick(rng, 0, 128)
@@ -171,3 +191,5 @@ DRAWS: dict[str, Draw] = {
     "shift": _shift, "pool-again": _pool,
 }  # fmt: skip
 """What is drawn, in turn."""
+YOUNGER: Mapping[str, Draw] = {"permute": _permute}
+"""Instructions whose cases are drawn by their own names: another one changes none of them."""

@@ -21,6 +21,7 @@ from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
     LookUp,
+    Permutation,
     Pooling,
     Product,
     Requantisation,
@@ -75,6 +76,7 @@ def values() -> Iterator[Case]:
         yield from _accumulators(suffix, arch)
         yield from _wide(suffix, arch)
     yield from _look_ups()
+    yield from _permutations()
 
 
 def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
@@ -326,6 +328,34 @@ def _look_ups() -> Iterator[Case]:
     yield LookUp((1, 1, 1)).case("L2/lut-1", "one element", TABLES)
     for name, shape, shift in (("operand", (1, 1, 600), 64), ("tables", (1, 2, 300), 700), ("same", (1, 2, 300), 0)):
         yield _over(name, shape, shift)
+
+
+def _permutations() -> Iterator[Case]:
+    """No bytes, one byte, results at one address, results over sources, gaps that keep what is there."""
+    edges = {
+        "none": Permutation(8, 8, ((4, 1, 1), (0, 4, 4))),
+        "one": Permutation(1, 1, ((1, 9, 9), (1, 7, 7))),
+        "last-remains": Permutation(12, 8, ((4, 1, 2), (3, 4, 0))),
+        "overlapping-rows": Permutation(12, 8, ((4, 1, 1), (3, 4, 2))),
+        "gaps": Permutation(40, 40, ((5, 1, 2), (4, 10, 10))),
+        "one-byte-everywhere": Permutation(1, 60, ((10, 0, 1), (6, 0, 10))),
+        "fill-low-byte": Permutation(4, 30, ((30, 0, 1),), fill=0x17F),
+    }
+    for name, move in edges.items():
+        yield move.case(f"L2/permute-{name}", f"OP_PERMUTE of {move.dims}", TABLES)
+    for name, shift in (("behind", 3), ("before", -3), ("same", 0)):
+        count = 60
+        builder = Builder(TABLES, f"permute-over-{name}")
+        data = builder.input("input", int8(generator(f"L2/permute-over-{name}"), count))
+        target = builder.output("result", "int8", (count,))
+        place = builder.scratch(3 * count) + count
+        builder.read(data, place, count, "push.EX")
+        dims = {"EX_COUNT_1": 6, "EX_INPUT_STRIDE_1": 10, "EX_OUTPUT_STRIDE_1": 1}
+        dims |= {"EX_COUNT_2": 10, "EX_INPUT_STRIDE_2": 1, "EX_OUTPUT_STRIDE_2": 6}
+        places = {"EX_INPUT_ADDRESS": place, "EX_OUTPUT_ADDRESS": place + shift}
+        builder.operation("OP_PERMUTE", {**places, **dims}, "pop.LD push.ST")
+        builder.write(place + shift, target, count, "pop.EX")
+        yield builder.case(f"L2/permute-over-{name}", "OP_PERMUTE, results over the sources")
 
 
 def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:

@@ -279,6 +279,33 @@ class LookUp:
         return single(name, description, arch, "OP_LUT", operands, ("int8", self.shape), registers, timing)
 
 
+@dataclass(frozen=True)
+class Permutation:
+    """A copy of ``source`` bytes to ``result`` bytes; ``dims`` are (count, input stride, output stride), fastest first.
+
+    ``fill``: the byte that is written and nothing read, or None.
+    """
+
+    source: int
+    result: int
+    dims: tuple[tuple[int, int, int], ...]
+    fill: int | None = None
+    input: NDArray[np.int8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; an input that is not given is drawn."""
+        data = int8(generator(name), self.source) if self.input is None else self.input
+        registers = {"EX_INPUT_ZERO_POINT": self.fill or 0}
+        for number, (count, step, leap) in enumerate(self.dims, start=1):
+            registers[f"EX_COUNT_{number}"] = count
+            registers[f"EX_INPUT_STRIDE_{number}"] = step
+            registers[f"EX_OUTPUT_STRIDE_{number}"] = leap
+        operands = {"EX_INPUT_ADDRESS": data}
+        result: tuple[TensorType, tuple[int, ...]] = ("int8", (self.result,))
+        fields = {"fill": int(self.fill is not None)}
+        return single(name, description, arch, "OP_PERMUTE", operands, result, registers, timing, **fields)
+
+
 def pair_case(
     name: str,
     description: str,

@@ -1,0 +1,95 @@
+"""``OP_PERMUTE``: bytes of the scratchpad copied in another order, some of them several times or not at all."""
+
+from __future__ import annotations
+
+from isa.access import Access, row_starts, strided
+from isa.arch import Arch
+from isa.fields import Field
+from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, ceil_div, formula
+from isa.registers import Register
+
+DIMENSIONS = (1, 2, 3, 4)
+"""Of a copy, the fastest first."""
+FILL = Field("fill", 51, 1, description="1 writes the byte EX_INPUT_ZERO_POINT and reads nothing")
+REGISTERS = tuple(
+    register
+    for position, number in enumerate(DIMENSIONS)
+    for register in (
+        Register(f"EX_COUNT_{number}", 0x48 + 3 * position, 32, 1, "unsigned", f"bytes along dimension {number}"),
+        Register(
+            f"EX_INPUT_STRIDE_{number}", 0x49 + 3 * position, 32, 0, "unsigned",
+            f"bytes between sources along dimension {number}; 0 reads one byte again",
+        ),
+        Register(
+            f"EX_OUTPUT_STRIDE_{number}", 0x4A + 3 * position, 32, 0, "unsigned",
+            f"bytes between results along dimension {number}",
+        ),
+    )
+)  # fmt: skip
+
+
+def count(command: Command) -> int:
+    """Bytes that are written."""
+    outer, middle, inner, run = (command[f"EX_COUNT_{number}"] for number in reversed(DIMENSIONS))
+    return outer * middle * inner * run
+
+
+def side(command: Command, name: str) -> Access:
+    """The bytes of one side (``INPUT`` or ``OUTPUT``), one by one in the order of the copy."""
+    dims = ((command[f"EX_COUNT_{n}"], command[f"EX_{name}_STRIDE_{n}"]) for n in reversed(DIMENSIONS))
+    return Access("sram", command[f"EX_{name}_ADDRESS"], 1, tuple(dims))
+
+
+def touched(command: Command, name: str) -> Access:
+    """The same bytes, in normal form: what is read again counts once, and dense dimensions are one."""
+    access = side(command, name)
+    dims = (dim for dim in access.dims if dim[1] or not dim[0])
+    return strided("sram", access.address, 1, *sorted(dims, key=lambda dim: -dim[1]))
+
+
+def _operands(command: Command, arch: Arch) -> Operands:
+    empty = Access("sram", command["EX_INPUT_ADDRESS"], 0)
+    reads = empty if command.fields["fill"] or not count(command) else touched(command, "INPUT")
+    return Operands((reads,), (touched(command, "OUTPUT"),))
+
+
+@formula(
+    """
+    sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE], or EX_INPUT_ZERO_POINT with fill, for all k < COUNT.
+
+    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS, the sums run over dimensions 1 to 4. All sources are read
+    before the first result is written; of results at one address the last remains.
+    """
+)
+def _permute(command: Command, machine: Machine) -> None:
+    target = row_starts(side(command, "OUTPUT"))
+    if command.fields["fill"]:
+        machine.sram[target] = command["EX_INPUT_ZERO_POINT"] & 0xFF
+    else:
+        machine.sram[target] = machine.sram[row_starts(side(command, "INPUT"))]
+
+
+@formula(
+    """
+    COUNT_4 · COUNT_3 · COUNT_2 · ⌈COUNT_1 / p⌉; p = post_lanes where both strides of dimension 1 are at most 1.
+
+    Otherwise p = min(post_lanes, sram_banks): bytes that lie apart come from, or go to, one bank each.
+    """
+)
+def _cycles(command: Command, arch: Arch) -> int:
+    dense = max(command["EX_INPUT_STRIDE_1"], command["EX_OUTPUT_STRIDE_1"]) <= 1
+    parallel = arch.lanes if dense else min(arch.lanes, arch.sram_banks)
+    rows = command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"]
+    return rows * ceil_div(command["EX_COUNT_1"], parallel)
+
+
+OP_PERMUTE = Instruction(
+    mnemonic="OP_PERMUTE", opcode=0x50, unit=Unit.EX, kind="ELTWISE",
+    description="Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps.",
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_INPUT_ZERO_POINT", *(register.name for register in REGISTERS),
+    ),
+    adds_registers=REGISTERS, fields=(FILL,),
+    operands=_operands, semantics=_permute, cycles=_cycles, inputs=(BYTES,), outputs=(BYTES,),
+)  # fmt: skip
+INSTRUCTIONS = (OP_PERMUTE,)
