@@ -270,6 +270,54 @@
 #define DLA_REG_EX_GROUPS_WIDTH 16
 #define DLA_REG_EX_GROUPS_FORM 0
 #define DLA_REG_EX_GROUPS_RESET 0x00000001u
+#define DLA_REG_EX_COUNT_1 0x48u /* bytes along dimension 1 */
+#define DLA_REG_EX_COUNT_1_WIDTH 32
+#define DLA_REG_EX_COUNT_1_FORM 0
+#define DLA_REG_EX_COUNT_1_RESET 0x00000001u
+#define DLA_REG_EX_INPUT_STRIDE_1 0x49u /* bytes between sources along dimension 1; 0 reads one byte again */
+#define DLA_REG_EX_INPUT_STRIDE_1_WIDTH 32
+#define DLA_REG_EX_INPUT_STRIDE_1_FORM 0
+#define DLA_REG_EX_INPUT_STRIDE_1_RESET 0x00000000u
+#define DLA_REG_EX_OUTPUT_STRIDE_1 0x4au /* bytes between results along dimension 1 */
+#define DLA_REG_EX_OUTPUT_STRIDE_1_WIDTH 32
+#define DLA_REG_EX_OUTPUT_STRIDE_1_FORM 0
+#define DLA_REG_EX_OUTPUT_STRIDE_1_RESET 0x00000000u
+#define DLA_REG_EX_COUNT_2 0x4bu /* bytes along dimension 2 */
+#define DLA_REG_EX_COUNT_2_WIDTH 32
+#define DLA_REG_EX_COUNT_2_FORM 0
+#define DLA_REG_EX_COUNT_2_RESET 0x00000001u
+#define DLA_REG_EX_INPUT_STRIDE_2 0x4cu /* bytes between sources along dimension 2; 0 reads one byte again */
+#define DLA_REG_EX_INPUT_STRIDE_2_WIDTH 32
+#define DLA_REG_EX_INPUT_STRIDE_2_FORM 0
+#define DLA_REG_EX_INPUT_STRIDE_2_RESET 0x00000000u
+#define DLA_REG_EX_OUTPUT_STRIDE_2 0x4du /* bytes between results along dimension 2 */
+#define DLA_REG_EX_OUTPUT_STRIDE_2_WIDTH 32
+#define DLA_REG_EX_OUTPUT_STRIDE_2_FORM 0
+#define DLA_REG_EX_OUTPUT_STRIDE_2_RESET 0x00000000u
+#define DLA_REG_EX_COUNT_3 0x4eu /* bytes along dimension 3 */
+#define DLA_REG_EX_COUNT_3_WIDTH 32
+#define DLA_REG_EX_COUNT_3_FORM 0
+#define DLA_REG_EX_COUNT_3_RESET 0x00000001u
+#define DLA_REG_EX_INPUT_STRIDE_3 0x4fu /* bytes between sources along dimension 3; 0 reads one byte again */
+#define DLA_REG_EX_INPUT_STRIDE_3_WIDTH 32
+#define DLA_REG_EX_INPUT_STRIDE_3_FORM 0
+#define DLA_REG_EX_INPUT_STRIDE_3_RESET 0x00000000u
+#define DLA_REG_EX_OUTPUT_STRIDE_3 0x50u /* bytes between results along dimension 3 */
+#define DLA_REG_EX_OUTPUT_STRIDE_3_WIDTH 32
+#define DLA_REG_EX_OUTPUT_STRIDE_3_FORM 0
+#define DLA_REG_EX_OUTPUT_STRIDE_3_RESET 0x00000000u
+#define DLA_REG_EX_COUNT_4 0x51u /* bytes along dimension 4 */
+#define DLA_REG_EX_COUNT_4_WIDTH 32
+#define DLA_REG_EX_COUNT_4_FORM 0
+#define DLA_REG_EX_COUNT_4_RESET 0x00000001u
+#define DLA_REG_EX_INPUT_STRIDE_4 0x52u /* bytes between sources along dimension 4; 0 reads one byte again */
+#define DLA_REG_EX_INPUT_STRIDE_4_WIDTH 32
+#define DLA_REG_EX_INPUT_STRIDE_4_FORM 0
+#define DLA_REG_EX_INPUT_STRIDE_4_RESET 0x00000000u
+#define DLA_REG_EX_OUTPUT_STRIDE_4 0x53u /* bytes between results along dimension 4 */
+#define DLA_REG_EX_OUTPUT_STRIDE_4_WIDTH 32
+#define DLA_REG_EX_OUTPUT_STRIDE_4_FORM 0
+#define DLA_REG_EX_OUTPUT_STRIDE_4_RESET 0x00000000u
 
 /* OP_SYNC */
 #define DLA_OP_SYNC 0x02u /* Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX. */
@@ -387,6 +435,13 @@
 #define DLA_OP_E32_SHIFT_ROUNDING_MASK 0x0006000000000000ull
 #define DLA_WORD_OP_E32_SHIFT 0x4900000000000000ull /* the word with all fields 0 */
 
+/* OP_PERMUTE */
+#define DLA_OP_PERMUTE 0x50u /* Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps. */
+#define DLA_OP_PERMUTE_FILL_SHIFT 51 /* 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing */
+#define DLA_OP_PERMUTE_FILL_WIDTH 1
+#define DLA_OP_PERMUTE_FILL_MASK 0x0008000000000000ull
+#define DLA_WORD_OP_PERMUTE 0x5000000000000000ull /* the word with all fields 0 */
+
 /* Instruction set v1: the published instruction set, no depthwise convolution */
 #define DLA_ISA_V1_HAS_OP_SYNC 1
 #define DLA_ISA_V1_HAS_OP_END 1
@@ -407,6 +462,7 @@
 #define DLA_ISA_V1_HAS_OP_E_ADD 1
 #define DLA_ISA_V1_HAS_OP_E32_ADD 1
 #define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V1_HAS_OP_PERMUTE 0
 
 /* Instruction set v2: v1 and OP_DEPTH_CONV */
 #define DLA_ISA_V2_HAS_OP_SYNC 1
@@ -428,6 +484,7 @@
 #define DLA_ISA_V2_HAS_OP_E_ADD 1
 #define DLA_ISA_V2_HAS_OP_E32_ADD 1
 #define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V2_HAS_OP_PERMUTE 0
 
 /* Instruction set v3: v2 and OP_GROUP_CONV */
 #define DLA_ISA_V3_HAS_OP_SYNC 1
@@ -449,8 +506,9 @@
 #define DLA_ISA_V3_HAS_OP_E_ADD 1
 #define DLA_ISA_V3_HAS_OP_E32_ADD 1
 #define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-/* Instruction set v4: v3 and OP_LUT */
+/* Instruction set v4: v3, OP_LUT and OP_PERMUTE */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -470,5 +528,6 @@
 #define DLA_ISA_V4_HAS_OP_E_ADD 1
 #define DLA_ISA_V4_HAS_OP_E32_ADD 1
 #define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V4_HAS_OP_PERMUTE 1
 
 #endif

@@ -337,6 +337,66 @@
 `define DLA_REG_EX_GROUPS_WIDTH 16
 `define DLA_REG_EX_GROUPS_FORM 0
 `define DLA_REG_EX_GROUPS_RESET 32'h00000001
+// bytes along dimension 1
+`define DLA_REG_EX_COUNT_1 8'h48
+`define DLA_REG_EX_COUNT_1_WIDTH 32
+`define DLA_REG_EX_COUNT_1_FORM 0
+`define DLA_REG_EX_COUNT_1_RESET 32'h00000001
+// bytes between sources along dimension 1; 0 reads one byte again
+`define DLA_REG_EX_INPUT_STRIDE_1 8'h49
+`define DLA_REG_EX_INPUT_STRIDE_1_WIDTH 32
+`define DLA_REG_EX_INPUT_STRIDE_1_FORM 0
+`define DLA_REG_EX_INPUT_STRIDE_1_RESET 32'h00000000
+// bytes between results along dimension 1
+`define DLA_REG_EX_OUTPUT_STRIDE_1 8'h4a
+`define DLA_REG_EX_OUTPUT_STRIDE_1_WIDTH 32
+`define DLA_REG_EX_OUTPUT_STRIDE_1_FORM 0
+`define DLA_REG_EX_OUTPUT_STRIDE_1_RESET 32'h00000000
+// bytes along dimension 2
+`define DLA_REG_EX_COUNT_2 8'h4b
+`define DLA_REG_EX_COUNT_2_WIDTH 32
+`define DLA_REG_EX_COUNT_2_FORM 0
+`define DLA_REG_EX_COUNT_2_RESET 32'h00000001
+// bytes between sources along dimension 2; 0 reads one byte again
+`define DLA_REG_EX_INPUT_STRIDE_2 8'h4c
+`define DLA_REG_EX_INPUT_STRIDE_2_WIDTH 32
+`define DLA_REG_EX_INPUT_STRIDE_2_FORM 0
+`define DLA_REG_EX_INPUT_STRIDE_2_RESET 32'h00000000
+// bytes between results along dimension 2
+`define DLA_REG_EX_OUTPUT_STRIDE_2 8'h4d
+`define DLA_REG_EX_OUTPUT_STRIDE_2_WIDTH 32
+`define DLA_REG_EX_OUTPUT_STRIDE_2_FORM 0
+`define DLA_REG_EX_OUTPUT_STRIDE_2_RESET 32'h00000000
+// bytes along dimension 3
+`define DLA_REG_EX_COUNT_3 8'h4e
+`define DLA_REG_EX_COUNT_3_WIDTH 32
+`define DLA_REG_EX_COUNT_3_FORM 0
+`define DLA_REG_EX_COUNT_3_RESET 32'h00000001
+// bytes between sources along dimension 3; 0 reads one byte again
+`define DLA_REG_EX_INPUT_STRIDE_3 8'h4f
+`define DLA_REG_EX_INPUT_STRIDE_3_WIDTH 32
+`define DLA_REG_EX_INPUT_STRIDE_3_FORM 0
+`define DLA_REG_EX_INPUT_STRIDE_3_RESET 32'h00000000
+// bytes between results along dimension 3
+`define DLA_REG_EX_OUTPUT_STRIDE_3 8'h50
+`define DLA_REG_EX_OUTPUT_STRIDE_3_WIDTH 32
+`define DLA_REG_EX_OUTPUT_STRIDE_3_FORM 0
+`define DLA_REG_EX_OUTPUT_STRIDE_3_RESET 32'h00000000
+// bytes along dimension 4
+`define DLA_REG_EX_COUNT_4 8'h51
+`define DLA_REG_EX_COUNT_4_WIDTH 32
+`define DLA_REG_EX_COUNT_4_FORM 0
+`define DLA_REG_EX_COUNT_4_RESET 32'h00000001
+// bytes between sources along dimension 4; 0 reads one byte again
+`define DLA_REG_EX_INPUT_STRIDE_4 8'h52
+`define DLA_REG_EX_INPUT_STRIDE_4_WIDTH 32
+`define DLA_REG_EX_INPUT_STRIDE_4_FORM 0
+`define DLA_REG_EX_INPUT_STRIDE_4_RESET 32'h00000000
+// bytes between results along dimension 4
+`define DLA_REG_EX_OUTPUT_STRIDE_4 8'h53
+`define DLA_REG_EX_OUTPUT_STRIDE_4_WIDTH 32
+`define DLA_REG_EX_OUTPUT_STRIDE_4_FORM 0
+`define DLA_REG_EX_OUTPUT_STRIDE_4_RESET 32'h00000000
 
 // OP_SYNC
 // Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.
@@ -506,6 +566,16 @@
 // the word with all fields 0
 `define DLA_WORD_OP_E32_SHIFT 64'h4900000000000000
 
+// OP_PERMUTE
+// Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps.
+`define DLA_OP_PERMUTE 8'h50
+// 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing
+`define DLA_OP_PERMUTE_FILL_SHIFT 51
+`define DLA_OP_PERMUTE_FILL_WIDTH 1
+`define DLA_OP_PERMUTE_FILL_MASK 64'h0008000000000000
+// the word with all fields 0
+`define DLA_WORD_OP_PERMUTE 64'h5000000000000000
+
 // Instruction set v1: the published instruction set, no depthwise convolution
 `define DLA_ISA_V1_HAS_OP_SYNC 1
 `define DLA_ISA_V1_HAS_OP_END 1
@@ -526,6 +596,7 @@
 `define DLA_ISA_V1_HAS_OP_E_ADD 1
 `define DLA_ISA_V1_HAS_OP_E32_ADD 1
 `define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V1_HAS_OP_PERMUTE 0
 
 // Instruction set v2: v1 and OP_DEPTH_CONV
 `define DLA_ISA_V2_HAS_OP_SYNC 1
@@ -547,6 +618,7 @@
 `define DLA_ISA_V2_HAS_OP_E_ADD 1
 `define DLA_ISA_V2_HAS_OP_E32_ADD 1
 `define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V2_HAS_OP_PERMUTE 0
 
 // Instruction set v3: v2 and OP_GROUP_CONV
 `define DLA_ISA_V3_HAS_OP_SYNC 1
@@ -568,8 +640,9 @@
 `define DLA_ISA_V3_HAS_OP_E_ADD 1
 `define DLA_ISA_V3_HAS_OP_E32_ADD 1
 `define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-// Instruction set v4: v3 and OP_LUT
+// Instruction set v4: v3, OP_LUT and OP_PERMUTE
 `define DLA_ISA_V4_HAS_OP_SYNC 1
 `define DLA_ISA_V4_HAS_OP_END 1
 `define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -589,5 +662,6 @@
 `define DLA_ISA_V4_HAS_OP_E_ADD 1
 `define DLA_ISA_V4_HAS_OP_E32_ADD 1
 `define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V4_HAS_OP_PERMUTE 1
 
 `endif
