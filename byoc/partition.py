@@ -29,7 +29,10 @@ class HostPart:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where one canonical node runs; on the CPU with the reason. ``region`` is the index of its region."""
+    """Where one canonical node runs; on the CPU with the reason, and the name of the rule that it is an instance of.
+
+    ``region`` is the index of its region.
+    """
 
     node: str
     op_type: str
@@ -37,6 +40,7 @@ class Placement:
     region: int | None
     reason: str | None
     onnx_nodes: tuple[str, ...]
+    rule: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,7 @@ def _outcome(
     """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason."""
     outcome: Outcome = unknown_operator(node)
     if annotation.reason is not None:
-        outcome = Refusal(node.name, "annotation", Finding(_escaped(annotation.reason)))
+        outcome = Refusal(node.name, annotation.rule, Finding(_escaped(annotation.reason)))
     if annotation.family is None or not node.integer:
         return outcome
     for family in installed().by_operator.get(node.op_type, ()):
@@ -167,8 +171,9 @@ def _placement(graph: Graph, parts: Iterable[Region | HostPart], outcomes: dict[
     for node in graph.nodes:
         outcome = outcomes[node.name]
         on: Literal["dla", "cpu"] = "cpu" if isinstance(outcome, Refusal) else "dla"
-        reason = str(outcome) if isinstance(outcome, Refusal) else None
-        placements.append(Placement(node.name, node.op_type, on, region_of.get(node.name), reason, node.onnx_nodes))
+        reason, rule = (str(outcome), outcome.rule) if isinstance(outcome, Refusal) else (None, None)
+        region = region_of.get(node.name)
+        placements.append(Placement(node.name, node.op_type, on, region, reason, node.onnx_nodes, rule))
     return tuple(placements)
 
 

@@ -125,16 +125,17 @@ def installed() -> Registry:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a node can run on, whatever the machine: the name of a family, or None and the ``reason``."""
+    """What a node can run on, whatever the machine: the name of a family, or None, the ``reason`` and its ``rule``."""
 
     family: str | None
     reason: str | None = None
+    rule: str = ""
 
 
 def annotate(graph: Graph) -> tuple[Annotation, ...]:
     """One annotation a node, in the order of the nodes; depends on the model alone."""
     found = (find_family(graph, node) for node in graph.nodes)
-    return tuple(Annotation(None, str(f)) if isinstance(f, Refusal) else Annotation(f.family) for f in found)
+    return tuple(Annotation(None, str(f), f.rule) if isinstance(f, Refusal) else Annotation(f.family) for f in found)
 
 
 def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:

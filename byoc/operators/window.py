@@ -194,5 +194,11 @@ def uncut_input(graph: Graph, node: Node) -> Finding | None:
 
 
 def beyond_fields(shapes: tuple[tuple[int, ...], ...], window: tuple[int, ...], target: Target) -> Finding | None:
-    """The first size, or the largest window parameter, that its register does not hold."""
-    return too_large(shapes, target) or oversized("window parameter", max(window), target.window_limit)
+    """The first size, or the largest attribute of the window, that its register does not hold.
+
+    ``window``: heights and widths of kernel, strides and dilations, then the pads as ONNX has them.
+    """
+    names = [f"{name} ({side})" for name in ("kernel_shape", "strides", "dilations") for side in ("height", "width")]
+    names += [f"pads ({side})" for side in ("top", "left", "bottom", "right")]
+    largest, name = max(zip(window, names, strict=True), key=lambda item: item[0])
+    return too_large(shapes, target) or oversized(name, largest, target.window_limit)

@@ -100,6 +100,7 @@ def _encode_node(node: Node, annotation: Annotation) -> Json:
         "integer": node.integer,
         "pattern": annotation.family,
         "reason": annotation.reason,
+        "rule": annotation.rule,
     }
 
 
@@ -112,7 +113,8 @@ def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annota
         values = [_decode_value(entry, block) for entry in document["values"]]
         nodes = tuple(_decode_node(entry) for entry in document["nodes"])
         annotations = tuple(
-            Annotation(_text_or_none(e["pattern"]), _text_or_none(e["reason"])) for e in document["nodes"]
+            Annotation(_text_or_none(e["pattern"]), _text_or_none(e["reason"]), _text(e.get("rule", "")))
+            for e in document["nodes"]
         )
         graph = Graph(
             name=_text(document["name"]),

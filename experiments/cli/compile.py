@@ -6,6 +6,7 @@ A package serves every machine. A partition and programs, one a region, are made
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,7 @@ from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from byoc.partition import Partition
+    from experiments.report.schema import EndToEnd
     from isa.program import Program
 
 
@@ -52,24 +54,36 @@ def partition(
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
-    """List every node: where it runs, and if on the CPU the reason with the actual values."""
+    """List every node: where it runs, and if on the CPU the reason with the actual values; then what each reason costs.
+
+    The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
+    """
     from experiments.running.network import load_network, parse_shapes
 
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
         network = load_network(model, parse_shapes(shape or ()), seed)
-        from byoc.compiler import partition_package, refuse_fallback
+        from byoc.compiler import compile as compile_network
+        from byoc.compiler import refuse_fallback
+        from dla_sim.program_timing import ProgramTiming
+        from experiments.report.end_to_end import end_to_end, host_estimate
 
-        found = partition_package(network.package, machine.arch, choices)
+        progress(f"compiling {model}")
+        compiled = compile_network(network.package, machine.arch, replace(choices, strict=False))
+        timings = ((index, ProgramTiming(program).run(machine.timing)) for index, program in compiled.programs.items())
+        cycles = {index: found.total for index, found in timings}
+        host = host_estimate(compiled.partition)
+        whole = end_to_end(compiled.partition, host, cycles, machine.timing.bus_bytes)
     if json is not None:
-        write_atomically(json, _as_json(found))
-    _print_partition(found)
+        write_atomically(json, _as_json(compiled.partition, whole))
+    _print_partition(compiled.partition, whole)
     if choices.strict:
-        refuse_fallback(found)
+        refuse_fallback(compiled.partition)
 
 
-def _print_partition(partition: Partition) -> None:
+def _print_partition(partition: Partition, whole: EndToEnd) -> None:
+    from experiments.report.tables import end_to_end_line, fallback_table
     from experiments.report.terminal import line, plain_table, report_console
 
     console = report_console()
@@ -81,13 +95,16 @@ def _print_partition(partition: Partition) -> None:
     for region in partition.regions:
         ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
         console.print(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
-    total = sum(node.macs for node in partition.graph.nodes)
-    share = sum(node.macs for region in partition.regions for node in region.nodes) / total if total else 0.0
-    count = sum(entry.on == "dla" for entry in partition.placement)
-    console.print(f"{count} of {len(partition.placement)} nodes and {share:.2%} of {total:,} MACs on the DLA")
+    if whole.fallbacks:
+        console.print(fallback_table(whole))
+    count, macs = sum(entry.on == "dla" for entry in partition.placement), whole.dla_macs + whole.cpu_macs
+    share = whole.dla_macs / macs if macs else 0.0
+    nodes = f"{count} of {len(partition.placement)} nodes and {share:.2%} of {macs:,} MACs on the DLA"
+    console.print(f"{nodes}, {whole.share(whole.dla_cycles):.1%} of the time")
+    console.print(f"end to end {end_to_end_line(whole)}")
 
 
-def _as_json(partition: Partition) -> str:
+def _as_json(partition: Partition, whole: EndToEnd) -> str:
     from experiments.report.assemble import placement_entries
 
     regions = [
@@ -95,7 +112,8 @@ def _as_json(partition: Partition) -> str:
         for region in partition.regions
     ]
     placement = [entry.model_dump() for entry in placement_entries(partition)]
-    return dumps({"placement": placement, "regions": regions}, indent=1) + "\n"
+    found = {"placement": placement, "regions": regions, "end_to_end": whole.model_dump(mode="json")}
+    return dumps(found, indent=1) + "\n"
 
 
 Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]

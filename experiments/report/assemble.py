@@ -5,25 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork
-from byoc.host.parts import estimate_cycles
 from byoc.partition import Partition
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
 from experiments.cost.estimate import estimate, run_activity
 from experiments.cost.table import CostTable
+from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.figures import RegionRun, figures, occupancy
 from experiments.report.schema import (
     Accuracy,
     Check,
     Compilation,
-    Host,
-    HostLayer,
     Layer,
     ModelFidelity,
     PlacementEntry,
@@ -64,6 +62,8 @@ def assemble(
         for index in sorted(traces)
     ]
     machine = figures(hardware, runs)
+    host = host_estimate(compiled.partition)
+    cycles = {index: trace.cycles for index, trace in traces.items()}
     return RunReport(
         version=tool_version(),
         command=conditions.command,
@@ -79,7 +79,8 @@ def assemble(
         layers=_in_network_order(machine.layers, compiled.partition),
         units=machine.units,
         placement=placement_entries(compiled.partition),
-        host=_host(compiled.partition),
+        host=host,
+        end_to_end=end_to_end(compiled.partition, host, cycles, hardware.timing.bus_bytes),
         check=check,
         fidelity=_fidelity(compiled),
         warnings=warnings,
@@ -125,22 +126,6 @@ def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:
         PlacementEntry(node=entry.node, op_type=entry.op_type, on=entry.on, region=entry.region, reason=entry.reason)
         for entry in partition.placement
     )
-
-
-def _host(partition: Partition) -> Host:
-    graph = partition.graph
-    layers = [
-        HostLayer(
-            node=node.name,
-            op_type=node.op_type,
-            macs=node.macs,
-            estimated_cycles=estimate_cycles(graph, replace(part, nodes=(node,))),
-        )
-        for part in partition.host_parts
-        for node in part.nodes
-    ]
-    total = sum(layer.estimated_cycles for layer in layers)
-    return Host(nodes=len(layers), estimated_cycles=total, layers=tuple(layers))
 
 
 def _compilation(compiled: CompiledNetwork) -> Compilation:

@@ -9,10 +9,11 @@ from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, page, pairs, paragraph, table
-from experiments.report.schema import Layer, RunReport
-from experiments.report.tables import machine_line, total_lines
+from experiments.report.schema import EndToEnd, Layer, RunReport
+from experiments.report.tables import end_to_end_line, machine_line, total_lines
 from isa.arch import flat
 
+_WHOLE = ("end-to-end",)
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 
 
@@ -20,11 +21,14 @@ def run_page(report: RunReport) -> str:
     """The page as HTML text; equal reports give equal text."""
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
-    sections = [Section("summary", "Summary", joined(paragraph(machine_line(report)), pairs(total_lines(report))))]
-    if drawn:
+    whole = [] if report.end_to_end is None else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
+    timeline = [chart_place(name, drawn[name].note) for name in _WHOLE if name in drawn]
+    summary = joined(paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report)))
+    sections = [Section("summary", "Summary", summary)]
+    if report.layers:
         places = (chart_place(name, drawn[name].note) for name in _LAYERS)
         sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
-        others = (chart_place(name, chart.note) for name, chart in drawn.items() if name not in _LAYERS)
+        others = (chart_place(name, chart.note) for name, chart in drawn.items() if name not in (*_LAYERS, *_WHOLE))
         sections.append(Section("machine", "Machine over the run", joined(*others)))
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
@@ -65,6 +69,8 @@ def _placement(report: RunReport) -> Html:
     fallbacks = [entry for entry in entries if entry.on == "cpu"]
     estimates = {layer.node: layer.estimated_cycles for layer in report.host.layers}
     said = [paragraph(f"{len(entries) - len(fallbacks)} of {len(entries)} nodes run on the accelerator.")]
+    if report.end_to_end is not None and fallbacks:
+        said.append(_sums(report.end_to_end))
     if fallbacks:
         rows = [
             (
@@ -82,6 +88,23 @@ def _placement(report: RunReport) -> Html:
     ]
     whole = table(("node", "operator", "on", "region", "reason"), all_rows, [3])
     return joined(*said, folded(f"All {len(entries)} nodes", whole))
+
+
+def _sums(found: EndToEnd) -> Html:
+    """What runs on the CPU by operator and reason, the dearest first."""
+    headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", "of all", "reason, of the first")
+    rows = (
+        (
+            item.op_type,
+            f"{item.nodes:,}",
+            f"{item.macs:,}",
+            f"~{item.estimated_cycles:,}",
+            f"{found.share(item.estimated_cycles):.1%}",
+            item.reason,
+        )
+        for item in found.fallbacks
+    )
+    return table(headings, rows, [1, 2, 3, 4])
 
 
 def _configuration(report: RunReport) -> Html:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.literal import literal
-from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
+from experiments.report.charts.model import Bars, Chart, Roofline, Series, Spans, Steps
 from experiments.report.charts.style import BLACK, shortened
 from isa.files import write_atomically
 
@@ -48,6 +48,8 @@ def _saved(chart: Chart, folder: Path) -> Path:
         return save_figure(folder / f"{chart.identity}.png", bars_height(chart), lambda axes: draw_bars(axes, chart))
     if isinstance(chart, Roofline):
         return save_figure(folder / f"{chart.identity}.png", 5.0, lambda axes: draw_roofline(axes, chart))
+    if isinstance(chart, Spans):
+        return save_figure(folder / f"{chart.identity}.png", 2.2, lambda axes: draw_spans(axes, chart))
     return save_figure(folder / f"{chart.identity}.png", 4.0, lambda axes: draw_steps(axes, chart))
 
 
@@ -170,6 +172,17 @@ def draw_steps(axes: Axes, chart: Steps) -> None:
     axes.set_xlim(0, chart.total)
     axes.set_ylim(bottom=0)
     _finish(axes, chart.title, "time (cycles)", "live bytes (KiB)", len(chart.series) + len(chart.limits))
+
+
+def draw_spans(axes: Axes, chart: Spans) -> None:
+    """A row a place, its stretches of time along it."""
+    for row, (name, style) in enumerate(chart.rows):
+        found = [(span.begin, span.cycles) for span in chart.spans if span.row == row]
+        axes.broken_barh(found, (row - 0.4, 0.8), color=style.color, linewidth=0.6, label=plain(name))
+    axes.set_yticks(range(len(chart.rows)), [plain(name) for name, _ in chart.rows])
+    axes.set_ylim(len(chart.rows) - 0.4, -0.6)
+    axes.set_xlim(0, chart.total)
+    _finish(axes, chart.title, "time (cycles)", "", len(chart.rows))
 
 
 def _step(axes: Axes, series: Series, edges: list[int], filled: bool) -> None:

@@ -102,6 +102,63 @@ class Host(Part):
     layers: tuple[HostLayer, ...] = ()
 
 
+class Segment(Part):
+    """One stretch of a run from end to end: a region, nodes on the CPU together, or tensors passed between the two.
+
+    ``region`` is that of the accelerator's work, or of a transfer into or out of it; ``nodes`` counts those that run.
+    """
+
+    on: Literal["dla", "cpu", "transfer"]
+    region: Count | None
+    nodes: Count
+    cycles: Count
+
+
+class Fallback(Part):
+    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is that of the first of them."""
+
+    op_type: Text
+    rule: Text
+    reason: Text
+    nodes: Count
+    macs: Count
+    estimated_cycles: Count
+
+
+class EndToEnd(Part):
+    """What all of the network takes, an estimate, for the CPU's part is one: cycles of the accelerator.
+
+    Parts run one after another, as ``segments`` lists them. ``dla_cycles`` are counted, and the report's total;
+    ``cpu_cycles`` are the estimate of ``host``; ``transfer_cycles`` move every tensor that passes between the
+    accelerator and anybody else over the bus once. ``dla_macs`` and ``cpu_macs`` are those of the network's nodes.
+    ``fallbacks`` sums what runs on the CPU by operator and reason, the dearest first.
+    """
+
+    cycles: Count
+    dla_cycles: Count
+    cpu_cycles: Count
+    transfer_cycles: Count
+    estimate: Literal[True] = True
+    dla_macs: Count
+    cpu_macs: Count
+    segments: tuple[Segment, ...]
+    fallbacks: tuple[Fallback, ...]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EndToEnd:
+        shares = {"dla": self.dla_cycles, "cpu": self.cpu_cycles, "transfer": self.transfer_cycles}
+        _expect("the sum of end_to_end", sum(shares.values()), self.cycles)
+        for place, cycles in shares.items():
+            found = sum(segment.cycles for segment in self.segments if segment.on == place)
+            _expect(f"the sum of the segments on {place}", found, cycles)
+        _expect("the sum of the fallbacks", sum(item.estimated_cycles for item in self.fallbacks), self.cpu_cycles)
+        return self
+
+    def share(self, cycles: int) -> float:
+        """``cycles`` as a share of the whole; 0 of nothing."""
+        return cycles / self.cycles if self.cycles else 0.0
+
+
 class FirstDifference(Part):
     """The first wrong element: region outputs in order of execution, elements row-major."""
 
@@ -253,6 +310,7 @@ class RunReport(Part):
     units: Mapping[str, Mapping[str, Count]]
     placement: tuple[PlacementEntry, ...]
     host: Host
+    end_to_end: EndToEnd | None = None
     check: Check
     fidelity: ModelFidelity | None = None
     warnings: tuple[Suspicion, ...] = ()
@@ -270,6 +328,9 @@ class RunReport(Part):
             points = -(-self.totals.cycles // self.occupancy.cycles_per_point)
             _expect("the number of points of peak_bytes", len(self.occupancy.peak_bytes), points)
             _expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
+        if self.end_to_end is not None:
+            _expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
+            _expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)
         return self
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
-from experiments.report.schema import Figures, HostLayer, Layer, ModelFidelity, OutputsCheck, RunReport
+from experiments.report.schema import EndToEnd, Figures, HostLayer, Layer, ModelFidelity, OutputsCheck, RunReport
 from experiments.report.terminal import LiteralTable, line, plain_table
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
@@ -21,10 +21,38 @@ HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" 
 def print_report(report: RunReport, console: Console) -> None:
     """Print everything of the report that a person looks at."""
     console.print(line(f"{report.model} on {machine_line(report)}", style="bold"))
+    whole = report.end_to_end
+    if whole is not None:
+        console.print(line(f"end to end {end_to_end_line(whole)}", style="bold"))
     breakdown = breakdown_table(report)
     waits = () if breakdown is None else (breakdown,)
-    for part in (layer_table(report), *waits, kind_table(report), unit_table(report), totals_table(report)):
+    fallbacks = () if whole is None or not whole.fallbacks else (fallback_table(whole),)
+    parts = (layer_table(report), *waits, kind_table(report), unit_table(report), *fallbacks, totals_table(report))
+    for part in parts:
         console.print(part)
+
+
+def end_to_end_line(found: EndToEnd) -> str:
+    """Cycles of the whole network and whose they are."""
+    shares = {"accelerator": found.dla_cycles, "CPU": found.cpu_cycles, "transfers": found.transfer_cycles}
+    text = ", ".join(f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items())
+    return f"~{found.cycles:,} cycles, estimated: {text}"
+
+
+def fallback_table(found: EndToEnd) -> Table:
+    """What runs on the CPU by operator and reason, the dearest first: what supporting it could save at most."""
+    table = plain_table(
+        ("on the CPU", "left"),
+        ("nodes", "right"),
+        ("MACs", "right"),
+        ("estimated cycles", "right"),
+        ("of all", "right"),
+        ("reason, of the first", "fold"),
+    )
+    for item in found.fallbacks:
+        share = f"{found.share(item.estimated_cycles):.1%}"
+        table.add_row(item.op_type, *_numbers(item.nodes, item.macs), f"~{item.estimated_cycles:,}", share, item.reason)
+    return table
 
 
 def machine_line(report: RunReport) -> str:

@@ -221,7 +221,7 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "window": (
         lambda: _conv(strides=[300, 1], shape=(1, 4, 5, 6)),
         "fits_fields",
-        {"label": "window parameter", "size": 300, "limit": 256},
+        {"label": "strides (height)", "size": 300, "limit": 256},
     ),
     "width": (
         lambda: _conv(weights=np.ones((6, 4, 1), np.int8), shape=(1, 4, 70000)),
@@ -320,7 +320,7 @@ SENTENCES = {
         "accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647"
     ),
     "window": (
-        "window parameter 300 does not fit a field below 256; "
+        "strides (height) 300 does not fit a field below 256; "
         "sizes, kernel, strides, dilations and pads fit the instruction's fields"
     ),
     "matrices": "the weights have shape (7, 7, 7); the weights are one matrix",

@@ -14,7 +14,15 @@ from tests.experiments.reporting import SCRIPT, compared, tiny_run, with_layers,
 
 pytestmark = pytest.mark.slow
 
-CHARTS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic", "sram-occupancy", "unit-causes")
+CHARTS = (
+    "end-to-end",
+    "layer-cycles",
+    "layer-utilization",
+    "roofline",
+    "layer-traffic",
+    "sram-occupancy",
+    "unit-causes",
+)
 HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", "quote\" & 'x' $y$", "层", "a" * 200]
 
 

@@ -14,7 +14,15 @@ from tests.experiments.command_line import dla
 from tests.experiments.reporting import grid_file, tiny_run
 
 Capture = pytest.CaptureFixture[str]
-PICTURES = {"layer-cycles", "layer-utilization", "roofline", "layer-traffic", "sram-occupancy", "unit-causes"}
+PICTURES = {
+    "end-to-end",
+    "layer-cycles",
+    "layer-utilization",
+    "roofline",
+    "layer-traffic",
+    "sram-occupancy",
+    "unit-causes",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +39,7 @@ def pictures(folder: Path) -> set[str]:
 def test_page_and_pictures_beside_the_run(capsys: Capture) -> None:
     found = dla(capsys, "report", "a.json")
     assert (found.status, found.err) == (0, "")
-    assert found.out.endswith("page written to a-report/a.html\n6 pictures written to a-report\n")
+    assert found.out.endswith("page written to a-report/a.html\n7 pictures written to a-report\n")
     assert pictures(Path("a-report")) == PICTURES
     assert Path("a-report/a.html").read_text().startswith("<!DOCTYPE html>")
 
@@ -82,7 +90,7 @@ BAD = [
     (["a.json", "--tables", "-o", "x"], "--tables writes nothing; leave out --output and --png, or --tables"),
     (["a.json", "--x", "cycles"], "--x, --y and --cost are for the results of sweeps; leave them out for runs"),
     (["a.json", "-o", "text"], "text/a.html: cannot be written"),
-    (["a.json", "-o", "page.html", "--png", "text"], "text/layer-cycles.png: cannot be written"),
+    (["a.json", "-o", "page.html", "--png", "text"], "text/end-to-end.png: cannot be written"),
     (["foreign.sqlite"], "foreign.sqlite: not a results file of dla sweep; choose another place"),
     (["--compare", "a.json", "foreign.sqlite"], "foreign.sqlite: not a run report (it is not JSON)"),
 ]

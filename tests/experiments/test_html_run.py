@@ -10,7 +10,7 @@ import plotly.graph_objects
 import pytest
 
 from experiments.report.charts.interactive import figure
-from experiments.report.charts.model import Bars, Roofline
+from experiments.report.charts.model import Bars, Roofline, Spans
 from experiments.report.charts.run import (
     intensity,
     layer_cycles,
@@ -19,13 +19,22 @@ from experiments.report.charts.run import (
     roofline,
     run_charts,
     unit_causes,
+    whole_run,
 )
 from experiments.report.html import embedded
 from experiments.report.html_run import run_page
 from experiments.report.schema import RunReport
 from tests.experiments.reporting import Page, tiny_run, with_layers
 
-CHARTS = ["layer-cycles", "layer-utilization", "roofline", "layer-traffic", "sram-occupancy", "unit-causes"]
+CHARTS = [
+    "end-to-end",
+    "layer-cycles",
+    "layer-utilization",
+    "roofline",
+    "layer-traffic",
+    "sram-occupancy",
+    "unit-causes",
+]
 HOSTILE = ["</script><script>alert(1)</script>", "<b>bold</b>", 'quote" & $x_1^2$', "层", "a" * 200]
 
 
@@ -114,8 +123,24 @@ def test_every_axis_has_a_title_with_its_unit() -> None:
     units = ("cycles", "%", "MACs per byte", "MACs per cycle", "KiB")
     for chart in run_charts(tiny_run()):
         layout = figure(chart)["layout"]
-        axes = ["xaxis"] if isinstance(chart, Bars) else ["xaxis", "yaxis"]  # bars have names on the other one
+        axes = ["xaxis"] if isinstance(chart, Bars | Spans) else ["xaxis", "yaxis"]  # bars have names on the other one
         assert all(any(unit in layout[axis]["title"]["text"] for unit in units) for axis in axes), chart.identity
+
+
+def test_the_timeline_shows_every_segment_where_it_takes_place() -> None:
+    report = tiny_run()
+    whole, chart = report.end_to_end, whole_run(report)
+    assert whole is not None
+    assert chart is not None
+    assert [span.row for span in chart.spans] == [("dla", "cpu", "transfer").index(part.on) for part in whole.segments]
+    ends = [span.begin + span.cycles for span in chart.spans]
+    assert [span.begin for span in chart.spans] == [0, *ends[:-1]]
+    assert ends[-1] == chart.total == whole.cycles
+    drawn = figure(chart)["data"]
+    assert sorted(begin for row in drawn for begin in row["base"]) == [span.begin for span in chart.spans]
+    text = Page(run_page(report)).text
+    assert f"End to end ~{whole.cycles:,} cycles, estimated: accelerator {whole.share(whole.dla_cycles):.1%}" in text
+    assert all(f"~{item.estimated_cycles:,}" in text for item in whole.fallbacks)
 
 
 def test_names_cannot_leave_their_place() -> None:
@@ -142,7 +167,8 @@ def test_reports_of_older_versions_have_a_page_too() -> None:
 def test_a_run_without_layers_has_a_page() -> None:
     report = tiny_run()
     empty = report.model_copy(update={"layers": ()})
-    assert run_charts(empty) == ()
+    assert run_charts(empty) == (whole_run(report),)
+    assert run_charts(empty.model_copy(update={"end_to_end": None})) == ()
     assert report.command in Page(run_page(empty)).text
 
 
@@ -151,5 +177,5 @@ def test_unknown_kinds_are_drawn() -> None:
     layers = tuple(layer.model_copy(update={"kind": "NEW"}) for layer in report.layers)
     newer = report.model_copy(update={"layers": layers})
     assert [kind for kind, _, _ in roofline(newer).marks] == ["NEW"]
-    assert isinstance(run_charts(newer)[2], Roofline)
+    assert isinstance(run_charts(newer)[3], Roofline)
     assert [series.name for series in layer_utilization(newer).series] == ["NEW"]

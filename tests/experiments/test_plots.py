@@ -68,7 +68,7 @@ def test_sweeps_have_pictures(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"file.layer-cycles\.png: cannot be written .*; choose another place"):
+    with pytest.raises(InputError, match=r"file.end-to-end\.png: cannot be written .*; choose another place"):
         save_charts(run_charts(tiny_run()), tmp_path / "file")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import log10
 from typing import Any
 
-from experiments.report.charts.model import Bars, Chart, Roofline, Series, Steps
+from experiments.report.charts.model import Bars, Chart, Roofline, Series, Spans, Steps
 from experiments.report.charts.style import BLACK, Style, escaped, shortened
 
 Figure = dict[str, Any]
@@ -23,6 +23,8 @@ def figure(chart: Chart) -> Figure:
     """
     if isinstance(chart, Bars):
         return _bars(chart)
+    if isinstance(chart, Spans):
+        return _spans(chart)
     return _roofline(chart) if isinstance(chart, Roofline) else _steps(chart)
 
 
@@ -162,6 +164,30 @@ def _steps(chart: Steps) -> Figure:
     horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
     vertical = {"title": axis_title("live bytes (KiB)"), "rangemode": "tozero", "tickformat": ","}
     return {"id": chart.identity, "data": data, "layout": layout(chart.title, horizontal, vertical, 380)}
+
+
+def _spans(chart: Spans) -> Figure:
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": escaped(name),
+            "base": [span.begin for span in chart.spans if span.row == row],
+            "x": [span.cycles for span in chart.spans if span.row == row],
+            "y": [row for span in chart.spans if span.row == row],
+            "hovertext": [escaped(span.label) for span in chart.spans if span.row == row],
+            "hovertemplate": "%{hovertext}<br>%{customdata:,} cycles from %{base:,} on<extra></extra>",
+            "customdata": [span.cycles for span in chart.spans if span.row == row],
+            "marker": {"color": style.color, "line": {"color": style.color, "width": 1}},
+        }
+        for row, (name, style) in enumerate(chart.rows)
+    ]
+    names = [escaped(name) for name, _ in chart.rows]
+    horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
+    vertical = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
+    vertical["range"] = [len(names) - 0.4, -0.6]
+    arranged = layout(chart.title, horizontal, vertical, 260) | {"barmode": "overlay", "showlegend": False}
+    return {"id": chart.identity, "data": data, "layout": arranged}
 
 
 def _step_line(series: Series, times: Iterable[int], filled: bool) -> dict[str, Any]:

@@ -78,4 +78,26 @@ class Steps:
     note: str
 
 
-Chart = Bars | Roofline | Steps
+@dataclass(frozen=True)
+class Span:
+    """Time on one row, from ``begin`` on for ``cycles``."""
+
+    row: int
+    begin: int
+    cycles: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Spans:
+    """What happens when: a row a place, each with its name and style, and the stretches of time on it."""
+
+    identity: str
+    title: str
+    rows: tuple[tuple[str, Style], ...]
+    spans: tuple[Span, ...]
+    total: int
+    note: str
+
+
+Chart = Bars | Roofline | Steps | Spans

@@ -7,9 +7,9 @@ at x of them a byte.
 
 from __future__ import annotations
 
-from experiments.report.charts.model import Bars, Chart, Mark, Roofline, Series, Steps
-from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, READ, SKY, UNKNOWN, WRITTEN, Style
-from experiments.report.schema import Layer, RunReport
+from experiments.report.charts.model import Bars, Chart, Mark, Roofline, Series, Span, Spans, Steps
+from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, PLACES, READ, SKY, UNKNOWN, WRITTEN, Style
+from experiments.report.schema import Layer, RunReport, Segment
 
 PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
 """How charts name the parts of a layer's cycles."""
@@ -23,17 +23,45 @@ NOTE = (
     "left corner. A layer can lie above the slanted roof: what is fetched while an earlier layer computes costs the "
     "later one no cycles."
 )
+_WHOLE_NOTE = (
+    "Parts run one after another. The accelerator's cycles are simulated; the CPU's are an estimate, as is the time in "
+    "which tensors pass between the two."
+)
 NO_TRAFFIC = "no DRAM traffic: at the right edge"
 NO_MACS = "no MACs: in the lower left corner"
 
 
 def run_charts(report: RunReport) -> tuple[Chart, ...]:
     """All charts of a run in the order of reading; a chart that has nothing to show is left out."""
+    whole = whole_run(report)
+    first: list[Chart] = [whole] if whole is not None else []
     if not report.layers:
-        return ()
+        return tuple(first)
     charts: list[Chart] = [layer_cycles(report), layer_utilization(report), roofline(report), layer_traffic(report)]
     filling = occupancy_chart(report)
-    return (*charts, *([filling] if filling else []), unit_causes(report))
+    return (*first, *charts, *([filling] if filling else []), unit_causes(report))
+
+
+def whole_run(report: RunReport) -> Spans | None:
+    """Accelerator, CPU and transfers one after another; None where nothing takes time, and for older reports."""
+    found = report.end_to_end
+    if found is None or not found.cycles:
+        return None
+    spans: list[Span] = []
+    begin = 0
+    for segment in found.segments:
+        spans.append(Span(list(PLACES).index(segment.on), begin, segment.cycles, _segment_label(segment)))
+        begin += segment.cycles
+    shares = {"dla": found.dla_cycles, "cpu": found.cpu_cycles, "transfer": found.transfer_cycles}
+    rows = tuple((f"{name} {found.share(shares[place]):.1%}", style) for place, (name, style) in PLACES.items())
+    return Spans("end-to-end", "The whole run, end to end", rows, tuple(spans), found.cycles, _WHOLE_NOTE)
+
+
+def _segment_label(segment: Segment) -> str:
+    if segment.on == "transfer":
+        return f"tensors of region {segment.region}"
+    nodes = f"{segment.nodes} node{'s' * (segment.nodes != 1)}"
+    return nodes if segment.region is None else f"region {segment.region}, {nodes}"
 
 
 def layer_cycles(report: RunReport) -> Bars:

@@ -65,6 +65,13 @@ CAUSES: dict[str, Style] = {
 }
 """Why a cycle of a unit went by."""
 
+PLACES: dict[str, tuple[str, Style]] = {
+    "dla": ("accelerator", Style(BLUE)),
+    "cpu": ("CPU", Style(VERMILION, "x")),
+    "transfer": ("transfers", Style(GREY, "|")),
+}
+"""Where a stretch of a run takes place."""
+
 READ, WRITTEN = Style(SKY, "\\"), Style(VERMILION, "x")
 FIRST, SECOND = Style(GREY, "", "circle"), Style(BLUE, "/", "square")
 FASTER, SLOWER = Style(GREEN, "-"), Style(VERMILION, "x")

@@ -1,0 +1,109 @@
+"""The account of a whole run: accelerator, CPU and what passes between, one after another; the same in every place."""
+
+from __future__ import annotations
+
+import json
+from math import ceil
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from pydantic import ValidationError
+
+from dla_sim.presets import load_hardware
+from experiments.report.schema import EndToEnd, RunReport
+from experiments.running.workflow import run
+from tests.experiments.command_line import dla, tiny_model
+from tests.experiments.reporting import tiny_run
+
+
+def summing(folder: Path) -> Path:
+    """A convolution, two running sums that nobody accelerates, one of them twice as dear, and a rectifier behind."""
+    model = tiny_model()
+    graph = model.graph
+    graph.node[-1].output[0] = "rectified"
+    graph.initializer.append(helper.make_tensor("axis", TensorProto.INT64, [], [1]))
+    graph.node.extend(
+        [
+            helper.make_node("CumSum", ["rectified", "axis"], ["sum"], name="sum"),
+            helper.make_node("Hardmax", ["sum"], ["most"], name="most"),
+            helper.make_node("CumSum", ["most", "axis"], ["result"], name="again"),
+        ]
+    )
+    path = folder / "summing.onnx"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
+    return run(summing(tmp_path_factory.mktemp("model")))
+
+
+def account(report: RunReport) -> EndToEnd:
+    assert report.end_to_end is not None
+    return report.end_to_end
+
+
+def test_parts_follow_one_another_and_what_passes_between_takes_time(report: RunReport) -> None:
+    found = account(report)
+    assert [part.on for part in found.segments] == ["cpu", "transfer", "dla", "transfer", "cpu"]
+    assert [part.region for part in found.segments] == [None, 0, 0, 0, None]
+    bus = load_hardware(None).timing.bus_bytes
+    assert [part.cycles for part in found.segments if part.on == "transfer"] == [
+        ceil(3 * 8 * 8 / bus),
+        ceil(4 * 8 * 8 / bus),
+    ]
+    assert found.cycles == report.totals.cycles + report.host.estimated_cycles + found.transfer_cycles
+    assert (found.dla_macs, found.cpu_macs) == (report.totals.macs, 0)
+
+
+def test_what_falls_back_is_summed_by_operator_and_reason_the_dearest_first(report: RunReport) -> None:
+    found = account(report).fallbacks
+    assert {(item.op_type, item.nodes) for item in found} == {
+        ("CumSum", 2),
+        ("Hardmax", 1),
+        ("QuantizeLinear", 1),
+        ("DequantizeLinear", 1),
+    }
+    dear = [item.estimated_cycles for item in found]
+    assert dear == sorted(dear, reverse=True)
+    assert sum(dear) == report.host.estimated_cycles
+    (sums,) = (item for item in found if item.op_type == "CumSum")
+    assert (sums.rule, sums.reason) == ("known", "operator CumSum has no pattern")
+
+
+def test_partition_says_what_run_says(report: RunReport, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    place = tmp_path / "where.json"
+    shown = dla(capsys, "partition", summing(tmp_path), "--json", place)
+    assert EndToEnd.model_validate(json.loads(place.read_text())["end_to_end"]) == account(report)
+    whole = account(report)
+    time, macs = whole.share(whole.dla_cycles), whole.dla_macs
+    assert f"1 of 6 nodes and 100.00% of {macs:,} MACs on the DLA, {time:.1%} of the time\n" in shown.out
+    last = shown.out.splitlines()[-1]
+    assert last.startswith(
+        f"end to end ~{whole.cycles:,} cycles, estimated: accelerator {time:.1%} ({whole.dla_cycles:,})"
+    )
+    ran = dla(capsys, "run", summing(tmp_path), "--json", place)
+    assert last in ran.out.splitlines()[1]
+
+
+@pytest.mark.parametrize("key", ["cycles", "dla_cycles", "cpu_cycles", "transfer_cycles"])
+def test_sums_must_hold(key: str) -> None:
+    content = tiny_run().model_dump(mode="json", by_alias=True)
+    content["end_to_end"][key] += 1
+    with pytest.raises(ValidationError, match="the sum of"):
+        RunReport.model_validate(content)
+
+
+def test_it_is_the_account_of_the_rest_of_the_report() -> None:
+    content = tiny_run().model_dump(mode="json", by_alias=True)
+    whole = content["end_to_end"]
+    for part in (whole, next(part for part in whole["segments"] if part["on"] == "dla")):
+        part["cycles"] += 1
+    whole["dla_cycles"] += 1
+    with pytest.raises(ValidationError, match="dla_cycles"):
+        RunReport.model_validate(content)
+    content["end_to_end"] = None
+    assert RunReport.model_validate(content).end_to_end is None  # as of versions that did not know it
