@@ -1,7 +1,7 @@
 """ISA variants: declared sets of instructions.
 
 ``v1`` is the published machine without depthwise convolution, ``v2`` adds it, ``v3`` adds grouped convolution, ``v4``
-look-up tables and data movement. Packages outside this repository declare further ones (:mod:`isa.plugins`).
+what the networks of today need. Packages outside this repository declare further ones (:mod:`isa.plugins`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,12 @@ def extend(base: Variant, name: str, description: str, *instructions: Instructio
     return Variant(name, description, (*base.instructions, *instructions))
 
 
-_LATER = ("OP_DEPTH_CONV", "OP_GROUP_CONV", "OP_LUT", "OP_PERMUTE")
+_FOURTH = (
+    "OP_LUT",
+    "OP_PERMUTE",
+    "OP_DYN_MAT_MUL",
+)
+_LATER = ("OP_DEPTH_CONV", "OP_GROUP_CONV", *_FOURTH)
 _V1 = Variant(
     "v1",
     "the published instruction set, no depthwise convolution",
@@ -90,6 +95,6 @@ _V1 = Variant(
 )
 _V2 = extend(_V1, "v2", "v1 and OP_DEPTH_CONV", ALL["OP_DEPTH_CONV"])
 _V3 = extend(_V2, "v3", "v2 and OP_GROUP_CONV", ALL["OP_GROUP_CONV"])
-_V4 = extend(_V3, "v4", "v3, OP_LUT and OP_PERMUTE", ALL["OP_LUT"], ALL["OP_PERMUTE"])
+_V4 = extend(_V3, "v4", f"v3 and {', '.join(_FOURTH)}", *(ALL[name] for name in _FOURTH))
 VARIANTS: Mapping[str, Variant] = {item.name: item for item in (_V1, _V2, _V3, _V4)}
 """The variants of this repository."""

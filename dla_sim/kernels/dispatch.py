@@ -12,7 +12,7 @@ from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import addition, comparison, unary
 from dla_sim.kernels.lookup import look_up
-from dla_sim.kernels.matmul import matrix_product
+from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import pooling
 from dla_sim.kernels.requantisation import requantisation
@@ -29,6 +29,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_DEPTH_CONV": depthwise,
     "OP_GROUP_CONV": grouped,
     "OP_MAT_MUL": matrix_product,
+    "OP_DYN_MAT_MUL": dynamic_product,
     "OP_REQUANT": at_once(requantisation),
     "OP_POOL": at_once(pooling),
     "OP_ACT_RELU": at_once(unary("relu")),

@@ -1,4 +1,4 @@
-"""``OP_MAT_MUL`` as float32 matrix products; exactness as in `convolution`."""
+"""``OP_MAT_MUL`` and ``OP_DYN_MAT_MUL`` as float32 matrix products; exactness as in `convolution`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import Attempt, Scratch
-from dla_sim.kernels.results import CHUNK, Results, add_chunks, prepare_sums
+from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
+from dla_sim.kernels.results import CHUNK, EXACT, LARGEST_SQUARES, Results, add_chunks, prepare_sums
+from isa import numerics
 from isa.arch import Arch
-from isa.instruction import Command
+from isa.instruction import Command, Machine
 from isa.ops.convolution import element_bytes
-from isa.ops.matmul import shape
+from isa.ops.matmul import scaled, second_shape, shape
+from isa.registers import float_value
 
 
 def matrix_product(command: Command, arch: Arch) -> Attempt | None:
@@ -60,3 +62,57 @@ def _product(
     wide = scratch.array("weights", right.shape, np.float32)
     np.copyto(wide, right)
     return np.matmul(left.astype(np.float32), wide, out=out)
+
+
+def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
+    """Prepares an ``OP_DYN_MAT_MUL``; None for what is left to the semantics."""
+    m, k, n = shape(command)
+    largest = _largest(command["EX_INPUT_ZERO_POINT"]) * _largest(command["EX_OPERAND_ZERO_POINT"])
+    if not m * k * n or largest > EXACT or largest * k >= 1 << 31:
+        return None
+    if command["EX_CLAMP_LOW"] > command["EX_CLAMP_HIGH"]:
+        return None
+    output, left, right = (command[f"EX_{name}_ADDRESS"] for name in ("OUTPUT", "INPUT", "OPERAND"))
+    result, reads = (output, output + m * n * element_bytes(command)), ((left, left + m * k), (right, right + k * n))
+    scale = np.array(float_value(command["EX_SCALE_A"]), np.float32)
+    is_float = arch.numerics == "onnxruntime"
+    if not all_apart(result, reads) or (is_float and not float(scale) ** 2 <= LARGEST_SQUARES):
+        return None
+    end, chunk = highest(result, *reads), EXACT // largest
+
+    def attempt(machine: Machine, scratch: Scratch) -> bool:
+        if end > machine.sram.size:
+            return False
+        sums = _dynamic_sums(command, machine, scratch, chunk)
+        out = np.ndarray((m, n), np.int8 if command.fields["requantise"] else np.int32, machine.sram, output)
+        if not command.fields["requantise"]:
+            np.copyto(out, sums, casting="unsafe")
+        elif is_float:
+            limits = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+            numerics.requantise_float32(sums.astype(np.float32, copy=False), scale, *limits, out=out)
+        else:
+            out[...] = scaled(sums.astype(np.int64), command, arch)
+        return True
+
+    return attempt
+
+
+def _largest(zero_point: int) -> int:
+    """The largest magnitude of an int8 less its zero point."""
+    return max(abs(-128 - zero_point), abs(127 - zero_point))
+
+
+def _dynamic_sums(command: Command, machine: Machine, scratch: Scratch, chunk: int) -> NDArray[Any]:
+    """The exact sums: float32 where ``chunk`` products or fewer make one, else int32."""
+    m, k, n = shape(command)
+    left = np.ndarray((m, k), np.int8, machine.sram, command["EX_INPUT_ADDRESS"])
+    right = np.ndarray(second_shape(command), np.int8, machine.sram, command["EX_OPERAND_ADDRESS"])
+    first, second = scratch.array("rows", (m, k), np.float32), scratch.array("weights", right.shape, np.float32)
+    np.subtract(left, np.float32(command["EX_INPUT_ZERO_POINT"]), out=first)
+    np.subtract(right, np.float32(command["EX_OPERAND_ZERO_POINT"]), out=second)
+    second = second.T if command.fields["transposed"] else second
+    sums: NDArray[Any] = scratch.array("sums", (m, n), np.float32)
+    if k <= chunk:
+        return np.matmul(first, second, out=sums)
+    spans = (slice(start, start + chunk) for start in range(0, k, chunk))
+    return add_chunks((np.matmul(first[:, span], second[span], out=sums) for span in spans), sums.shape, scratch)

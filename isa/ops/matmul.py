@@ -1,4 +1,5 @@
-"""``OP_MAT_MUL``: row-major matrix product (M, K) × (K, N) on int8 with a channel record a column."""
+"""Row-major matrix products (M, K) × (K, N) on int8: ``OP_MAT_MUL`` with a channel record a column, for constant
+weights, and ``OP_DYN_MAT_MUL`` with a zero point an operand and one scale, for two operands computed at run time."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
+from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.convolution import RELU, REQUANTISE, RESULT, element_bytes, fused_cycles, lower_limit
 from isa.ops.requant import load_records, requantise_channels
+from isa.registers import float_value
 
 
 def shape(command: Command) -> tuple[int, int, int]:
@@ -70,4 +74,66 @@ OP_MAT_MUL = Instruction(
     operands=_operands, semantics=_matmul, cycles=_cycles, macs=_macs,
     inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = (OP_MAT_MUL,)
+
+
+TRANSPOSED = Field("transposed", 50, 1, description="1: the second operand lies as (N', K), not as (K, N')")
+
+
+def second_shape(command: Command) -> tuple[int, int]:
+    """The second operand of ``OP_DYN_MAT_MUL`` as it lies in memory: (K, N), or (N, K) with ``transposed``."""
+    _, k, n = shape(command)
+    return (n, k) if command.fields["transposed"] else (k, n)
+
+
+def _dynamic_operands(command: Command, arch: Arch) -> Operands:
+    m, k, n = shape(command)
+    reads = (
+        strided("sram", command["EX_INPUT_ADDRESS"], m * k),
+        strided("sram", command["EX_OPERAND_ADDRESS"], k * n),
+    )
+    return Operands(reads, (strided("sram", command["EX_OUTPUT_ADDRESS"], m * n * element_bytes(command)),))
+
+
+def scaled(accumulator: NDArray[Any], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """int8 of int32-range accumulators by the one scale, zero point and limits of the command."""
+    limits = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if arch.numerics == "fixed":
+        return numerics.requantise_fixed(accumulator, command["EX_SCALE_A"], command["EX_SHIFT_A"], *limits)
+    return numerics.requantise(accumulator, np.float32(float_value(command["EX_SCALE_A"])), *limits)
+
+
+@formula(
+    """
+    y[m, n] = Σ over k of (A[m, k] - INPUT_ZERO_POINT) · (B[k, n] - OPERAND_ZERO_POINT), int32, or with requantise
+
+    clip(rint(float32(Σ) · SCALE_A) + OUTPUT_ZERO_POINT), with numerics fixed by multiplier and shift A. A is (M, K),
+    B (K, N'), or (N', K) with transposed, all row-major; M rows, K = IC, N' = OC.
+    """
+)
+def _dynamic(command: Command, machine: Machine) -> None:
+    m, k, n = shape(command)
+    left = view(machine.sram, command["EX_INPUT_ADDRESS"], (m, k), np.int8).astype(np.int64)
+    right = view(machine.sram, command["EX_OPERAND_ADDRESS"], second_shape(command), np.int8).astype(np.int64)
+    right = right.T if command.fields["transposed"] else right
+    accumulator = (left - command["EX_INPUT_ZERO_POINT"]) @ (right - command["EX_OPERAND_ZERO_POINT"])
+    if np.abs(accumulator).max(initial=0) >= 1 << 31:
+        raise OverflowError(f"OP_DYN_MAT_MUL at word {command.index}: an accumulator leaves int32")
+    requantised = command.fields["requantise"]
+    result: NDArray[Any] = scaled(accumulator, command, machine.arch) if requantised else accumulator.astype(np.int32)
+    view(machine.sram, command["EX_OUTPUT_ADDRESS"], (m, n), result.dtype)[...] = result
+
+
+OP_DYN_MAT_MUL = Instruction(
+    mnemonic="OP_DYN_MAT_MUL", opcode=0x25, unit=Unit.EX, kind="MATMUL",
+    description="Matrix product of two activations, the second transposed or not; int32 or requantised int8.",
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
+        "EX_ROWS", "EX_INPUT_CHANNELS", "EX_OUTPUT_CHANNELS",
+        "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
+        "EX_SCALE_A", "EX_SHIFT_A",
+    ),
+    fields=(REQUANTISE, TRANSPOSED),
+    operands=_dynamic_operands, semantics=_dynamic, cycles=_cycles, macs=_macs,
+    inputs=(INT8, INT8), outputs=(RESULT,),
+)  # fmt: skip
+INSTRUCTIONS = (OP_MAT_MUL, OP_DYN_MAT_MUL)

@@ -58,6 +58,27 @@ def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
 
 
 @EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+def test_dynamic_matrix_products(data: Any, seed: int, arch: Any) -> None:
+    """Also sums of several parts, and results that lie over an operand."""
+    m, n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 40))
+    if data.draw(st.booleans()):
+        k = data.draw(st.sampled_from([257, 258, 259, 1024, 1100]))
+    fields = {"requantise": data.draw(st.integers(0, 1)), "transposed": data.draw(st.integers(0, 1))}
+    zero_point = st.one_of(INT8, st.sampled_from([-128, 127, 300, -32768]))
+    registers = {
+        "EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n, **clamps(data),
+        "EX_INPUT_ADDRESS": 5, "EX_OPERAND_ADDRESS": 6000, "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([16000, 4])),
+        "EX_INPUT_ZERO_POINT": data.draw(zero_point), "EX_OPERAND_ZERO_POINT": data.draw(zero_point),
+        "EX_SCALE_A": bits(data.draw(SCALES)), "EX_SHIFT_A": 0,
+    }  # fmt: skip
+    if arch is not FLOAT:
+        registers["EX_SCALE_A"] = data.draw(st.integers(0, 2**31 - 1))
+        registers["EX_SHIFT_A"] = data.draw(st.integers(-31, 0))
+    compare("OP_DYN_MAT_MUL", registers, fields, random_bytes(17000, seed), arch)
+
+
+@EXACT
 @given(data=st.data(), seed=SEEDS, place=st.sampled_from([0, 1, -1, 40000, -40000]))
 def test_requantisation_apart_and_in_place(data: Any, seed: int, place: int) -> None:
     """Also over blocks: 1 × 3 × 65537 and 40000 × 2 × 1 elements need several."""

@@ -124,6 +124,40 @@ def test_matrix_product_equals_onnx_runtime(m: int, k: int, n: int) -> None:
     np.testing.assert_array_equal(wide, (a.astype(np.int64) - zx) @ b.astype(np.int64))
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 7, 5), (4, 300, 3), (3, 1, 1)])
+def test_product_of_two_activations_equals_onnx_runtime(m: int, k: int, n: int) -> None:
+    """As do 0 of 7,197,228 outputs by script: int8 and uint8, ties, zero points and scales from end to end."""
+    rng = np.random.default_rng(m * 100 + k)
+    a, b = rng.integers(-128, 128, (m, k), dtype=np.int8), rng.integers(-128, 128, (k, n), dtype=np.int8)
+    xs, bs, ys, (zx, zb, zy) = scalar(0.04), scalar(0.03), scalar(0.9), (-128, 77, 4)
+    expected = onnx_result(
+        "QLinearMatMul",
+        {"a": a, "as": xs, "az": zero(zx), "b": b, "bs": bs, "bz": zero(zb), "ys": ys, "yz": zero(zy)},
+    )
+    registers = {
+        "EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n,
+        "EX_INPUT_ZERO_POINT": zx, "EX_OPERAND_ZERO_POINT": zb, "EX_OUTPUT_ZERO_POINT": zy,
+        "EX_SCALE_A": BITS(numerics.requantise_scale(xs, bs, ys)),
+    }  # fmt: skip
+    found = run("OP_DYN_MAT_MUL", registers, [a, b], ((m, n), np.int8), {"requantise": 1})
+    np.testing.assert_array_equal(found, expected)
+    turned = run("OP_DYN_MAT_MUL", registers, [a, b.T], ((m, n), np.int8), {"requantise": 1, "transposed": 1})
+    np.testing.assert_array_equal(turned, expected)
+    wide = run("OP_DYN_MAT_MUL", registers, [a, b], ((m, n), np.int32))
+    np.testing.assert_array_equal(wide, (a.astype(np.int64) - zx) @ (b.astype(np.int64) - zb))
+
+
+def test_product_of_two_activations_by_hand() -> None:
+    """1·4 + 3·-2 and 1·0 + 3·6 less the zero points; halved, moved by 1 and limited to 9 they are 0 and 9."""
+    registers = {"EX_INPUT_CHANNELS": 2, "EX_OUTPUT_CHANNELS": 2, "EX_INPUT_ZERO_POINT": 1, "EX_OPERAND_ZERO_POINT": 2}
+    a, b = np.array([[2, 4]], np.int8), np.array([[6, 2], [0, 8]], np.int8)
+    assert run("OP_DYN_MAT_MUL", registers, [a, b], ((1, 2), np.int32)).tolist() == [[-2, 18]]
+    half = {"EX_SCALE_A": 1 << 30, "EX_OUTPUT_ZERO_POINT": 1, "EX_CLAMP_HIGH": 9}
+    fixed = Arch(numerics="fixed")
+    found = run("OP_DYN_MAT_MUL", registers | half, [a, b], ((1, 2), np.int8), {"requantise": 1}, fixed)
+    assert found.tolist() == [[0, 9]]
+
+
 def pool_registers(
     shape: tuple[int, ...], out: tuple[int, ...], kernel: tuple[int, int], **more: int
 ) -> dict[str, int]:
@@ -305,6 +339,7 @@ FORMULAS = [
     ((8, 4, 2), "OP_DEPTH_CONV", {"INPUT_CHANNELS": 33, "OUTPUT_CHANNELS": 33, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 5,
                                   "KERNEL_HEIGHT": 3, "KERNEL_WIDTH": 3}, 2 * 7 * 3 * 9),
     ((8, 4, 2), "OP_MAT_MUL", {"ROWS": 3, "INPUT_CHANNELS": 17, "OUTPUT_CHANNELS": 5}, 3 * 2 * 2),
+    ((8, 4, 2), "OP_DYN_MAT_MUL", {"ROWS": 3, "INPUT_CHANNELS": 17, "OUTPUT_CHANNELS": 5}, 3 * 2 * 2),
     ((8, 4, 2), "OP_POOL", {"OUTPUT_CHANNELS": 33, "OUTPUT_HEIGHT": 7, "OUTPUT_WIDTH": 5, "KERNEL_HEIGHT": 2},
      2 * 7 * 3 * 2),
     ((8, 4, 2), "OP_E_ADD", {"LENGTH": 65}, 2),
