@@ -45,7 +45,8 @@ from isa.arch import Arch
 class ConvRecord:
     """One convolution node in the int8 domain.
 
-    ``weights`` are (OC, IC/group, KH, KW); ``bias`` is int64 (OC,) with the zero point folded in.
+    ``weights`` are int16 (OC, IC/group, KH, KW), less their zero point; ``bias`` is int64 (OC,) with the input's
+    zero point folded in.
     """
 
     node: Node
@@ -54,7 +55,7 @@ class ConvRecord:
     batch: int
     source_plane: tuple[int, int, int]
     result_plane: tuple[int, int, int]
-    weights: NDArray[np.int8]
+    weights: NDArray[np.int16]
     bias: NDArray[np.int64]
     input_zero_point: int
     requantise: Requantise | None
@@ -106,7 +107,7 @@ def grouped_available(record: ConvRecord, target: Target) -> Finding | None:
 @rule("accumulators are int32: |bias| + 128 · Σ|weights| of every output channel is at most 2147483647")
 def accumulators_fit(record: ConvRecord, target: Target) -> Finding | None:
     """No accumulator overflows."""
-    return products.overflow(record.weights.reshape(len(record.weights), -1), record.bias)
+    return products.too_wide(products.largest(record.weights.reshape(len(record.weights), -1), record.bias))
 
 
 @rule(domain.FIXED)
@@ -222,9 +223,10 @@ class Convolution(Product, Window):
         """The record of a convolution that meets every requirement."""
         source, kernel, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
         assert kernel.constant is not None
-        data = domain.stored(kernel.constant)
+        zeros = products.zero_points(graph, node, 1).astype(np.int16)
+        data = domain.stored(kernel.constant) - zeros.reshape(-1, *(1,) * (kernel.constant.ndim - 1))
         filters = data.reshape(*data.shape[:2], *(1,) * (4 - data.ndim), *data.shape[2:])
-        zero_point = products.input_zero_point(graph, node)
+        zero_point = int(products.zero_points(graph, node, 0)[0])
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
         sums = filters.reshape(len(filters), -1).sum(axis=1, dtype=np.int64)
         strides, dilations, pads = two_dimensional(node)
@@ -257,7 +259,7 @@ class Convolution(Product, Window):
         return tuple(o for image in range(record.batch) for o in cls._image(record, image, parts, choices))
 
     @classmethod
-    def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, bool]) -> Iterator[Convolution]:
+    def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, bool]) -> Iterator[Operator]:
         """One image as ``parts`` operations, of one or all of the groups."""
         channels, *spatial = record.source_plane
         outputs, *result_spatial = record.result_plane
@@ -265,7 +267,7 @@ class Convolution(Product, Window):
         result_shape = (outputs // parts, *result_spatial)
         for part in range(parts):
             chosen = slice(part * outputs // parts, (part + 1) * outputs // parts)
-            yield cls(
+            whole = cls(
                 name=record.node.name,
                 kind="DEPTH" if record.depthwise else "CONV",
                 inputs=(Operand(record.source, source_shape, (image * parts + part) * int(np.prod(source_shape))),),
@@ -276,7 +278,7 @@ class Convolution(Product, Window):
                     "int32" if record.requantise is None else "int8",
                 ),
                 onnx_nodes=record.node.onnx_nodes,
-                weights=record.weights[chosen],
+                weights=record.weights[chosen].astype(np.int8),
                 bias=record.bias[chosen].astype(np.int32),
                 requantise=None if record.requantise is None else record.requantise.channels(chosen),
                 input_zero_point=record.input_zero_point,
@@ -286,6 +288,7 @@ class Convolution(Product, Window):
                 groups=record.group // parts,
                 **choices,
             )
+            yield from products.in_parts(whole, record.weights[chosen])
 
     @property
     def depthwise(self) -> bool:

@@ -55,18 +55,22 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     constants = operation.constants()
     weights = constants.weights if constants is not None else None
     records = constants is not None and constants.bias is not None
+    weight_bytes, nest, apart = 0 if weights is None else weights[0].size, operation.nest(), operation.second != "alike"
+    if apart:
+        weight_bytes = operation.inputs[1].nbytes // nest.channels
     geometry = Geometry(
         operator=type(operation),
         instruction=isa.by_mnemonic[mnemonic][0] if mnemonic is not None else None,
-        nest=operation.nest(),
-        inputs=len(operation.inputs),
-        weight_bytes=0 if weights is None else weights[0].size,
+        nest=nest,
+        inputs=1 if apart else len(operation.inputs),
+        weight_bytes=weight_bytes,
         record_bytes=arch.channel_record_bytes if records else 0,
         input_bytes=operation.inputs[0].element_bytes,
         output_bytes=operation.output.element_bytes,
         single=operation.single,
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
         fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
+        second=operation.second,
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:

@@ -1,10 +1,10 @@
-"""Matrix products with constant weights: Gemm and MatMul."""
+"""Matrix products: Gemm and MatMul, with constant weights or of two operands computed at run time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,63 +12,185 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain, products
+from byoc.operators.convolution import Convolution
 from byoc.operators.forms import Form, IntegerProduct, QLinear, Written
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import ChannelConstants, Constraint, Geometry, Operand, Operator, Registers, Requirement
+from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.operators.operator import (
+    ChannelConstants,
+    Constraint,
+    Geometry,
+    Operand,
+    Operator,
+    Registers,
+    Requirement,
+    Second,
+    Settings,
+)
 from byoc.operators.products import Product
 from byoc.operators.requantisation import Requantise, requantisation
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import float32_bits
+
+DYNAMIC = "OP_DYN_MAT_MUL"
+MOST_ROWS = 256
+"""Rows of a bias that has several; each is a product of its own."""
 
 
 @dataclass(frozen=True, eq=False)
 class MatMulRecord:
-    """One (M, K) × (K, N) product in the int8 domain; ``bias`` is int64 (N,) with the zero point folded in."""
+    """Products (M, K) × (K, N) in the int8 domain, one for each of ``matrices``: which of each operand it multiplies.
+
+    ``sizes`` is (M, K, N). ``left`` and ``right`` are int16 stacks of matrices, less their zero point, where constant,
+    else None. ``bias`` is int64 (1, N) or (M, N), before a zero point is folded in. ``zero_points`` are those of both
+    operands, 0 where constant. ``requantise`` has a scale a column, of constant ``left`` a row; None makes int32.
+    """
 
     node: Node
-    source: str
+    sources: tuple[str, str]
     result: str
-    rows: int
-    weights: NDArray[np.int8]
+    sizes: tuple[int, int, int]
+    matrices: tuple[tuple[int, int], ...]
+    left: NDArray[np.int16] | None
+    right: NDArray[np.int16] | None
     bias: NDArray[np.int64]
+    zero_points: tuple[int, int]
     requantise: Requantise | None
 
+    def output(self, number: int, rows: int = 0, first: int = 0) -> Operand:
+        """``rows`` rows (0: all) from ``first`` on of the result of product ``number``."""
+        m, _, n = self.sizes
+        return Operand(
+            self.result, (rows or m, n), (number * m + first) * n, "int32" if self.requantise is None else "int8"
+        )
 
-@rule("the weights are one matrix")
-def one_matrix(graph: Graph, node: Node) -> Finding | None:
-    """The weights have two dimensions."""
-    shape = graph.values[node.inputs[1]].shape
-    return None if len(shape) == 2 else finding("the weights have shape {shape}", shape=shape)
+
+@rule("one of the operands is computed at run time")
+def one_computed(graph: Graph, node: Node) -> Finding | None:
+    """Not both are constant."""
+    first, second = (graph.values[name] for name in node.inputs[:2])
+    if first.constant is None or second.constant is None:
+        return None
+    return finding("'{first}' and '{second}' are constant", first=first.name, second=second.name)
 
 
-@rule("only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator")
+@rule("alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0")
 def plain_gemm(graph: Graph, node: Node) -> Finding | None:
-    """Nothing is transposed or scaled at run time."""
+    """What a Gemm does beside a product with a bias its scale can say, or the data is transposed before."""
     has_bias = len(node.inputs) > 2
-    for key, wanted in (("transA", 0), ("alpha", 1.0), ("beta", 1.0)):
+    if not 0 < node.attributes.get("alpha", 1.0) < math.inf:
+        return finding("alpha is {actual:g}", actual=node.attributes["alpha"])
+    for key, wanted in (("transA", 0), ("beta", 1.0), ("alpha", 1.0)):
         actual = node.attributes.get(key, wanted)
-        if actual != wanted and (key != "beta" or has_bias):
+        exempt = key == "beta" and not has_bias
+        exempt |= key == "alpha" and (not has_bias or bool(node.attributes.get("scaled_bias")))
+        if actual != wanted and not exempt:
             return finding("{key} is {actual:g}", key=key, actual=actual)
     return None
 
 
-@rule("accumulators are int32: |bias| + 128 · Σ|weights| of every output column is at most 2147483647")
+@rule("constant operands have one scale, the second one may have one a column")
+def scales_of_columns(graph: Graph, node: Node) -> Finding | None:
+    """Several scales run along the columns of constant weights that are one matrix."""
+    for number, name in enumerate(node.inputs[:2]):
+        value = graph.values[name]
+        found = value.quantization
+        if found is None or found.per_tensor:
+            continue
+        last = len(value.shape) - 1
+        if number == 0 or value.constant is None or found.axis != last or value.elements != math.prod(value.shape[-2:]):
+            return finding("'{name}' has several scales along axis {axis}", name=name, axis=found.axis)
+    return None
+
+
+@rule("a bias is constant, int32, fits the result, and belongs to constant weights")
+def bias_of_columns(graph: Graph, node: Node) -> Finding | None:
+    """A bias is there for the channel records."""
+    if len(node.inputs) < 3:
+        return None
+    bias, result = graph.values[node.inputs[2]], graph.values[node.outputs[0]].shape
+    if bias.constant is None:
+        return finding("bias '{name}' is computed at run time", name=bias.name)
+    if bias.dtype != "int32":
+        return finding("bias '{name}' has element type {type}", name=bias.name, type=bias.dtype)
+    if graph.values[node.inputs[1]].constant is None:
+        return finding("bias '{name}' is added to a product of computed weights", name=bias.name)
+    fits = len(bias.shape) <= 2 and np.broadcast_shapes(bias.shape, (1, 1)) in _broadcast_to(result)
+    several = len(bias.shape) == 2 and bias.shape[0] > 1
+    if not fits or (several and (len(result) != 2 or bias.shape[0] > MOST_ROWS)):
+        return finding(
+            "bias '{name}' has shape {shape} for a result {result}", name=bias.name, shape=bias.shape, result=result
+        )
+    return None
+
+
+def _broadcast_to(shape: tuple[int, ...]) -> set[tuple[int, ...]]:
+    """The shapes of two dimensions that can be broadcast to a matrix of this shape."""
+    rows, columns = math.prod(shape[:-1]), shape[-1] if shape else 1
+    return {(first, last) for first in (1, rows) for last in (1, columns)}
+
+
+# Constraints. -------------------------------------------------------------------------------------------------------
+
+
+@rule(f"products of two computed operands run on {DYNAMIC}: use --isa v4")
+def dynamic_available(record: MatMulRecord, target: Target) -> Finding | None:
+    """A product of two computed operands has an instruction."""
+    if record.left is not None or record.right is not None or DYNAMIC in target.instructions:
+        return None
+    return finding("{mnemonic} is not in ISA {isa}", mnemonic=DYNAMIC, isa=target.isa)
+
+
+@rule(
+    "accumulators are int32: of two operands less their zero points, or |bias| + 128 · Σ|weights|, at most 2147483647"
+)
 def accumulators_fit(record: MatMulRecord, target: Target) -> Finding | None:
     """No accumulator overflows."""
-    return products.overflow(record.weights.T, record.bias)
+    return products.too_wide(_largest(record))
 
 
 @rule(domain.FIXED)
 def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
     """No accumulator overflows on its way to int8."""
-    return products.leaves_int32(record.weights.T, record.bias, record.requantise, target)
+    if record.requantise is None:
+        return None
+    if record.left is None and record.right is None:
+        return domain.leaves_int32(_largest(record), float(record.requantise.scale[0]), target)
+    found = (products.leaves_int32(*channels, record.requantise, target) for channels in _channels(record))
+    return next((one for one in found if one is not None), None)
+
+
+def _largest(record: MatMulRecord) -> int:
+    """The largest magnitude that an accumulator can have."""
+    if record.left is None and record.right is None:
+        first, second = (128 + abs(zero_point) for zero_point in record.zero_points)
+        return record.sizes[1] * first * second
+    return max(products.largest(*channels) for channels in _channels(record))
+
+
+def _channels(record: MatMulRecord) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int64]]]:
+    """Constant matrices as weights of output channels, (channels, K), with the folded biases of the channels."""
+    stack = np.moveaxis(record.right, 1, 2) if record.right is not None else record.left
+    assert stack is not None
+    zero_point = record.zero_points[0 if record.right is not None else 1]
+    for weights in stack:
+        folded = -zero_point * weights.sum(axis=1, dtype=np.int64)
+        for bias in record.bias if record.right is not None else (0,):
+            yield weights, bias + folded
 
 
 @rule("rows, depth and columns fit the instruction's fields")
 def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
     """Every size fits its register."""
-    return domain.too_large(((record.rows, *record.weights.shape[:1]), record.weights.shape), target)
+    m, k, n = record.sizes
+    plane = ((k, 1, n),) if record.left is not None else ()
+    return domain.too_large(((m, k), (k, n), *plane), target)
+
+
+# The operator. ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,30 +217,36 @@ class MatMul(Product):
         ),
     )
     requirements: ClassVar[tuple[Requirement, ...]] = (
-        domain.variable_input,
-        products.constant_weights,
-        one_matrix,
+        one_computed,
         plain_gemm,
-        products.eight_bit_input,
+        products.eight_bit_operands,
+        products.known_zero_points,
         domain.eight_bit_output,
         products.per_tensor,
         domain.usable_scales,
         domain.not_empty,
-        *products.WEIGHTS,
+        scales_of_columns,
+        bias_of_columns,
+        products.bias_in_accumulator_scale,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (accumulators_fit, scales_in_int32, fits_fields)
+    constraints: ClassVar[tuple[Constraint, ...]] = (dynamic_available, accumulators_fit, scales_in_int32, fits_fields)
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The factors of a Gemm, and whether it transposes its data."""
+        """The factors of a Gemm, whether it transposes its data, or a computed second operand."""
+        node = written.node
         if written.form.onnx != "Gemm":
             return {}
-        source = written.node.attributes
-        return {
-            "alpha": float(source.get("alpha", 1.0)),
-            "beta": float(source.get("beta", 1.0)),
-            "transA": int(source.get("transA", 0)),
+        found: dict[str, Any] = {
+            "alpha": float(node.attributes.get("alpha", 1.0)),
+            "beta": float(node.attributes.get("beta", 1.0)),
+            "transA": int(node.attributes.get("transA", 0)),
         }
+        if cls.transposes(node) and not written.view.is_constant(written.operands[1]):
+            found["transB"] = 1
+        if node.op_type != "Gemm":
+            found["scaled_bias"] = 1
+        return found
 
     @classmethod
     def channel_axis(cls, node: OnnxNode, rank: int) -> int:
@@ -131,12 +259,21 @@ class MatMul(Product):
         return bool(node.attributes.get("transB", 0))
 
     @classmethod
+    def float_reason(cls, view: OnnxView, node: OnnxNode) -> str:
+        """A bias that is computed, or that has more rows than are worth a product each."""
+        bias = node.input(2)
+        if bias and not view.is_constant(bias):
+            return f"its bias '{bias}' is computed; only a constant bias runs on the accelerator"
+        return ""
+
+    @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Products of two computed values, and those that add a matrix of several rows, which is no bias."""
-        if super().stays_float(node, constants):
+        """Gemms with a computed bias, and what the quantiser would give several scales that no product can have."""
+        names = [node.input(number) for number in range(3)]
+        bias = constants.get(names[2])
+        if names[2] and (bias is None or names[1] not in constants or (bias.ndim > 1 and bias.shape[0] > MOST_ROWS)):
             return True
-        bias = constants[node.input(2)] if node.input(2) else None
-        return bias is not None and bias.ndim > 1 and bias.shape[0] > 1
+        return names[0] in constants or (names[1] in constants and constants[names[1]].ndim > 2)
 
     @classmethod
     def macs(cls, written: Written) -> int:
@@ -147,56 +284,100 @@ class MatMul(Product):
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
-        """Zero points, and a matrix that fits input and output."""
+        """Zero points, and matrices that fit each other and the result."""
         other = super().misfit(graph, node)
         if other is not None:
             return other
-        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
-        matrix = graph.values[node.inputs[1]].shape
-        multiply = source[-1:] == matrix[:1] and (*source[:-1], *matrix[1:]) == result
-        if len(matrix) != 2 or multiply or node.attributes.get("transA"):
+        left, right, result = (graph.values[name].shape for name in (*node.inputs[:2], node.outputs[0]))
+        if node.attributes.get("transA") or _result_shape(left, right, bool(node.attributes.get("transB"))) == result:
             return None
-        return f"the weights of '{node.name}' have shape {matrix} for input {source} and output {result}"
+        return f"'{node.name}' makes {result} of operands {left} and {right}"
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MatMulRecord:
-        """The record of a product that meets every requirement; leading dimensions are folded into M."""
-        source, matrix, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
-        assert matrix.constant is not None
-        data = domain.stored(matrix.constant).reshape(matrix.shape[0], -1)
+        """The record of a product that meets every requirement; leading dimensions are folded into M where they can."""
+        left, right, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
+        first, second = left.shape if len(left.shape) > 1 else (1, *left.shape), right.shape
+        second = second if len(second) > 1 else (*second, 1)
+        if node.attributes.get("transB"):
+            second = second[::-1]
+        m, k, n = first[-2], first[-1], second[-1]
+        matrices = _matrices(first[:-2], second[:-2])
+        if math.prod(second[:-2]) == 1:
+            m, matrices = math.prod(first[:-1]), ((0, 0),)
+        zero_points = [products.zero_points(graph, node, number) for number in (0, 1)]
+        data = [
+            None if value.constant is None else domain.stored(value.constant).astype(np.int16) - zeros.astype(np.int16)
+            for value, zeros in zip((left, right), zero_points, strict=True)
+        ]
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
-        sums = data.sum(axis=0, dtype=np.int64)
-        flat = None if bias is None else np.broadcast_to(bias.reshape(-1), sums.shape)
         return MatMulRecord(
             node=node,
-            source=source.name,
+            sources=(left.name, right.name),
             result=result.name,
-            rows=math.prod(source.shape[:-1]),
-            weights=data,
-            bias=products.fold_zero_point(flat, sums, products.input_zero_point(graph, node)),
+            sizes=(m, k, n),
+            matrices=matrices,
+            left=None if data[0] is None else data[0].reshape(-1, m, k),
+            right=None if data[1] is None else data[1].reshape(-1, k, n),
+            bias=_matrix(bias, n),
+            zero_points=(
+                int(zero_points[0][0]) if data[0] is None else 0,
+                int(zero_points[1][0]) if data[1] is None else 0,
+            ),
             requantise=None
             if result.dtype == "int32"
-            else requantisation(node, source, matrix, result, matrix.shape[1]),
+            else requantisation(node, left, right, result, n if data[0] is None else m),
         )
 
     @classmethod
     def operations(cls, record: MatMulRecord, target: Target) -> tuple[Operator, ...]:
-        """One matrix product."""
-        depth, columns = record.weights.shape
-        return (
-            cls(
+        """One operation a product; more where weights take several, or every row has a bias of its own."""
+        if record.right is not None:
+            return tuple(part for whole, weights in cls._constant(record) for part in products.in_parts(whole, weights))
+        if record.left is not None:
+            return tuple(part for whole, weights in _filters(record) for part in products.in_parts(whole, weights))
+        m, k, n = record.sizes
+        transposed = bool(record.node.attributes.get("transB"))
+        return tuple(
+            DynamicMatMul(
                 name=record.node.name,
                 kind="MATMUL",
-                inputs=(Operand(record.source, (record.rows, depth)),),
-                output=Operand(
-                    record.result, (record.rows, columns), 0, "int32" if record.requantise is None else "int8"
+                inputs=(
+                    Operand(record.sources[0], (m, k), first * m * k),
+                    Operand(record.sources[1], (n, k) if transposed else (k, n), second * k * n),
                 ),
+                output=record.output(number),
                 onnx_nodes=record.node.onnx_nodes,
-                weights=record.weights,
-                bias=record.bias.astype(np.int32),
+                transposed=transposed,
+                zero_points=record.zero_points,
                 requantise=record.requantise,
-            ),
+            )
+            for number, (first, second) in enumerate(record.matrices)
         )
+
+    @classmethod
+    def _constant(cls, record: MatMulRecord) -> Iterator[tuple[MatMul, NDArray[np.int16]]]:
+        """The products with constant weights, the first part of which stands for all, with all."""
+        assert record.right is not None
+        m, k, _ = record.sizes
+        each = 1 if len(record.bias) > 1 else m
+        for number, (first, second) in enumerate(record.matrices):
+            weights = record.right[second]
+            correction = record.zero_points[0] * weights.sum(axis=0, dtype=np.int64)
+            for row in range(0, m, each):
+                yield (
+                    cls(
+                        name=record.node.name,
+                        kind="MATMUL",
+                        inputs=(Operand(record.sources[0], (each, k), (first * m + row) * k),),
+                        output=record.output(number, each, row),
+                        onnx_nodes=record.node.onnx_nodes,
+                        weights=weights.astype(np.int8),
+                        bias=(record.bias[row if len(record.bias) > 1 else 0] - correction).astype(np.int32),
+                        requantise=record.requantise,
+                    ),
+                    weights,
+                )
 
     @property
     def mnemonic(self) -> str:
@@ -220,3 +401,107 @@ class MatMul(Product):
     def constants(self) -> ChannelConstants:
         """Columns, in memory row by row (K, columns of the tile)."""
         return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True)
+
+
+def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
+    """Shape of a product, by the rules of NumPy; None where the operands do not fit each other."""
+    right = right[::-1] if transposed else right
+    if not left or not right or left[-1] != (right[-2] if len(right) > 1 else right[0]):
+        return None
+    try:
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        return None
+    return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
+
+
+def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """For every matrix of the result, which of each operand's it is the product of; leading dimensions broadcast."""
+    numbers = (np.arange(math.prod(shape)).reshape(shape) for shape in (left, right))
+    first, second = np.broadcast_arrays(*numbers)
+    return tuple(zip(first.reshape(-1).tolist(), second.reshape(-1).tolist(), strict=True))
+
+
+def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
+    """A bias as (1, columns), or (rows, columns) where rows differ."""
+    wide = np.zeros((1, columns), np.int64) if bias is None else bias.astype(np.int64).reshape(-1, (1, *bias.shape)[-1])
+    return np.broadcast_to(wide, (len(wide), columns))
+
+
+def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, NDArray[np.int16]]]:
+    """Constant (M, K) × computed (K, N): a convolution of K planes of N pixels by M filters of one tap."""
+    assert record.left is not None
+    m, k, n = record.sizes
+    for number, (first, second) in enumerate(record.matrices):
+        weights, output = record.left[first].reshape(m, k, 1, 1), record.output(number)
+        yield (
+            Convolution(
+                name=record.node.name,
+                kind="CONV",
+                inputs=(Operand(record.sources[1], (k, 1, n), second * k * n),),
+                output=replace(output, shape=(m, 1, n)),
+                onnx_nodes=record.node.onnx_nodes,
+                weights=weights.astype(np.int8),
+                bias=(-record.zero_points[1] * record.left[first].sum(axis=1, dtype=np.int64)).astype(np.int32),
+                requantise=record.requantise,
+                input_zero_point=record.zero_points[1],
+                strides=(1, 1),
+                dilations=(1, 1),
+                pads=(0, 0, 0, 0),
+            ),
+            weights,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DynamicMatMul(Operator):
+    """Matrix product (M, K) × (K, N), or (N, K) where ``transposed``, of two activations with their ``zero_points``.
+
+    ``requantise``, whose scales are all one, None: an int32 result.
+    """
+
+    transposed: bool
+    zero_points: tuple[int, int]
+    requantise: Requantise | None
+
+    @property
+    def mnemonic(self) -> str:
+        """The one instruction."""
+        return DYNAMIC
+
+    @property
+    def second(self) -> Second:
+        """Output channels are rows of a transposed second operand, else its columns."""
+        return "rows" if self.transposed else "columns"
+
+    def nest(self) -> Nest:
+        """As a product with constant weights."""
+        rows, depth = self.inputs[0].shape
+        return Nest(self.output.shape[1], rows, 1, depth, rows, 1, matrix=True)
+
+    def settings(self, arch: Arch) -> Settings:
+        """Zero points, and how it ends."""
+        registers = {"EX_INPUT_ZERO_POINT": self.zero_points[0], "EX_OPERAND_ZERO_POINT": self.zero_points[1]}
+        fields = {"transposed": int(self.transposed), "requantise": int(self.requantise is not None)}
+        if self.requantise is None:
+            return Settings(registers, fields)
+        how = self.requantise
+        registers |= {
+            "EX_OUTPUT_ZERO_POINT": how.zero_point,
+            "EX_CLAMP_LOW": how.low,
+            "EX_CLAMP_HIGH": how.high,
+        }
+        if arch.numerics == "fixed":
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(float(how.scale[0]))
+        else:
+            registers["EX_SCALE_A"] = float32_bits(how.scale[0])
+        return Settings(registers, fields)
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Rows, depth and columns."""
+        return MatMul.tile_registers(geometry, tile)
+
+    def split(self) -> tuple[Operator, ...]:
+        """Accumulation, and requantising."""
+        return products.requantised_apart(self, self.requantise)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators.forms import Form, Written
-from byoc.operators.nest import Box, Nest, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
+from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.rules import Finding, Refusal, Rule, finding
 from byoc.target import Target
@@ -29,6 +29,8 @@ Constraint = Rule[[Any, Target]]
 Registers = Mapping[str, int]
 
 MANY = 1 << 16
+Second = Literal["alike", "columns", "rows"]
+"""How the second operand is cut: as the first one is, or, as weights are, by output channels: its columns or rows."""
 _PLAIN = (str, int, float, tuple)
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
@@ -100,7 +102,7 @@ class Geometry:
     family's class; ``instruction`` None: a copy, which has no computation. ``registers`` and ``fields`` are those of
     the layer less its ``numbers``. ``weight_bytes`` and ``record_bytes`` are those of one output channel,
     ``input_bytes`` and ``output_bytes`` those of one element. ``single``: a command computes one output channel of a
-    tile, not all.
+    tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
     """
 
     operator: type[Operator]
@@ -114,6 +116,7 @@ class Geometry:
     single: bool
     registers: tuple[tuple[str, int], ...]
     fields: tuple[tuple[str, int], ...]
+    second: Second = "alike"
 
     @property
     def flat(self) -> bool:
@@ -147,6 +150,13 @@ class Geometry:
     def output_tile_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the output box of a tile."""
         return channels * rows * self.nest.columns * self.output_bytes
+
+    def weight_transfer(self, channels: Span) -> Transfer:
+        """What these output channels need of a second operand in the weights' place."""
+        if self.second == "rows":
+            return Transfer(channels.start * self.weight_bytes, channels.size * self.weight_bytes)
+        depth = Span(0, self.nest.input_channels)
+        return matrix_transfer(Box(channels, depth, Span(0, 1)), self.nest.channels, self.input_bytes)
 
     def input_transfer(self, tile: Tile) -> Transfer:
         """The tile's input box as a transfer from the dense operand."""
@@ -341,6 +351,11 @@ class Operator:
         if nest.grouped and nest.group_inputs > 1:
             return nest.group_outputs * parallel_groups(nest.groups, nest.group_inputs, nest.group_outputs, arch)
         return array.ic * array.oc if nest.grouped else array.oc
+
+    @property
+    def second(self) -> Second:
+        """How the second of two operands is cut."""
+        return "alike"
 
     def rows_read(self) -> NDArray[np.bool_] | None:
         """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""

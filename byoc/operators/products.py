@@ -53,10 +53,12 @@ class Product(Operator):
     @classmethod
     def unfused(cls, view: OnnxView, operands: tuple[str, ...], result: str) -> str:
         """Products of one element type with a result of another are no integer operators of ONNX Runtime."""
-        source, target = view.element_type(operands[0]), view.element_type(result)
-        if source == target:
-            return ""
-        return f"its input is {source} and its result {target}; ONNX Runtime fuses only equal types"
+        source, second, target = (view.element_type(name) for name in (*operands[:2], result))
+        if source != target:
+            return f"its input is {source} and its result {target}; ONNX Runtime fuses only equal types"
+        if (source, second) == ("int8", "uint8"):
+            return "its operands are int8 and uint8; ONNX Runtime fuses uint8 and int8, but not these"
+        return ""
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
@@ -96,20 +98,81 @@ class Product(Operator):
 
     def split(self) -> tuple[Operator, ...]:
         """Accumulation into an int32 value of its own, and its requantising."""
-        if self.requantise is None:
-            return (self,)
-        # Every byte is written once, so the slice that a product writes names its accumulator.
-        name = f"{self.output.value}@{self.output.offset}:accumulator"
-        middle = Operand(name, self.output.shape, 0, "int32")
-        second = Requantisation(
-            name=f"{self.name}:requantise",
-            kind="REQUANT",
-            inputs=(middle,),
-            output=self.output,
-            onnx_nodes=self.onnx_nodes,
-            requantise=self.requantise,
+        return requantised_apart(self, self.requantise)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WideAdd(Operator):
+    """Sum of two int32 tensors. No ONNX operator: what puts products together whose weights take several."""
+
+    flat: ClassVar[bool] = True
+
+    @property
+    def mnemonic(self) -> str:
+        """The one instruction."""
+        return "OP_E32_ADD"
+
+
+def requantised_apart(product: Any, requantise: Requantise | None) -> tuple[Operator, ...]:
+    """A product that makes int32, and the requantising of that, which it else does itself."""
+    if requantise is None:
+        return (product,)
+    middle = accumulator(product.output, "accumulator")
+    return replace(product, output=middle, requantise=None), _requantisation(product, middle, requantise)
+
+
+def accumulator(output: Operand, label: str) -> Operand:
+    """An int32 value for a result: every byte is written once, so the slice that a product writes names it."""
+    return Operand(f"{output.value}@{output.offset}:{label}", output.shape, 0, "int32")
+
+
+def _requantisation(product: Operator, source: Operand, requantise: Requantise) -> Requantisation:
+    return Requantisation(
+        name=f"{product.name}:requantise",
+        kind="REQUANT",
+        inputs=(source,),
+        output=product.output,
+        onnx_nodes=product.onnx_nodes,
+        requantise=requantise,
+    )
+
+
+def int8_parts(weights: NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
+    """int8 arrays of which ``weights`` are the sum, and none has an element of another sign: one, two, at most three.
+
+    Weights less a zero point need nine bits; most models' need eight.
+    """
+    parts: list[NDArray[np.int8]] = []
+    rest = weights
+    while not parts or rest.any():
+        parts.append(np.clip(rest, -128, 127).astype(np.int8))
+        rest = rest - parts[-1]
+    return tuple(parts)
+
+
+def in_parts(whole: Product, weights: NDArray[np.int16]) -> tuple[Operator, ...]:
+    """``whole`` with ``weights`` that may leave int8: then as products of int32 with parts of them, which are added.
+
+    Exact, on instructions that every machine has, for twice the work; the bound of accumulators holds for each sum.
+    """
+    first, *others = int8_parts(weights)
+    if not others:
+        return (replace(whole, weights=first),)
+    total = accumulator(whole.output, "part0")
+    found: list[Operator] = [replace(whole, weights=first, output=total, requantise=None)]
+    for number, part in enumerate(others, 1):
+        term, last = accumulator(whole.output, f"part{number}"), number == len(others) and whole.requantise is None
+        found.append(replace(whole, weights=part, bias=np.zeros_like(whole.bias), output=term, requantise=None))
+        result = whole.output if last else accumulator(whole.output, f"sum{number}")
+        flat = (replace(item, shape=(item.elements,)) for item in (total, term, result))
+        a, b, y = flat
+        found.append(
+            WideAdd(name=f"{whole.name}:sum", kind="ELTWISE", inputs=(a, b), output=y, onnx_nodes=whole.onnx_nodes)
         )
-        return replace(self, output=middle, requantise=None), second
+        total = result
+    if whole.requantise is not None:
+        found.append(_requantisation(whole, total, whole.requantise))
+    return tuple(found)
 
 
 def fold_zero_point(
@@ -120,24 +183,31 @@ def fold_zero_point(
     return start - zero_point * weight_sums
 
 
-def input_zero_point(graph: Graph, node: Node) -> int:
-    """Zero point of the first operand in the int8 domain."""
-    value = graph.values[node.inputs[0]]
+def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
+    """Zero points of an operand in the int8 domain: (1,), or one a channel."""
+    value = graph.values[node.inputs[number]]
     if "zero_points" in node.attributes:
-        return int(node.attributes["zero_points"][0][0]) - (128 if value.dtype == "uint8" else 0)
-    return domain.affine(value).stored_zero_point
+        found = np.asarray(node.attributes["zero_points"][number], np.int64)
+    else:
+        assert value.quantization is not None
+        found = np.atleast_1d(value.quantization.zero_point).astype(np.int64)
+    return found - (128 if value.dtype == "uint8" else 0)
 
 
-def overflow(weights: NDArray[np.int8], bias: NDArray[np.int64]) -> Finding | None:
-    """That an accumulator of some channel (row of ``weights``) could leave int32: a cheap bound, then the exact one."""
-    bound = int(np.abs(bias).max(initial=0)) + 128 * 128 * weights.shape[1]
-    if bound >= ACCUMULATOR_LIMIT:
-        bound = int(accumulator_bound(weights, bias).max())
+def largest(weights: NDArray[np.int16], bias: NDArray[np.int64]) -> int:
+    """What no accumulator of any channel (row of ``weights``) exceeds: a cheap bound, or the exact one if that is not
+    within int32."""
+    bound = int(np.abs(bias).max(initial=0)) + 128 * 255 * weights.shape[1]
+    return bound if bound < ACCUMULATOR_LIMIT else int(accumulator_bound(weights, bias).max())
+
+
+def too_wide(bound: int) -> Finding | None:
+    """That accumulators up to ``bound`` could leave int32."""
     return finding("an accumulator could reach {bound}", bound=bound) if bound >= ACCUMULATOR_LIMIT else None
 
 
 def leaves_int32(
-    weights: NDArray[np.int8], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
+    weights: NDArray[np.int16], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
 ) -> Finding | None:
     """That an accumulator of some channel (row of ``weights``) leaves int32 while it is requantised with integers."""
     if target.numerics != "fixed" or requantise is None:
@@ -163,6 +233,23 @@ def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
     return domain.other_than_eight_bit(graph, node.inputs[:1])
 
 
+@rule(domain.eight_bit_input.text)
+def eight_bit_operands(graph: Graph, node: Node) -> Finding | None:
+    """Both operands are of 8 bits; a bias has rules of its own."""
+    return domain.other_than_eight_bit(graph, node.inputs[:2])
+
+
+@rule("bare integers have one zero point an operand, weights that or one an output channel")
+def known_zero_points(graph: Graph, node: Node) -> Finding | None:
+    """Zero points of a product of bare integers belong to channels."""
+    for number, zeros in enumerate(node.attributes.get("zero_points", ())):
+        shape = graph.values[node.inputs[number]].shape
+        channels = shape[_channel_axis(graph, node)] if number and shape else 1
+        if len(zeros) not in (1, channels):
+            return finding("'{name}' has {count} zero points", name=node.inputs[number], count=len(zeros))
+    return None
+
+
 @rule(domain.per_tensor.text)
 def per_tensor(graph: Graph, node: Node) -> Finding | None:
     """Data and result are quantised per tensor."""
@@ -180,36 +267,13 @@ def _computed(graph: Graph, name: str) -> bool:
     return graph.values[name].constant is None
 
 
-@rule("only int8 weights, or uint8 weights around 128, run on the accelerator")
+@rule("only int8 and uint8 weights run on the accelerator")
 def eight_bit_weights(graph: Graph, node: Node) -> Finding | None:
     """The weights are of 8 bits."""
     value = graph.values[node.inputs[1]]
     if value.dtype in domain.INT8:
         return None
     return finding("weights '{name}' have element type {type}", name=value.name, type=value.dtype)
-
-
-@rule("only symmetric weights run on the accelerator")
-def symmetric_weights(graph: Graph, node: Node) -> Finding | None:
-    """The weights' zero points are the middle of their type."""
-    value = graph.values[node.inputs[1]]
-    middle = 128 if value.dtype == "uint8" else 0
-    zero_points = np.atleast_1d(_weight_zero_points(graph, node))
-    wrong = np.flatnonzero(zero_points != middle)
-    if wrong.size == 0:
-        return None
-    channel = int(wrong[0])
-    values = {"zero_point": int(zero_points[channel]), "channel": channel}
-    return finding("weights have a zero point: {zero_point} (channel {channel})", **values)
-
-
-def _weight_zero_points(graph: Graph, node: Node) -> NDArray[np.int64]:
-    """Zero points of the weights, one or one a channel."""
-    if "zero_points" in node.attributes:
-        return np.asarray(node.attributes["zero_points"][1], np.int64)
-    quantization = graph.values[node.inputs[1]].quantization
-    assert quantization is not None
-    return quantization.zero_point.astype(np.int64)
 
 
 @rule("weights have one scale, or one an output channel")
@@ -268,5 +332,11 @@ def bias_in_accumulator_scale(graph: Graph, node: Node) -> Finding | None:
     return finding("the bias has scale {scale:.9g} (channel {channel}), not {wanted:.9g}", **values)
 
 
-WEIGHTS = (eight_bit_weights, symmetric_weights, weights_per_output_channel, integer_bias, bias_in_accumulator_scale)
+WEIGHTS = (
+    eight_bit_weights,
+    known_zero_points,
+    weights_per_output_channel,
+    integer_bias,
+    bias_in_accumulator_scale,
+)
 """The rules for weights and biases, in the order in which they are asked."""

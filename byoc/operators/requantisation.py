@@ -38,7 +38,8 @@ def requantisation(node: Node, data: Value, weights: Value, result: Value, chann
     assert weights.quantization is not None
     output = affine(result)
     low, high = clamp(node, output)
-    scale = requantise_scale(affine(data).scale, weights.quantization.scale, output.scale)
+    factor = np.float32(node.attributes.get("alpha", 1.0))  # ONNX Runtime's QGemm multiplies from the left
+    scale = requantise_scale(factor * affine(data).scale, weights.quantization.scale, output.scale)
     spread = np.broadcast_to(np.atleast_1d(scale), (channels,)).copy()
     return Requantise(scale=spread, zero_point=output.stored_zero_point, low=low, high=high)
 

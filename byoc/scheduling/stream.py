@@ -91,10 +91,12 @@ class _LayerStream:
         nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows)
         self._input_buffers = [
             None if place.buffer in memory.residents else _TileBuffers(memory, f"{name} input", slots.input, nbytes)
-            for place in self._inputs
+            for place in self._inputs[: geometry.inputs]
         ]
+        apart = self._inputs[geometry.inputs :]
+        self._second = apart[0] if apart else None
         self._constant_buffers = None
-        if geometry.has_constants:
+        if geometry.has_constants and (self._second is None or self._second.buffer not in memory.residents):
             nbytes = geometry.constant_bytes(tiling.channels)
             self._constant_buffers = _TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
         self._output_buffers = None
@@ -107,19 +109,25 @@ class _LayerStream:
         source = source_of(self._layer, number)
         loads: list[Step] = []
         constants = self._load_constants(tile, source, loads)
-        inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._inputs)))
+        inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._input_buffers)))
         output, stores = self._place_output(tile, inputs[0], source)
         operands = Operands(inputs, constants, output, self._input_plane(tile), self._output_plane(tile))
         computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 
     def _load_constants(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
+        channels, geometry, second = tile.output.channels, self._layer.geometry, self._second
         if self._constant_buffers is None:
-            return None
-        channels = tile.output.channels
+            if second is None:
+                return None
+            offset = second.offset + geometry.weight_transfer(channels).offset
+            return self._memory.residents[second.buffer].moved(offset)
         pointer, empty = self._constant_buffers.get(channels)
-        if empty:
-            transfer = Transfer(0, self._layer.geometry.constant_bytes(channels.size))
+        if empty and second is not None:
+            address = self._memory.dram[second.buffer] + second.offset
+            loads.append(load(address, pointer, geometry.weight_transfer(channels), source))
+        elif empty:
+            transfer = Transfer(0, geometry.constant_bytes(channels.size))
             loads.append(load(self._pack(channels), pointer, transfer, source))
         return pointer
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from byoc.operators.nest import Span, band_rows, make_tile
 from byoc.operators.operator import Geometry
-from byoc.tiling.tiling import Resident, Tiling, aligned
+from byoc.tiling.tiling import Resident, Tiling, aligned, loads_constants, streams
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Unit, ceil_div
@@ -76,8 +76,10 @@ class LayerCost:
         """:func:`byoc.tiling.tiling.working_set` of a tiling of this shape."""
         parts, bands, slots = shape.parts, shape.bands, tiling.slots
         grouped = self._geometry.nest.grouped
-        inputs = min(slots.input, parts * bands if grouped else bands) * resident.inputs.count(False)
-        total = inputs * shape.input_bytes + min(slots.constants, parts) * shape.constant_bytes
+        inputs = min(slots.input, parts * bands if grouped else bands) * streams(self._geometry, resident)
+        total = inputs * shape.input_bytes
+        if loads_constants(self._geometry, resident):
+            total += min(slots.constants, parts) * shape.constant_bytes
         if not resident.output:
             total += min(slots.output, parts * bands) * shape.output_bytes
         return total
@@ -93,12 +95,13 @@ class LayerCost:
         parts, bands = shape.parts, shape.bands
         grouped = self._geometry.nest.grouped
         again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
-        edge, traffic = shape.constant_cycles, shape.constant_cycles * parts * again
-        streams = resident.inputs.count(False)
-        if streams:
+        constants = shape.constant_cycles if loads_constants(self._geometry, resident) else 0
+        edge, traffic = constants, constants * parts * again
+        loaded = streams(self._geometry, resident)
+        if loaded:
             reread = grouped or (tiling.channels_outer and tiling.slots.input < bands)
-            traffic += shape.input_cycles * bands * (parts if reread else 1) * streams
-            edge += shape.input_cycles * streams
+            traffic += shape.input_cycles * bands * (parts if reread else 1) * loaded
+            edge += shape.input_cycles * loaded
         if not resident.output:
             traffic += shape.output_cycles * parts * bands
             edge += shape.output_cycles
@@ -118,6 +121,7 @@ class LayerCost:
         geometry, alignment = self._geometry, self._arch.alignment
         nest = geometry.nest
         constants = geometry.constant_bytes(channels) if geometry.has_constants else 0
+        apart = nest.input_channels if geometry.second == "columns" and channels < nest.channels else bool(constants)
         return Shape(
             ceil_div(nest.channels, channels),
             ceil_div(nest.rows, rows),
@@ -125,7 +129,7 @@ class LayerCost:
             aligned(constants, alignment),
             0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
             _input_cycles(geometry, channels, rows),
-            constants // BUS_BYTES + bool(constants),
+            constants // BUS_BYTES + apart,
             _output_cycles(geometry, channels, rows),
             self._compute(channels, rows),
         )

@@ -75,9 +75,13 @@ class TileSearch:
         return self._smallest(resident, budget)
 
     def _lies_dense(self, channels: int, resident: Resident) -> bool:
-        """Whether the result can be written: columns of a resident matrix would not lie dense."""
-        nest = self._geometry.nest
-        return not (resident.output and nest.matrix and nest.rows > 1 and channels < nest.channels)
+        """Whether operands and result lie as the instruction wants: columns of a resident matrix do not lie dense."""
+        nest, geometry = self._geometry.nest, self._geometry
+        if channels == nest.channels:
+            return True
+        if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]):
+            return nest.input_channels == 1
+        return not (resident.output and nest.matrix and nest.rows > 1)
 
     def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
         """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""

@@ -40,6 +40,16 @@ def streamed(geometry: Geometry) -> Resident:
     return Resident((False,) * geometry.inputs)
 
 
+def streams(geometry: Geometry, resident: Resident) -> int:
+    """Operands of which tile buffers hold the bands."""
+    return resident.inputs[: geometry.inputs].count(False)
+
+
+def loads_constants(geometry: Geometry, resident: Resident) -> bool:
+    """Whether weights and records, or a second operand in their place, need tile buffers."""
+    return geometry.has_constants and not any(resident.inputs[geometry.inputs :])
+
+
 def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
     """The tiles in order of execution."""
     nest = geometry.nest
@@ -72,8 +82,8 @@ def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignmen
     slots = slot_counts(geometry, tiling)
     total = 0
     wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows)
-    total += slots.input * aligned(wanted, alignment) * resident.inputs.count(False)
-    if geometry.has_constants:
+    total += slots.input * aligned(wanted, alignment) * streams(geometry, resident)
+    if loads_constants(geometry, resident):
         total += slots.constants * aligned(geometry.constant_bytes(tiling.channels), alignment)
     if not resident.output and not geometry.in_place:
         total += slots.output * aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
@@ -132,7 +142,9 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
         name = f"output {unit}{many}{kind}" if not band else f"output row{kind}"
         sizes[name] = geometry.output_tile_bytes(channels, tiling.rows)
     if geometry.weight_bytes:
-        sizes[geometry.operator.constants_name] = channels * geometry.weight_bytes
+        sizes[geometry.operator.constants_name if geometry.second == "alike" else "second input"] = (
+            channels * geometry.weight_bytes
+        )
     if geometry.record_bytes:
         sizes["channel record" + many] = channels * geometry.record_bytes
     return sizes

@@ -15,12 +15,13 @@ from byoc.host.parts import HostSession
 from byoc.operators.activation import Activation
 from byoc.operators.add import Add
 from byoc.operators.convolution import Convolution
-from byoc.operators.matmul import MatMul
+from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.pooling import AveragePool, MaxPool
-from byoc.operators.requantisation import Requantise
+from byoc.operators.products import WideAdd
+from byoc.operators.requantisation import Requantisation, Requantise
 from byoc.operators.window import Window
 from byoc.partition import Partition
 from isa.numerics.addition import add, add_constants
@@ -77,7 +78,8 @@ def _read(memory: Memory, operand: Operand) -> Array:
 
 
 def _write(graph: Graph, memory: Memory, operand: Operand, data: Array) -> None:
-    elements = graph.values[operand.value].elements
+    whole = graph.values.get(operand.value)
+    elements = operand.elements if whole is None else whole.elements
     buffer = memory.setdefault(operand.value, np.zeros(elements, np.int8 if operand.dtype == "int8" else np.int32))
     assert data.size == operand.elements, "an operation makes as many elements as its output operand has"
     buffer[operand.offset : operand.offset + operand.elements] = data.reshape(-1)
@@ -126,6 +128,19 @@ def _conv(operation: Convolution, x: Array) -> Array:
 def _matmul(operation: MatMul, x: Array) -> Array:
     sums = x.astype(np.int64) @ operation.weights.astype(np.int64) + operation.bias
     return _finish(sums, operation.requantise, 1)
+
+
+def _dynamic_matmul(operation: DynamicMatMul, a: Array, b: Array) -> Array:
+    first, second = (x.astype(np.int64) - zero for x, zero in zip((a, b), operation.zero_points, strict=True))
+    return _finish(first @ (second.T if operation.transposed else second), operation.requantise, 1)
+
+
+def _wide_add(operation: WideAdd, a: Array, b: Array) -> Array:
+    return a + b
+
+
+def _requantise(operation: Requantisation, x: Array) -> Array:
+    return _finish(x.astype(np.int64), operation.requantise, 1 if x.ndim == 2 else 0)
 
 
 def _max_pool(operation: MaxPool, x: Array) -> Array:
@@ -189,6 +204,9 @@ def _kind_of(operation: Operator) -> Callable[..., Array]:
 _KINDS: dict[type[Operator], Callable[..., Array]] = {
     Convolution: _conv,
     MatMul: _matmul,
+    DynamicMatMul: _dynamic_matmul,
+    WideAdd: _wide_add,
+    Requantisation: _requantise,
     MaxPool: _max_pool,
     AveragePool: _average_pool,
     Add: _add,

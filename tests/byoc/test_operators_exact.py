@@ -9,7 +9,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.byoc.oracle_check import check_against_onnxruntime, placed
+from byoc.target import Target
+from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 
 GENERATOR_SEED = 7
@@ -20,9 +21,12 @@ def _weights(*shape: int, dtype: str = "int8") -> Any:
     return np.random.default_rng(GENERATOR_SEED).integers(limits.min, limits.max + 1, shape, dtype)
 
 
-def _runs_on_accelerator(model: onnx.ModelProto, *names: str) -> None:
+V4 = Target(frozenset({"OP_DYN_MAT_MUL"}), "v4")
+
+
+def _runs_on_accelerator(model: onnx.ModelProto, *names: str, target: Target = V2) -> None:
     for seed in range(3):
-        parts = check_against_onnxruntime(model, seed)
+        parts = check_against_onnxruntime(model, seed, target)
         for name in names or ("op",):
             assert placed(parts)[name] == "dla"
 
@@ -63,6 +67,23 @@ def test_uint8_weights_around_128() -> None:
     _runs_on_accelerator(convolution_unit(weights, (1, 4, 5, 5), **options))
 
 
+ZEROS = {"one": 9, "at the end": -128, "one a filter": [1, -128, 3, 127, 0, 6], "none": 0}
+
+
+@pytest.mark.parametrize("case", ["padded", "depthwise", "grouped", "one-dimensional", "relu"])
+@pytest.mark.parametrize("zeros", ZEROS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_weights_with_a_zero_point(case: str, zeros: str, dtype: str) -> None:
+    """Nine bits a weight: products with parts of them, added. By script: 0 of 63,396 outputs, also a zero each."""
+    weights, shape, options = CONVOLUTIONS[case]
+    move = 0 if dtype == "int8" else 128
+    scale = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06] if zeros == "one a filter" else 0.02
+    moved = {"before": (0.05, 3 + move), "after": (0.1, -7 + move), "weight_scale": scale}
+    points = np.asarray(ZEROS[zeros]) + move
+    data = _weights(*weights, dtype=dtype)
+    _runs_on_accelerator(convolution_unit(data, shape, dtype=dtype, weight_zero_point=points, **{**options, **moved}))
+
+
 def _product(
     op_type: str, left: Sequence[int], right: tuple[int, int], dtype: str, **attributes: Any
 ) -> onnx.ModelProto:
@@ -86,6 +107,70 @@ def test_matrix_products(dtype: str) -> None:
     _runs_on_accelerator(_product("Gemm", (3, 7), (7, 5), dtype))
     _runs_on_accelerator(_product("MatMul", (3, 7), (7, 5), dtype))
     _runs_on_accelerator(_product("MatMul", (2, 3, 7), (7, 5), dtype))
+
+
+FACTORS: dict[str, tuple[tuple[int, ...], tuple[int, ...], bool, bool]] = {
+    # shapes, and which of both is constant
+    "two": ((3, 7), (7, 5), False, False),
+    "batches": ((2, 3, 4, 7), (2, 3, 7, 5), False, False),
+    "broadcast": ((2, 1, 4, 7), (3, 7, 5), False, False),
+    "one matrix": ((2, 3, 4, 7), (7, 5), False, False),
+    "rows": ((7,), (2, 7, 5), False, False),
+    "columns": ((2, 3, 7), (7,), False, False),
+    "vectors": ((7,), (7,), False, False),
+    "weights of three dimensions": ((2, 3, 7), (1, 7, 5), False, True),
+    "weights a batch": ((2, 3, 7), (2, 7, 5), False, True),
+    "a column of weights": ((2, 3, 7), (7,), False, True),
+    "weights first": ((6, 7), (7, 5), True, False),
+    "weights first, batches": ((6, 7), (3, 7, 5), True, False),
+    "weights a batch first": ((3, 6, 7), (3, 7, 5), True, False),
+}
+TYPES = {"int8": ("int8", "int8"), "uint8": ("uint8", "uint8"), "mixed": ("uint8", "int8")}
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("case", FACTORS)
+def test_products_of_any_operands(case: str, types: str) -> None:
+    """Of computed ones 0 of 7,197,228 outputs differ, by script."""
+    builder, (*shapes, left, right) = ModelBuilder(), FACTORS[case]
+    operands = []
+    for name, shape, constant, dtype in zip("ab", shapes, (left, right), TYPES[types], strict=True):
+        zero = 0 if constant and types == "mixed" else 9
+        zero += 0 if dtype == "int8" else 128
+        if constant:
+            operands.append(builder.weights(_weights(*shape, dtype=dtype), 0.02, zero))
+        else:
+            operands.append(builder.dequantize(builder.input(name, shape, dtype), 0.05, zero, dtype))
+    dtype = TYPES[types][0]
+    result = builder.node("MatMul", *operands, name="op")
+    builder.quantize(result, 0.2, 3 if dtype == "int8" else 131, dtype, result="y")
+    builder.output("y", dtype)
+    _runs_on_accelerator(builder.model(), target=V4)
+
+
+BIASES = {"row": (5,), "one": (1,), "scalar": (), "matrix of a row": (1, 5), "column": (3, 1), "matrix": (3, 5)}
+
+
+@pytest.mark.parametrize("operator", ["Gemm", "QGemm"])
+@pytest.mark.parametrize("case", [None, *BIASES])
+def test_gemm(operator: str, case: str | None) -> None:
+    """QGemm's alpha scales the bias, too: 0 of 8,100 outputs differ, by script."""
+    builder, rng = ModelBuilder(), np.random.default_rng(5)
+    bias = None if case is None else rng.integers(-900, 900, BIASES[case]).astype(np.int32)
+    x, w = builder.input("x", (3, 7), "int8"), builder.constant(_weights(5, 7), "int8")
+    if operator == "QGemm":
+        scales, zeros = ("float32", (0.05, 0.02, 0.2)), ("int8", (3, -9, 4))
+        (xs, ws, ys), (xz, wz, yz) = ([builder.constant(n, kind) for n in values] for kind, values in (scales, zeros))
+        b = "" if bias is None else builder.constant(bias, "int32")
+        operands, factors = (x, xs, xz, w, ws, wz, b, ys, yz), {"alpha": 0.7, "transB": 1}
+        builder.node("QGemm", *operands, name="op", result="y", domain="com.microsoft", **factors)
+    else:
+        operands = (builder.dequantize(x, 0.05, 3), builder.dequantize(w, 0.02, -9))
+        operands += () if bias is None else (builder.weights(bias, np.float32(0.05) * np.float32(0.02)),)
+        factors = {"alpha": 0.7 if bias is None else 1.0, "beta": 1.0 if bias is not None else 3.0, "transB": 1}
+        builder.quantize(builder.node("Gemm", *operands, name="op", **factors), 0.2, 4, result="y")
+    builder.output("y", "int8")
+    _runs_on_accelerator(builder.model())
 
 
 POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {

@@ -106,9 +106,11 @@ def _pair(
     return builder.model()
 
 
-def _gemm(right: Any = None, bias: Any = None, bias_scale: float = 0.02, axis: int = 1, **attributes: Any) -> Any:
+def _gemm(
+    right: Any = None, bias: Any = None, bias_scale: float = 0.02, axis: int = 1, rows: int = 7, **attributes: Any
+) -> Any:
     builder = ModelBuilder()
-    x = builder.dequantize(builder.input("x", (7, 7), "int8"), 0.1)
+    x = builder.dequantize(builder.input("x", (rows, 7), "int8"), 0.1)
     matrix = np.ones((7, 7), np.int8) if right is None else right
     scales = np.full(matrix.shape[axis], 0.2) if axis == 0 else 0.2
     operands = [x, builder.weights(matrix, scales, axis=axis)]
@@ -116,6 +118,26 @@ def _gemm(right: Any = None, bias: Any = None, bias_scale: float = 0.02, axis: i
         operands.append(builder.weights(bias, bias_scale, name="b"))
     op_type = "MatMul" if matrix.ndim > 2 else "Gemm"
     builder.quantize(builder.node(op_type, *operands, name="op", **attributes), 0.1, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
+def _bare_product(left: Any = None, right: str = "int8", zeros: int = 1) -> onnx.ModelProto:
+    """MatMulInteger of 3 by 7 by 5, its first operand constant or not, with so many zero points of the second."""
+    builder = ModelBuilder()
+    x = builder.input("x", (3, 7), "int8") if left is None else builder.constant(left, "int8", "k")
+    points = builder.constant(0, "int8"), builder.constant(np.zeros(zeros), "int8")
+    builder.node("MatMulInteger", x, builder.constant(np.ones((7, 5)), right, "w"), *points, name="op", result="y")
+    builder.output("y", "int32")
+    return builder.model()
+
+
+def _other_axis() -> onnx.ModelProto:
+    """Weights with a scale an input channel."""
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (1, 4, 5, 6), "int8"), 0.1)
+    weights = builder.weights(ONES, [0.1, 0.2, 0.3, 0.4], axis=1)
+    builder.quantize(builder.node("Conv", x, weights, name="op"), 0.1, result="y")
     builder.output("y", "int8")
     return builder.model()
 
@@ -153,7 +175,6 @@ def _large_channel_conv() -> onnx.ModelProto:
 
 
 POOL = {"kernel_shape": [3, 3]}
-UINT8_ZEROS = np.arange(125, 131)
 REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] = {
     "rank": (
         lambda: _conv(weights=np.ones((6, 4, 1, 1, 1), np.int8), shape=(1, 4, 5, 6, 7)),
@@ -188,28 +209,27 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "scale": (lambda: _conv(after=(0.0, 0)), "usable_scales", {"name": "y", "scale": 0.0}),
     "empty": (lambda: _conv(shape=(0, 4, 5, 6)), "not_empty", {"name": "x", "shape": (0, 4, 5, 6)}),
     "run-time weights": (lambda: _qlinear_conv(variable="yes"), "constant_weights", {"name": "w"}),
-    "asymmetric weights": (
-        lambda: _conv(weight_scale=[0.1] * 6, weight_zero_point=[0, 0, 3, 0, 0, 0]),
-        "symmetric_weights",
-        {"zero_point": 3, "channel": 2},
+    "constant operands": (lambda: _bare_product(np.ones((3, 7))), "one_computed", {"first": "k", "second": "w"}),
+    "operand type": (lambda: _bare_product(right="int16"), "eight_bit_operands", {"name": "w", "type": "int16"}),
+    "zero points": (lambda: _bare_product(zeros=3), "known_zero_points", {"name": "w", "count": 3}),
+    "computed operands": (
+        lambda: _pair("MatMul", (7, 7), (7, 7)),
+        "dynamic_available",
+        {"mnemonic": "OP_DYN_MAT_MUL", "isa": "v2"},
     ),
-    "asymmetric weights per tensor": (
-        lambda: _conv(weight_zero_point=3),
-        "symmetric_weights",
-        {"zero_point": 3, "channel": 0},
-    ),
-    "asymmetric uint8 weights": (
-        lambda: _conv(weights=ONES.astype(np.uint8), weight_scale=[0.1] * 6, weight_zero_point=UINT8_ZEROS),
-        "symmetric_weights",
-        {"zero_point": 125, "channel": 0},
-    ),
-    "weight axis": (lambda: _gemm(axis=0), "weights_per_output_channel", {"axis": 0, "wanted": 1}),
+    "weight axis": (_other_axis, "weights_per_output_channel", {"axis": 1, "wanted": 0}),
+    "column axis": (lambda: _gemm(axis=0), "scales_of_columns", {"name": "c2", "axis": 0}),
     "run-time bias": (_with_run_time_bias, "integer_bias", {"name": "b"}),
     "bias type": (lambda: _conv(bias=np.ones(6, np.int8)), "integer_bias", {"name": "b", "type": "int8"}),
-    "bias shape": (
-        lambda: _gemm(bias=np.ones((7, 1), np.int32)),
-        "integer_bias",
-        {"name": "b", "shape": (7, 1), "channels": 7},
+    "rows of biases": (
+        lambda: _gemm(bias=np.ones((300, 1), np.int32), rows=300),
+        "bias_of_columns",
+        {"name": "b", "shape": (300, 1), "result": (300, 7)},
+    ),
+    "bias type of columns": (
+        lambda: _gemm(bias=np.ones(7, np.int8)),
+        "bias_of_columns",
+        {"name": "b", "type": "int8"},
     ),
     "bias scale": (
         lambda: _conv(bias=np.ones(6, np.int32), bias_scale=0.002),
@@ -228,9 +248,9 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "fits_fields",
         {"label": "width", "size": 70000, "limit": 65536},
     ),
-    "matrices": (lambda: _gemm(right=np.ones((7, 7, 7), np.int8)), "one_matrix", {"shape": (7, 7, 7)}),
     "transposed": (lambda: _gemm(transA=1), "plain_gemm", {"key": "transA", "actual": 1}),
-    "alpha": (lambda: _gemm(alpha=0.5), "plain_gemm", {"key": "alpha", "actual": 0.5}),
+    "alpha": (lambda: _gemm(bias=np.ones(7, np.int32), alpha=0.5), "plain_gemm", {"key": "alpha", "actual": 0.5}),
+    "negative alpha": (lambda: _gemm(alpha=-0.5), "plain_gemm", {"actual": -0.5}),
     "beta": (lambda: _gemm(bias=np.ones(7, np.int32), beta=0.5), "plain_gemm", {"key": "beta", "actual": 0.5}),
     "pool scales": (
         lambda: unary_unit("MaxPool", (1, 3, 6, 7), after=(0.25, 3), **POOL),
@@ -288,9 +308,7 @@ SENTENCES = {
     "constant data": "input 'x' is constant; the first operand is computed at run time",
     "input type": "input 'x' has element type int32; only int8 and uint8 tensors run on the accelerator",
     "output type": "output 'y' has element type uint16; results are int8 or uint8, or int32 of an integer product",
-    "weight type": (
-        "weights 'w' have element type int16; only int8 weights, or uint8 weights around 128, run on the accelerator"
-    ),
+    "weight type": "weights 'w' have element type int16; only int8 and uint8 weights run on the accelerator",
     "pool types": "input is int8, output is uint8; input and output have the same element type",
     "movement types": "'x0' is int8, 'y' is uint8; inputs and output must have the same quantisation",
     "window in the padding": (
@@ -303,10 +321,24 @@ SENTENCES = {
     "scale": "tensor 'y' has the scale 0; scales are positive and finite",
     "empty": "tensor 'x' of shape (0, 4, 5, 6) is empty; tensors have at least one element",
     "run-time weights": "weights 'w' are computed at run time; only constant weights run on the accelerator",
-    "asymmetric weights": "weights have a zero point: 3 (channel 2); only symmetric weights run on the accelerator",
+    "constant operands": "'k' and 'w' are constant; one of the operands is computed at run time",
+    "operand type": "input 'w' has element type int16; only int8 and uint8 tensors run on the accelerator",
+    "zero points": (
+        "'w' has 3 zero points; bare integers have one zero point an operand, weights that or one an output channel"
+    ),
+    "computed operands": (
+        "OP_DYN_MAT_MUL is not in ISA v2; products of two computed operands run on OP_DYN_MAT_MUL: use --isa v4"
+    ),
     "weight axis": (
-        "weights are quantised along axis 0, output channels are axis 1; "
+        "weights are quantised along axis 1, output channels are axis 0; "
         "weights have one scale, or one an output channel"
+    ),
+    "column axis": (
+        "'c2' has several scales along axis 0; constant operands have one scale, the second one may have one a column"
+    ),
+    "rows of biases": (
+        "bias 'b' has shape (300, 1) for a result (300, 7); "
+        "a bias is constant, int32, fits the result, and belongs to constant weights"
     ),
     "run-time bias": (
         "bias 'b' is computed at run time; the bias is constant, int32, and has one element an output channel"
@@ -323,8 +355,7 @@ SENTENCES = {
         "strides (height) 300 does not fit a field below 256; "
         "sizes, kernel, strides, dilations and pads fit the instruction's fields"
     ),
-    "matrices": "the weights have shape (7, 7, 7); the weights are one matrix",
-    "transposed": "transA is 1; only Gemm with transA = 0 and alpha = beta = 1 runs on the accelerator",
+    "transposed": ("transA is 1; alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0"),
     "average dilation": "dilations are (2, 1); average pooling has no dilation",
     "cut input": "pads are (-1, 0, -1, 0); padding adds to the input and does not cut it short",
     "average rounded up": "ceil_mode is 1; average pooling that counts padding does not round its output size up",

@@ -120,10 +120,10 @@ def test_activations_of_constants_stay_float() -> None:
     assert operators(quantise(model)) == {"QuantizeLinear": 2, "DequantizeLinear": 2, "Relu": 2}
 
 
-def test_products_of_computed_values_stay_float() -> None:
+def test_products_of_computed_values_are_quantised() -> None:
     nodes = [node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], ["y"])]
     quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], {})))
-    assert [item.op_type for item in quantised.graph.node if "y" in item.output] == ["MatMul"]
+    assert [item.op_type for item in quantised.graph.node if "y" in item.output] == ["DequantizeLinear"]
 
 
 @pytest.mark.parametrize(("limits", "clamps"), [((-1, 1), 0), ((0, 6), 0), ((0.5, 6), 1)])
