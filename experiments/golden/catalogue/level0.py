@@ -13,6 +13,7 @@ from experiments.golden.catalogue.machines import machine
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    DynamicProduct,
     LookUp,
     Permutation,
     Pooling,
@@ -50,6 +51,11 @@ def _convolution(groups: int, depth: int) -> Make:
 def _matmul(name: str, text: str, arch: Arch) -> Case:
     left, right = COUNT.reshape(2, 4), np.eye(4, dtype=np.int8)
     return Product((2, 4, 4), left=left, right=right, channels=_ones(arch, 4)).case(name, text, arch)
+
+
+def _dynamic(name: str, text: str, arch: Arch) -> Case:
+    left, right = COUNT.reshape(2, 4), np.eye(4, dtype=np.int8)
+    return DynamicProduct((2, 4, 4), scale=1.0, left=left, right=right).case(name, text, arch)
 
 
 def _requant(name: str, text: str, arch: Arch) -> Case:
@@ -114,7 +120,7 @@ INSTRUCTIONS: Mapping[str, Make] = {
     "OP_ACT_RELU": _unary("OP_ACT_RELU"), "OP_ACT_LRELU": _unary("OP_ACT_LRELU"), "OP_E_ABS": _unary("OP_E_ABS"),
     "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
     "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift, "OP_LUT": _look_up,
-    "OP_PERMUTE": _permute,
+    "OP_PERMUTE": _permute, "OP_DYN_MAT_MUL": _dynamic,
 }  # fmt: skip
 """How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
 

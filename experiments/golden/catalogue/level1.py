@@ -13,6 +13,7 @@ from experiments.golden.catalogue.machines import ARRAYS, BALANCED, FIXED, GROUP
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    DynamicProduct,
     LookUp,
     Permutation,
     Pooling,
@@ -26,7 +27,7 @@ from experiments.golden.catalogue.operations import (
     records,
     shift_case,
 )
-from isa.arch import Arch
+from isa.arch import Arch, PeArray
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 
 NONE = (0, 0, 0, 0)
@@ -92,6 +93,7 @@ def instructions() -> Iterator[Case]:
     yield from _machines()
     yield from _look_ups()
     yield from _permutations()
+    yield from _dynamic_products()
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -152,6 +154,23 @@ def _look_ups() -> Iterator[Case]:
     yield LookUp((1, 1, 77)).case("L1/few-lanes-lut", "OP_LUT on 3 lanes", few)
     for place, timing in TIMINGS.items():
         yield LookUp((1, 1, 333)).case(f"L1/{place}-lut", f"OP_LUT, timing {place}", TABLES, timing)
+
+
+def _dynamic_products() -> Iterator[Case]:
+    shapes = {"vector": (1, 64, 10), "scores": (6, 24, 12), "column": (9, 7, 1)}
+    for numerics in ("onnxruntime", "fixed"):
+        arch, suffix = machine("v4", numerics), "-fixed" if numerics == "fixed" else ""
+        for name, shape in shapes.items():
+            for transposed in (False, True):
+                product = DynamicProduct(shape, transposed, zeros=(-128, 5, -9))
+                place = f"L1/product-{name}{'-transposed' if transposed else ''}{suffix}"
+                yield product.case(place, f"OP_DYN_MAT_MUL of {shape}", arch)
+        wide = DynamicProduct((3, 20, 7), requantise=False, zeros=(127, -128, 0))
+        yield wide.case(f"L1/product-accumulators{suffix}", "OP_DYN_MAT_MUL to int32", arch)
+    odd = machine("v4", "onnxruntime", post_lanes=3).model_copy(update={"pe": PeArray(ic=3, oc=5, ow=2)})
+    yield DynamicProduct((5, 10, 11)).case("L1/odd-array-product", "OP_DYN_MAT_MUL on an odd array", odd)
+    for place, timing in TIMINGS.items():
+        yield DynamicProduct((5, 10, 11)).case(f"L1/{place}-product", f"OP_DYN_MAT_MUL, timing {place}", TABLES, timing)
 
 
 def _permutations() -> Iterator[Case]:

@@ -11,6 +11,7 @@ from experiments.golden.case import Case
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    DynamicProduct,
     LookUp,
     Permutation,
     Pooling,
@@ -148,6 +149,13 @@ def _look_up(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return LookUp(shape).case(name, "seeded OP_LUT", arch, timing)
 
 
+def _dynamic(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    m, k, n = (int(rng.integers(1, limit)) for limit in (7, 80, 20))
+    zeros, limits = (_zero(rng), _zero(rng), _zero(rng)), _limits(rng)
+    product = DynamicProduct((m, k, n), bool(rng.integers(2)), bool(rng.integers(4)), 0.0002, zeros, limits)
+    return product.case(name, "seeded OP_DYN_MAT_MUL", arch, timing)
+
+
 def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     """A transposition of up to four dimensions, some of whose sources are read again or left out."""
     counts = [_pick(rng, 1, 2, 3, 7, 20) for _ in range(4)]
@@ -191,5 +199,8 @@ DRAWS: dict[str, Draw] = {
     "shift": _shift, "pool-again": _pool,
 }  # fmt: skip
 """What is drawn, in turn."""
-YOUNGER: Mapping[str, Draw] = {"permute": _permute}
+YOUNGER: Mapping[str, Draw] = {
+    "permute": _permute,
+    "product": _dynamic,
+}
 """Instructions whose cases are drawn by their own names: another one changes none of them."""

@@ -20,6 +20,7 @@ from experiments.golden.catalogue.machines import BALANCED, FIXED, GROUPED, TABL
 from experiments.golden.catalogue.operations import (
     Addition,
     Convolution,
+    DynamicProduct,
     LookUp,
     Permutation,
     Pooling,
@@ -396,6 +397,7 @@ def large() -> Iterator[Case]:
     yield from _large_windows()
     yield from _large_rows()
     yield from _large_look_ups()
+    yield from _large_products()
 
 
 def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
@@ -445,6 +447,19 @@ def _large_rows() -> Iterator[Case]:
             yield unary.case(f"L2/large-{short}{suffix}", f"{mnemonic} of many elements", own)
     pair = pattern(40000), pattern(40000, period=131)
     yield Addition(zeros=(9, -9, 1), pair=pair).case("L2/large-add", "OP_E_ADD of many elements", arch)
+
+
+def _large_products() -> Iterator[Case]:
+    """Sums of more products than float32 adds exactly, and of the largest products there are."""
+    for name, zeros in {"": (3, -4, -2), "-ends": (127, -128, 0)}.items():
+        for transposed in (False, True):
+            right = pattern(*((40, 700) if transposed else (700, 40)), period=97)
+            product = DynamicProduct((33, 700, 40), transposed, True, 1e-5, zeros, left=pattern(33, 700), right=right)
+            place = f"L2/large-product{name}{'-transposed' if transposed else ''}"
+            yield product.case(place, "OP_DYN_MAT_MUL, sums of 700 products", TABLES)
+    left, right = np.full((2, 600), -128, np.int8), np.full((600, 3), 127, np.int8)
+    largest = DynamicProduct((2, 600, 3), requantise=False, zeros=(127, -128, 0), left=left, right=right)
+    yield largest.case("L2/largest-products", "600 products of -255 and 255", TABLES)
 
 
 def _large_look_ups() -> Iterator[Case]:

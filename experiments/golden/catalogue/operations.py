@@ -210,6 +210,35 @@ class Product:
 
 
 @dataclass(frozen=True)
+class DynamicProduct:
+    """A matrix product of two activations, (M, K) and (K, N); the second in memory as (N, K) where ``transposed``."""
+
+    shape: tuple[int, int, int] = (3, 16, 8)
+    transposed: bool = False
+    requantise: bool = True
+    scale: float = 0.002
+    zeros: tuple[int, int, int] = (0, 0, 0)
+    limits: Pair = FULL
+    left: NDArray[np.int8] | None = None
+    right: NDArray[np.int8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, (m, k, n) = generator(name), self.shape
+        drawn = int8(rng, m, k), int8(rng, *((n, k) if self.transposed else (k, n)))
+        operands = {
+            "EX_INPUT_ADDRESS": drawn[0] if self.left is None else self.left,
+            "EX_OPERAND_ADDRESS": drawn[1] if self.right is None else self.right,
+        }
+        registers = {"EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n}
+        registers |= {"EX_INPUT_ZERO_POINT": self.zeros[0], "EX_OPERAND_ZERO_POINT": self.zeros[1]}
+        registers |= {**scale_registers(arch, A=self.scale), **limits_of(*self.limits, self.zeros[2])}
+        result: tuple[TensorType, tuple[int, int]] = ("int8" if self.requantise else "int32", (m, n))
+        fields = {"requantise": int(self.requantise), "transposed": int(self.transposed)}
+        return single(name, description, arch, "OP_DYN_MAT_MUL", operands, result, registers, timing, **fields)
+
+
+@dataclass(frozen=True)
 class Requantisation:
     """int32 (rows, channels, length) to int8."""
 
