@@ -42,12 +42,16 @@ def _matmul(command: Command, machine: Machine) -> None:
     right = view(machine.sram, command["EX_OPERAND_ADDRESS"], (k, n), np.int8).astype(np.int64)
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], n)
     accumulator = left @ right + records.bias.astype(np.int64)
-    if np.abs(accumulator).max(initial=0) >= 1 << 31:
-        raise OverflowError(f"OP_MAT_MUL at word {command.index}: an accumulator leaves int32")
+    _check_int32(accumulator, command)
     result: NDArray[Any] = accumulator.astype(np.int32)
     if command.fields["requantise"]:
         result = requantise_channels(accumulator, records, 1, command, machine, lower_limit(command))
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], (m, n), result.dtype)[...] = result
+
+
+def _check_int32(accumulator: NDArray[np.int64], command: Command) -> None:
+    if np.abs(accumulator).max(initial=0) >= 1 << 31:
+        raise OverflowError(f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32")
 
 
 @formula("⌈K/a⌉ · ⌈N'/b⌉ · ⌈M/c⌉; with requantise at least ⌈M·N' / post_lanes⌉.")
@@ -116,8 +120,7 @@ def _dynamic(command: Command, machine: Machine) -> None:
     right = view(machine.sram, command["EX_OPERAND_ADDRESS"], second_shape(command), np.int8).astype(np.int64)
     right = right.T if command.fields["transposed"] else right
     accumulator = (left - command["EX_INPUT_ZERO_POINT"]) @ (right - command["EX_OPERAND_ZERO_POINT"])
-    if np.abs(accumulator).max(initial=0) >= 1 << 31:
-        raise OverflowError(f"OP_DYN_MAT_MUL at word {command.index}: an accumulator leaves int32")
+    _check_int32(accumulator, command)
     requantised = command.fields["requantise"]
     result: NDArray[Any] = scaled(accumulator, command, machine.arch) if requantised else accumulator.astype(np.int32)
     view(machine.sram, command["EX_OUTPUT_ADDRESS"], (m, n), result.dtype)[...] = result
