@@ -383,6 +383,16 @@
 #define DLA_OP_GROUP_CONV_RELU_MASK 0x0004000000000000ull
 #define DLA_WORD_OP_GROUP_CONV 0x2400000000000000ull /* the word with all fields 0 */
 
+/* OP_DYN_MAT_MUL */
+#define DLA_OP_DYN_MAT_MUL 0x25u /* Matrix product of two activations, the second transposed or not; int32 or requantised int8. */
+#define DLA_OP_DYN_MAT_MUL_REQUANTISE_SHIFT 51 /* 0 writes int32 accumulators, 1 requantises to int8 */
+#define DLA_OP_DYN_MAT_MUL_REQUANTISE_WIDTH 1
+#define DLA_OP_DYN_MAT_MUL_REQUANTISE_MASK 0x0008000000000000ull
+#define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50 /* 1: the second operand lies as (N', K), not as (K, N') */
+#define DLA_OP_DYN_MAT_MUL_TRANSPOSED_WIDTH 1
+#define DLA_OP_DYN_MAT_MUL_TRANSPOSED_MASK 0x0004000000000000ull
+#define DLA_WORD_OP_DYN_MAT_MUL 0x2500000000000000ull /* the word with all fields 0 */
+
 /* OP_POOL */
 #define DLA_OP_POOL 0x30u /* Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum. */
 #define DLA_OP_POOL_MODE_SHIFT 50 /* 0 maximum, 1 average, 2 global average */
@@ -452,6 +462,7 @@
 #define DLA_ISA_V1_HAS_OP_MAT_MUL 1
 #define DLA_ISA_V1_HAS_OP_REQUANT 1
 #define DLA_ISA_V1_HAS_OP_GROUP_CONV 0
+#define DLA_ISA_V1_HAS_OP_DYN_MAT_MUL 0
 #define DLA_ISA_V1_HAS_OP_POOL 1
 #define DLA_ISA_V1_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V1_HAS_OP_ACT_LRELU 1
@@ -474,6 +485,7 @@
 #define DLA_ISA_V2_HAS_OP_MAT_MUL 1
 #define DLA_ISA_V2_HAS_OP_REQUANT 1
 #define DLA_ISA_V2_HAS_OP_GROUP_CONV 0
+#define DLA_ISA_V2_HAS_OP_DYN_MAT_MUL 0
 #define DLA_ISA_V2_HAS_OP_POOL 1
 #define DLA_ISA_V2_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V2_HAS_OP_ACT_LRELU 1
@@ -496,6 +508,7 @@
 #define DLA_ISA_V3_HAS_OP_MAT_MUL 1
 #define DLA_ISA_V3_HAS_OP_REQUANT 1
 #define DLA_ISA_V3_HAS_OP_GROUP_CONV 1
+#define DLA_ISA_V3_HAS_OP_DYN_MAT_MUL 0
 #define DLA_ISA_V3_HAS_OP_POOL 1
 #define DLA_ISA_V3_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V3_HAS_OP_ACT_LRELU 1
@@ -508,7 +521,7 @@
 #define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-/* Instruction set v4: v3, OP_LUT and OP_PERMUTE */
+/* Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -518,6 +531,7 @@
 #define DLA_ISA_V4_HAS_OP_MAT_MUL 1
 #define DLA_ISA_V4_HAS_OP_REQUANT 1
 #define DLA_ISA_V4_HAS_OP_GROUP_CONV 1
+#define DLA_ISA_V4_HAS_OP_DYN_MAT_MUL 1
 #define DLA_ISA_V4_HAS_OP_POOL 1
 #define DLA_ISA_V4_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V4_HAS_OP_ACT_LRELU 1

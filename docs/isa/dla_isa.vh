@@ -490,6 +490,20 @@
 // the word with all fields 0
 `define DLA_WORD_OP_GROUP_CONV 64'h2400000000000000
 
+// OP_DYN_MAT_MUL
+// Matrix product of two activations, the second transposed or not; int32 or requantised int8.
+`define DLA_OP_DYN_MAT_MUL 8'h25
+// 0 writes int32 accumulators, 1 requantises to int8
+`define DLA_OP_DYN_MAT_MUL_REQUANTISE_SHIFT 51
+`define DLA_OP_DYN_MAT_MUL_REQUANTISE_WIDTH 1
+`define DLA_OP_DYN_MAT_MUL_REQUANTISE_MASK 64'h0008000000000000
+// 1: the second operand lies as (N', K), not as (K, N')
+`define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50
+`define DLA_OP_DYN_MAT_MUL_TRANSPOSED_WIDTH 1
+`define DLA_OP_DYN_MAT_MUL_TRANSPOSED_MASK 64'h0004000000000000
+// the word with all fields 0
+`define DLA_WORD_OP_DYN_MAT_MUL 64'h2500000000000000
+
 // OP_POOL
 // Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum.
 `define DLA_OP_POOL 8'h30
@@ -586,6 +600,7 @@
 `define DLA_ISA_V1_HAS_OP_MAT_MUL 1
 `define DLA_ISA_V1_HAS_OP_REQUANT 1
 `define DLA_ISA_V1_HAS_OP_GROUP_CONV 0
+`define DLA_ISA_V1_HAS_OP_DYN_MAT_MUL 0
 `define DLA_ISA_V1_HAS_OP_POOL 1
 `define DLA_ISA_V1_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V1_HAS_OP_ACT_LRELU 1
@@ -608,6 +623,7 @@
 `define DLA_ISA_V2_HAS_OP_MAT_MUL 1
 `define DLA_ISA_V2_HAS_OP_REQUANT 1
 `define DLA_ISA_V2_HAS_OP_GROUP_CONV 0
+`define DLA_ISA_V2_HAS_OP_DYN_MAT_MUL 0
 `define DLA_ISA_V2_HAS_OP_POOL 1
 `define DLA_ISA_V2_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V2_HAS_OP_ACT_LRELU 1
@@ -630,6 +646,7 @@
 `define DLA_ISA_V3_HAS_OP_MAT_MUL 1
 `define DLA_ISA_V3_HAS_OP_REQUANT 1
 `define DLA_ISA_V3_HAS_OP_GROUP_CONV 1
+`define DLA_ISA_V3_HAS_OP_DYN_MAT_MUL 0
 `define DLA_ISA_V3_HAS_OP_POOL 1
 `define DLA_ISA_V3_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V3_HAS_OP_ACT_LRELU 1
@@ -642,7 +659,7 @@
 `define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 `define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-// Instruction set v4: v3, OP_LUT and OP_PERMUTE
+// Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL
 `define DLA_ISA_V4_HAS_OP_SYNC 1
 `define DLA_ISA_V4_HAS_OP_END 1
 `define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -652,6 +669,7 @@
 `define DLA_ISA_V4_HAS_OP_MAT_MUL 1
 `define DLA_ISA_V4_HAS_OP_REQUANT 1
 `define DLA_ISA_V4_HAS_OP_GROUP_CONV 1
+`define DLA_ISA_V4_HAS_OP_DYN_MAT_MUL 1
 `define DLA_ISA_V4_HAS_OP_POOL 1
 `define DLA_ISA_V4_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V4_HAS_OP_ACT_LRELU 1

@@ -23,7 +23,7 @@ from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import contents, small_cases, small_corpus
 
 COMMITTED = Path(__file__).parents[1] / "golden"
-LIMIT = 5 << 20
+LIMIT = 8 << 20
 
 
 @pytest.mark.slow
