@@ -86,6 +86,10 @@ _FOURTH = (
     "OP_LUT",
     "OP_PERMUTE",
     "OP_DYN_MAT_MUL",
+    "OP_E_MUL",
+    "OP_E_SUB",
+    "OP_B_ADD",
+    "OP_B_MIN",
 )
 _LATER = ("OP_DEPTH_CONV", "OP_GROUP_CONV", *_FOURTH)
 _V1 = Variant(

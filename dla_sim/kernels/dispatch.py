@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from dla_sim.kernels import pairs
 from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
 from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
@@ -40,6 +41,10 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_E_ADD": at_once(addition),
     "OP_LUT": at_once(look_up),
     "OP_PERMUTE": permutation,
+    "OP_E_MUL": at_once(pairs.multiplication),
+    "OP_E_SUB": at_once(pairs.subtraction),
+    "OP_B_ADD": at_once(pairs.addition),
+    "OP_B_MIN": at_once(pairs.comparison),
     "OP_DMA_READ": transfer,
     "OP_DMA_WRITE": transfer,
 }

@@ -431,6 +431,50 @@
 #define DLA_OP_E_ADD 0x43u /* Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant. */
 #define DLA_WORD_OP_E_ADD 0x4300000000000000ull /* the word with all fields 0 */
 
+/* OP_E_MUL */
+#define DLA_OP_E_MUL 0x44u /* Multiplies two tensors, of which either may repeat, and rescales the product. */
+#define DLA_OP_E_MUL_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_MUL_REPEAT_A_WIDTH 2
+#define DLA_OP_E_MUL_REPEAT_A_MASK 0x000c000000000000ull
+#define DLA_OP_E_MUL_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_MUL_REPEAT_B_WIDTH 2
+#define DLA_OP_E_MUL_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_WORD_OP_E_MUL 0x4400000000000000ull /* the word with all fields 0 */
+
+/* OP_E_SUB */
+#define DLA_OP_E_SUB 0x45u /* Subtracts the second tensor from the first, each with its scale; either may repeat. */
+#define DLA_OP_E_SUB_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_SUB_REPEAT_A_WIDTH 2
+#define DLA_OP_E_SUB_REPEAT_A_MASK 0x000c000000000000ull
+#define DLA_OP_E_SUB_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
+#define DLA_OP_E_SUB_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_WORD_OP_E_SUB 0x4500000000000000ull /* the word with all fields 0 */
+
+/* OP_B_ADD */
+#define DLA_OP_B_ADD 0x46u /* `OP_E_ADD` of tensors of which either may repeat. */
+#define DLA_OP_B_ADD_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_ADD_REPEAT_A_WIDTH 2
+#define DLA_OP_B_ADD_REPEAT_A_MASK 0x000c000000000000ull
+#define DLA_OP_B_ADD_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_ADD_REPEAT_B_WIDTH 2
+#define DLA_OP_B_ADD_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_WORD_OP_B_ADD 0x4600000000000000ull /* the word with all fields 0 */
+
+/* OP_B_MIN */
+#define DLA_OP_B_MIN 0x47u /* `OP_C_MIN` or `OP_C_MAX` of tensors of which either may repeat. */
+#define DLA_OP_B_MIN_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_MIN_REPEAT_A_WIDTH 2
+#define DLA_OP_B_MIN_REPEAT_A_MASK 0x000c000000000000ull
+#define DLA_OP_B_MIN_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_B_MIN_REPEAT_B_WIDTH 2
+#define DLA_OP_B_MIN_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_OP_B_MIN_MAXIMUM_SHIFT 47 /* 0 the smaller of the two, 1 the larger */
+#define DLA_OP_B_MIN_MAXIMUM_WIDTH 1
+#define DLA_OP_B_MIN_MAXIMUM_MASK 0x0000800000000000ull
+#define DLA_WORD_OP_B_MIN 0x4700000000000000ull /* the word with all fields 0 */
+#define DLA_WORD_OP_B_MAX 0x4700800000000000ull /* OP_B_MIN maximum=1 */
+
 /* OP_E32_ADD */
 #define DLA_OP_E32_ADD 0x48u /* Adds two int32 tensors; a sum outside int32 stops the machine with an error. */
 #define DLA_WORD_OP_E32_ADD 0x4800000000000000ull /* the word with all fields 0 */
@@ -471,6 +515,10 @@
 #define DLA_ISA_V1_HAS_OP_C_MIN 1
 #define DLA_ISA_V1_HAS_OP_C_MAX 1
 #define DLA_ISA_V1_HAS_OP_E_ADD 1
+#define DLA_ISA_V1_HAS_OP_E_MUL 0
+#define DLA_ISA_V1_HAS_OP_E_SUB 0
+#define DLA_ISA_V1_HAS_OP_B_ADD 0
+#define DLA_ISA_V1_HAS_OP_B_MIN 0
 #define DLA_ISA_V1_HAS_OP_E32_ADD 1
 #define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V1_HAS_OP_PERMUTE 0
@@ -494,6 +542,10 @@
 #define DLA_ISA_V2_HAS_OP_C_MIN 1
 #define DLA_ISA_V2_HAS_OP_C_MAX 1
 #define DLA_ISA_V2_HAS_OP_E_ADD 1
+#define DLA_ISA_V2_HAS_OP_E_MUL 0
+#define DLA_ISA_V2_HAS_OP_E_SUB 0
+#define DLA_ISA_V2_HAS_OP_B_ADD 0
+#define DLA_ISA_V2_HAS_OP_B_MIN 0
 #define DLA_ISA_V2_HAS_OP_E32_ADD 1
 #define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V2_HAS_OP_PERMUTE 0
@@ -517,11 +569,15 @@
 #define DLA_ISA_V3_HAS_OP_C_MIN 1
 #define DLA_ISA_V3_HAS_OP_C_MAX 1
 #define DLA_ISA_V3_HAS_OP_E_ADD 1
+#define DLA_ISA_V3_HAS_OP_E_MUL 0
+#define DLA_ISA_V3_HAS_OP_E_SUB 0
+#define DLA_ISA_V3_HAS_OP_B_ADD 0
+#define DLA_ISA_V3_HAS_OP_B_MIN 0
 #define DLA_ISA_V3_HAS_OP_E32_ADD 1
 #define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-/* Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL */
+/* Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -540,6 +596,10 @@
 #define DLA_ISA_V4_HAS_OP_C_MIN 1
 #define DLA_ISA_V4_HAS_OP_C_MAX 1
 #define DLA_ISA_V4_HAS_OP_E_ADD 1
+#define DLA_ISA_V4_HAS_OP_E_MUL 1
+#define DLA_ISA_V4_HAS_OP_E_SUB 1
+#define DLA_ISA_V4_HAS_OP_B_ADD 1
+#define DLA_ISA_V4_HAS_OP_B_MIN 1
 #define DLA_ISA_V4_HAS_OP_E32_ADD 1
 #define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V4_HAS_OP_PERMUTE 1

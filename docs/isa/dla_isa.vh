@@ -560,6 +560,68 @@
 // the word with all fields 0
 `define DLA_WORD_OP_E_ADD 64'h4300000000000000
 
+// OP_E_MUL
+// Multiplies two tensors, of which either may repeat, and rescales the product.
+`define DLA_OP_E_MUL 8'h44
+// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_E_MUL_REPEAT_A_SHIFT 50
+`define DLA_OP_E_MUL_REPEAT_A_WIDTH 2
+`define DLA_OP_E_MUL_REPEAT_A_MASK 64'h000c000000000000
+// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_E_MUL_REPEAT_B_SHIFT 48
+`define DLA_OP_E_MUL_REPEAT_B_WIDTH 2
+`define DLA_OP_E_MUL_REPEAT_B_MASK 64'h0003000000000000
+// the word with all fields 0
+`define DLA_WORD_OP_E_MUL 64'h4400000000000000
+
+// OP_E_SUB
+// Subtracts the second tensor from the first, each with its scale; either may repeat.
+`define DLA_OP_E_SUB 8'h45
+// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_E_SUB_REPEAT_A_SHIFT 50
+`define DLA_OP_E_SUB_REPEAT_A_WIDTH 2
+`define DLA_OP_E_SUB_REPEAT_A_MASK 64'h000c000000000000
+// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_E_SUB_REPEAT_B_SHIFT 48
+`define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
+`define DLA_OP_E_SUB_REPEAT_B_MASK 64'h0003000000000000
+// the word with all fields 0
+`define DLA_WORD_OP_E_SUB 64'h4500000000000000
+
+// OP_B_ADD
+// `OP_E_ADD` of tensors of which either may repeat.
+`define DLA_OP_B_ADD 8'h46
+// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_B_ADD_REPEAT_A_SHIFT 50
+`define DLA_OP_B_ADD_REPEAT_A_WIDTH 2
+`define DLA_OP_B_ADD_REPEAT_A_MASK 64'h000c000000000000
+// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_B_ADD_REPEAT_B_SHIFT 48
+`define DLA_OP_B_ADD_REPEAT_B_WIDTH 2
+`define DLA_OP_B_ADD_REPEAT_B_MASK 64'h0003000000000000
+// the word with all fields 0
+`define DLA_WORD_OP_B_ADD 64'h4600000000000000
+
+// OP_B_MIN
+// `OP_C_MIN` or `OP_C_MAX` of tensors of which either may repeat.
+`define DLA_OP_B_MIN 8'h47
+// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_B_MIN_REPEAT_A_SHIFT 50
+`define DLA_OP_B_MIN_REPEAT_A_WIDTH 2
+`define DLA_OP_B_MIN_REPEAT_A_MASK 64'h000c000000000000
+// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_B_MIN_REPEAT_B_SHIFT 48
+`define DLA_OP_B_MIN_REPEAT_B_WIDTH 2
+`define DLA_OP_B_MIN_REPEAT_B_MASK 64'h0003000000000000
+// 0 the smaller of the two, 1 the larger
+`define DLA_OP_B_MIN_MAXIMUM_SHIFT 47
+`define DLA_OP_B_MIN_MAXIMUM_WIDTH 1
+`define DLA_OP_B_MIN_MAXIMUM_MASK 64'h0000800000000000
+// the word with all fields 0
+`define DLA_WORD_OP_B_MIN 64'h4700000000000000
+// OP_B_MIN maximum=1
+`define DLA_WORD_OP_B_MAX 64'h4700800000000000
+
 // OP_E32_ADD
 // Adds two int32 tensors; a sum outside int32 stops the machine with an error.
 `define DLA_OP_E32_ADD 8'h48
@@ -609,6 +671,10 @@
 `define DLA_ISA_V1_HAS_OP_C_MIN 1
 `define DLA_ISA_V1_HAS_OP_C_MAX 1
 `define DLA_ISA_V1_HAS_OP_E_ADD 1
+`define DLA_ISA_V1_HAS_OP_E_MUL 0
+`define DLA_ISA_V1_HAS_OP_E_SUB 0
+`define DLA_ISA_V1_HAS_OP_B_ADD 0
+`define DLA_ISA_V1_HAS_OP_B_MIN 0
 `define DLA_ISA_V1_HAS_OP_E32_ADD 1
 `define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
 `define DLA_ISA_V1_HAS_OP_PERMUTE 0
@@ -632,6 +698,10 @@
 `define DLA_ISA_V2_HAS_OP_C_MIN 1
 `define DLA_ISA_V2_HAS_OP_C_MAX 1
 `define DLA_ISA_V2_HAS_OP_E_ADD 1
+`define DLA_ISA_V2_HAS_OP_E_MUL 0
+`define DLA_ISA_V2_HAS_OP_E_SUB 0
+`define DLA_ISA_V2_HAS_OP_B_ADD 0
+`define DLA_ISA_V2_HAS_OP_B_MIN 0
 `define DLA_ISA_V2_HAS_OP_E32_ADD 1
 `define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
 `define DLA_ISA_V2_HAS_OP_PERMUTE 0
@@ -655,11 +725,15 @@
 `define DLA_ISA_V3_HAS_OP_C_MIN 1
 `define DLA_ISA_V3_HAS_OP_C_MAX 1
 `define DLA_ISA_V3_HAS_OP_E_ADD 1
+`define DLA_ISA_V3_HAS_OP_E_MUL 0
+`define DLA_ISA_V3_HAS_OP_E_SUB 0
+`define DLA_ISA_V3_HAS_OP_B_ADD 0
+`define DLA_ISA_V3_HAS_OP_B_MIN 0
 `define DLA_ISA_V3_HAS_OP_E32_ADD 1
 `define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 `define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-// Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL
+// Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN
 `define DLA_ISA_V4_HAS_OP_SYNC 1
 `define DLA_ISA_V4_HAS_OP_END 1
 `define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -678,6 +752,10 @@
 `define DLA_ISA_V4_HAS_OP_C_MIN 1
 `define DLA_ISA_V4_HAS_OP_C_MAX 1
 `define DLA_ISA_V4_HAS_OP_E_ADD 1
+`define DLA_ISA_V4_HAS_OP_E_MUL 1
+`define DLA_ISA_V4_HAS_OP_E_SUB 1
+`define DLA_ISA_V4_HAS_OP_B_ADD 1
+`define DLA_ISA_V4_HAS_OP_B_MIN 1
 `define DLA_ISA_V4_HAS_OP_E32_ADD 1
 `define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
 `define DLA_ISA_V4_HAS_OP_PERMUTE 1

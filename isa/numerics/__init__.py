@@ -11,8 +11,8 @@ Conventions of every function:
 
 - Tensors are stored as int8. A uint8 ONNX tensor is stored moved by 128, its zero point with it: ``x - zero`` stays
   what it was, so convolution, matrix product, requantising, unary functions and global average need nothing more.
-- Addition and average pooling round the value and the zero point together, in float32, so the move is not exact on
-  ties. They take ``offset`` (0 for int8, 128 for uint8), put it back, and compute with the
+- Addition, multiplication and average pooling round the value and the zero point together, in float32, so the move is
+  not exact on ties. They take ``offset`` (0 for int8, 128 for uint8), put it back, and compute with the
   **original** zero points (0..255 for uint8). ``low`` and ``high`` always bound the **stored** int8 result.
 - ``float32`` in a formula means: rounded to float32 there, to nearest, ties to even. ``rint`` rounds ties to even.
 
@@ -22,6 +22,8 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
   rounding, as an integer.
 - `QLinearAdd` is two fused multiply-adds on a constant that already holds the zero points, which are so rounded with
   the value.
+  The constant treats the operands differently: where the first one has a single element along the innermost dimension
+  in which the operands differ from 1 (or both have one element altogether), ONNX Runtime swaps them.
 - `QLinearAveragePool` sums dequantised float32 values row by row and rounds ``v + zero`` together. With
   ``count_include_pad`` it always divides by KH * KW, with ``ceil_mode`` too, where ONNX and the float operator count
   only the taps inside the padded input: a window that sticks out at the end differs. It refuses the attribute
@@ -36,7 +38,17 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
 - `Gemm` becomes `QGemm` only with alpha = beta = 1; otherwise it stays in float.
 """
 
-from isa.numerics.addition import AddFixedConstants, add, add_constants, add_fixed, add_fixed_constants, add_table
+from isa.numerics.addition import (
+    AddFixedConstants,
+    add,
+    add_constants,
+    add_fixed,
+    add_fixed_constants,
+    add_table,
+    multiply,
+    multiply_fixed,
+    subtract,
+)
 from isa.numerics.fixed import (
     multiply_by_quantised_multiplier,
     quantise_multiplier,
@@ -68,7 +80,9 @@ __all__ = [
     "fused_multiply_add",
     "global_average",
     "global_average_scale",
+    "multiply",
     "multiply_by_quantised_multiplier",
+    "multiply_fixed",
     "quantise_multiplier",
     "requantise",
     "requantise_fixed",
@@ -80,6 +94,7 @@ __all__ = [
     "saturate_int8",
     "saturating_rounding_doubling_high_multiply",
     "shift_int32",
+    "subtract",
     "unary",
     "unary_fixed",
     "unary_table",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from isa.instruction import Instruction
-from isa.ops import control, convolution, dma, elementwise, lookup, matmul, movement, pooling, requant, wide
+from isa.ops import control, convolution, dma, elementwise, lookup, matmul, movement, pairs, pooling, requant, wide
 
-_FAMILIES = (control, dma, convolution, matmul, requant, pooling, elementwise, wide, lookup, movement)
+_FAMILIES = (control, dma, convolution, matmul, requant, pooling, elementwise, wide, lookup, movement, pairs)
 ALL: dict[str, Instruction] = {item.mnemonic: item for family in _FAMILIES for item in family.INSTRUCTIONS}

@@ -197,6 +197,39 @@ def test_permutations_are_taken_by_the_kernel(fill: int) -> None:
 
 
 @EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN"])
+def test_pairs_that_repeat(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
+    """Either operand dense, a value a channel, a row or one value; results apart, or over an operand."""
+    registers = {
+        "EX_OUTPUT_CHANNELS": data.draw(st.sampled_from([0, 1, 2, 7, 40])),
+        "EX_LENGTH": data.draw(st.sampled_from([0, 1, 33, 700])),
+        "EX_INPUT_ADDRESS": 1000, "EX_OPERAND_ADDRESS": data.draw(st.sampled_from([1001, 31000])),
+        "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([0, 1000, 31001, 60000])), **clamps(data),
+        "EX_INPUT_ZERO_POINT": data.draw(INT8), "EX_OPERAND_ZERO_POINT": data.draw(st.one_of(INT8, st.just(999))),
+        "EX_OFFSET": data.draw(st.sampled_from([0, 128])), "EX_SHIFT_A": data.draw(st.integers(-4, 0)),
+        "EX_SHIFT_B": data.draw(st.integers(-4, 0)), "EX_SHIFT_Y": data.draw(st.integers(-20, -16)),
+    }  # fmt: skip
+    for name in "ABY":
+        fixed = st.integers(1 << 30, (1 << 31) - 1)
+        registers[f"EX_SCALE_{name}"] = data.draw(fixed if arch.numerics == "fixed" else SCALES.map(bits))
+    repeats = st.integers(0, 3)
+    fields = {"repeat_a": data.draw(repeats), "repeat_b": data.draw(repeats), "maximum": data.draw(st.integers(0, 1))}
+    known = {name: fields[name] for name in (field.name for field in ALL[mnemonic].fields)}
+    compare(mnemonic, registers, known, random_bytes(90000, seed), arch)
+
+
+@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN"])
+@pytest.mark.parametrize("shape", [(1, 40000), (3, 256), (400, 7)])
+def test_pairs_are_taken_by_the_kernel(mnemonic: str, shape: tuple[int, int]) -> None:
+    registers = {"EX_OUTPUT_CHANNELS": shape[0], "EX_LENGTH": shape[1], "EX_OPERAND_ADDRESS": 40000}
+    registers |= {"EX_OUTPUT_ADDRESS": 80000, **{f"EX_SCALE_{name}": bits(0.013) for name in "ABY"}}
+    registers |= {"EX_INPUT_ZERO_POINT": -7, "EX_OPERAND_ZERO_POINT": 100, "EX_OUTPUT_ZERO_POINT": 3}
+    fields = {"repeat_a": 0, "repeat_b": 1} | ({"maximum": 1} if mnemonic == "OP_B_MIN" else {})
+    assert compare(mnemonic, registers, fields, random_bytes(120000, 3), FLOAT)
+
+
+@EXACT
 @given(ratios=st.tuples(SCALES, SCALES), zeros=st.tuples(*[st.integers(0, 255)] * 3), offset=st.sampled_from([0, 128]))
 def test_addition_of_all_pairs(ratios: tuple[float, float], zeros: tuple[int, int, int], offset: int) -> None:
     """All 65,536 pairs, with constants as the compiler makes them, on ties too."""

@@ -24,14 +24,14 @@ FEED = {"x": np.random.default_rng(1).standard_normal((1, 8, 9, 9)).astype(np.fl
 
 
 @pytest.fixture
-def subtraction(tmp_path: Path) -> Iterator[None]:
-    """The package ``dla-e-sub``: an instruction in one file, its pattern in another."""
-    modules = {name: installation.source_of(name) for name in ("dla_e_sub", "dla_e_sub_operator")}
+def averaging(tmp_path: Path) -> Iterator[None]:
+    """The package ``dla-e-mean``: an instruction in one file, its pattern in another."""
+    modules = {name: installation.source_of(name) for name in ("dla_e_mean", "dla_e_mean_operator")}
     entry_points = {
-        "dla.isa": {"e-sub": "dla_e_sub:EXTENSION"},
-        "dla.operators": {"subtraction": "dla_e_sub_operator:Subtraction"},
+        "dla.isa": {"e-mean": "dla_e_mean:EXTENSION"},
+        "dla.operators": {"averaging": "dla_e_mean_operator:Averaging"},
     }
-    installation.write_distribution(tmp_path, "dla-e-sub", modules, entry_points)
+    installation.write_distribution(tmp_path, "dla-e-mean", modules, entry_points)
     with installation.installed(tmp_path):
         yield
 
@@ -57,7 +57,7 @@ def their_convolution(tmp_path: Path) -> Iterator[None]:
         yield
 
 
-def network(group: int = 1, *, subtract: bool = False) -> onnx.ModelProto:
+def network(group: int = 1, *, average: bool = False) -> onnx.ModelProto:
     """Convolution, ReLU, a second convolution of ``group`` groups, and what is left of the first without it."""
     draw = np.random.default_rng(0).standard_normal
     weights = {"w1": draw((8, 8, 3, 3)) / 8, "w2": draw((8, 8 // group, 3, 3)) / 8}
@@ -65,7 +65,7 @@ def network(group: int = 1, *, subtract: bool = False) -> onnx.ModelProto:
         helper.make_node("Conv", ["x", "w1"], ["a"], "first", pads=[1] * 4),
         helper.make_node("Relu", ["a"], ["b"], "relu"),
         helper.make_node("Conv", ["b", "w2"], ["c"], "second", pads=[1] * 4, group=group),
-        helper.make_node("Sub" if subtract else "Add", ["b", "c"], ["y"], "difference"),
+        helper.make_node("Mean" if average else "Add", ["b", "c"], ["y"], "mean"),
     ]
     constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, 9, 9)) for name in "xy"]
@@ -82,26 +82,26 @@ def mnemonics(found: Comparison) -> set[str]:
     return {command.instruction.mnemonic for p in found.network.programs.values() for command in p.commands}
 
 
-@pytest.mark.usefixtures("subtraction")
+@pytest.mark.usefixtures("averaging")
 @pytest.mark.parametrize("schedule", ["seed", "default"])
-@pytest.mark.parametrize("isa", ["v1+OP_E_SUB", "v2-sub"])
+@pytest.mark.parametrize("isa", ["v1+OP_E_MEAN", "v2-mean"])
 @pytest.mark.parametrize("sram", [1 << 11, 1 << 16])
-def test_a_subtraction_runs_natively_and_exactly(isa: str, schedule: str, sram: int) -> None:
-    found = simulated(network(subtract=True), isa, schedule, sram)
+def test_a_mean_runs_natively_and_exactly(isa: str, schedule: str, sram: int) -> None:
+    found = simulated(network(average=True), isa, schedule, sram)
     places = {place.op_type: place.on for place in found.partition.placement}
-    assert places["Sub"] == "dla"
-    assert "OP_E_SUB" in mnemonics(found)
+    assert places["Mean"] == "dla"
+    assert "OP_E_MEAN" in mnemonics(found)
     assert found.mismatches == 0
 
 
 def every_pair(dtype: str) -> onnx.ModelProto:
-    """A quantised subtraction of two inputs of 256 by 256 elements."""
+    """A quantised mean of two inputs of 256 by 256 elements."""
     constants = []
     for name, scale, zero in (("a", 0.02, 3), ("b", 0.03, 97), ("y", 0.04, 11)):
         constants.append(numpy_helper.from_array(np.float32(scale), f"{name}s"))
         constants.append(numpy_helper.from_array(np.array(zero, dtype), f"{name}z"))
     nodes = [helper.make_node("DequantizeLinear", [n, f"{n}s", f"{n}z"], [f"{n}f"], f"{n}d") for n in "ab"]
-    nodes.append(helper.make_node("Sub", ["af", "bf"], ["yf"], "difference"))
+    nodes.append(helper.make_node("Mean", ["af", "bf"], ["yf"], "mean"))
     nodes.append(helper.make_node("QuantizeLinear", ["yf", "ys", "yz"], ["y"], "q"))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     values = [helper.make_tensor_value_info(name, kind, (256, 256)) for name in "aby"]
@@ -109,49 +109,50 @@ def every_pair(dtype: str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-@pytest.mark.usefixtures("subtraction")
+@pytest.mark.usefixtures("averaging")
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_every_pair_of_values_is_exact(dtype: str) -> None:
     every = np.arange(256).astype(dtype)
     feed = {"a": np.repeat(every[:, None], 256, axis=1), "b": np.repeat(every[None], 256, axis=0)}
-    found = compare(import_model(every_pair(dtype), "pairs"), feed, Arch(isa="v2-sub"))
+    found = compare(import_model(every_pair(dtype), "pairs"), feed, Arch(isa="v2-mean"))
     assert (found.mismatches, found.elements) == (0, 1 << 16)
-    assert mnemonics(found) >= {"OP_E_SUB"}
+    assert mnemonics(found) >= {"OP_E_MEAN"}
 
 
-@pytest.mark.usefixtures("subtraction")
-def test_on_a_machine_without_the_instruction_the_cpu_subtracts_and_the_reason_says_so() -> None:
-    found = simulated(network(subtract=True), "v2")
+@pytest.mark.usefixtures("averaging")
+def test_on_a_machine_without_the_instruction_the_cpu_averages_and_the_reason_says_so() -> None:
+    found = simulated(network(average=True), "v2")
     reasons = {place.op_type: place.reason for place in found.partition.placement}
-    assert reasons["Sub"] == "OP_E_SUB is not in ISA v2; choose an ISA that has it (dla isa)"
+    assert reasons["Mean"] == "OP_E_MEAN is not in ISA v2; choose an ISA that has it (dla isa)"
     assert found.mismatches == 0
 
 
-@pytest.mark.usefixtures("subtraction")
+@pytest.mark.usefixtures("averaging")
 def test_constraints_of_the_pattern_speak_to_the_user() -> None:
-    package = import_model(network(subtract=True), "net", calibration=[FEED])
+    package = import_model(network(average=True), "net", calibration=[FEED])
     from byoc.compiler import partition_package
 
-    found = partition_package(package, Arch(isa="v2-sub", numerics="fixed"))
+    found = partition_package(package, Arch(isa="v2-mean", numerics="fixed"))
     reasons = {place.op_type: place.reason for place in found.placement}
     assert (
-        reasons["Sub"] == "the machine's numerics are fixed; OP_E_SUB computes in float32: choose numerics onnxruntime"
+        reasons["Mean"]
+        == "the machine's numerics are fixed; OP_E_MEAN computes in float32: choose numerics onnxruntime"
     )
 
 
-def test_without_the_package_a_subtraction_stays_in_float() -> None:
-    found = simulated(network(subtract=True), "v2")
-    assert "operator Sub has no pattern" in {place.reason for place in found.partition.placement}
+def test_without_the_package_a_mean_stays_in_float() -> None:
+    found = simulated(network(average=True), "v2")
+    assert "operator Mean has no pattern" in {place.reason for place in found.partition.placement}
     assert found.mismatches == 0
 
 
-def test_a_package_file_made_with_the_plugin_runs_without_it(subtraction: None, tmp_path: Path) -> None:
-    save_package(import_model(network(subtract=True), "net", calibration=[FEED]), tmp_path / "net.dla")
+def test_a_package_file_made_with_the_plugin_runs_without_it(averaging: None, tmp_path: Path) -> None:
+    save_package(import_model(network(average=True), "net", calibration=[FEED]), tmp_path / "net.dla")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("byoc.partition.installed", built_in)
         found = compare(load_package(tmp_path / "net.dla"), FEED, Arch())
-    assert {place.reason for place in found.partition.placement if place.op_type == "Sub"} == {
-        "operator Sub has no pattern"
+    assert {place.reason for place in found.partition.placement if place.op_type == "Mean"} == {
+        "operator Mean has no pattern"
     }
     assert found.mismatches == 0
 
@@ -167,12 +168,12 @@ def test_a_grouped_convolution_of_another_package_runs_natively_and_exactly(sche
     assert found.mismatches == 0
 
 
-@pytest.mark.usefixtures("subtraction")
+@pytest.mark.usefixtures("averaging")
 def test_the_support_table_shows_the_family_and_its_owner(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Added by package dla-e-sub 1.0 (entry point subtraction)." in markdown(support_table(installed()))
-    assert "Needs `OP_E_SUB`." in markdown(support_table(installed()))
+    assert "Added by package dla-e-mean 1.0 (entry point averaging)." in markdown(support_table(installed()))
+    assert "Needs `OP_E_MEAN`." in markdown(support_table(installed()))
     assert main(["support"]) == 0
-    assert "package dla-e-sub 1.0 (entry point subtraction)" in capsys.readouterr().out
+    assert "package dla-e-mean 1.0 (entry point averaging)" in capsys.readouterr().out
     assert main(["support", "--format", "markdown", "--built-in"]) == 0
     assert capsys.readouterr().out == markdown(support_table())
 
@@ -235,7 +236,7 @@ def adding(tmp_path: Path, *lines: str) -> Path:
 
 @pytest.mark.parametrize(("line", "missing"), WRONG)
 def test_settings_that_the_instruction_lacks_are_refused(line: str, missing: str, tmp_path: Path) -> None:
-    message = f"layer 'difference': OP_E_ADD does not have {missing}; correct the operator Plus"
+    message = f"layer 'mean': OP_E_ADD does not have {missing}; correct the operator Plus"
     with installation.installed(adding(tmp_path, line)), pytest.raises(InputError, match=f"^{message}$"):
         simulated(network(), "v1")
 

@@ -1,4 +1,4 @@
-"""A package outside the project adds ``OP_E_SUB`` in one file: everything that a declaration gives, it gives."""
+"""A package outside the project adds ``OP_E_MEAN`` in one file: everything that a declaration gives, it gives."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ LENGTH = 96
 
 
 @pytest.fixture
-def e_sub(tmp_path: Path) -> Iterator[None]:
-    """The package ``dla-e-sub``, installed."""
-    modules = {"dla_e_sub": source_of("dla_e_sub")}
-    write_distribution(tmp_path, "dla-e-sub", modules, {"dla.isa": {"e-sub": "dla_e_sub:EXTENSION"}})
+def e_mean(tmp_path: Path) -> Iterator[None]:
+    """The package ``dla-e-mean``, installed."""
+    modules = {"dla_e_mean": source_of("dla_e_mean")}
+    write_distribution(tmp_path, "dla-e-mean", modules, {"dla.isa": {"e-mean": "dla_e_mean:EXTENSION"}})
     with installed(tmp_path):
         yield
 
@@ -61,7 +61,7 @@ OP_DMA_READ push.EX
     SET EX_INPUT_ZERO_POINT, 3
     SET EX_OPERAND_ZERO_POINT, -7
     SET EX_OUTPUT_ZERO_POINT, 11
-OP_E_SUB pop.LD push.ST
+OP_E_MEAN pop.LD push.ST
     SET ST_DRAM_ADDRESS, 256
     SET ST_SRAM_ADDRESS, 256
     SET ST_BYTES, {LENGTH}
@@ -71,14 +71,14 @@ OP_END
 
 
 def expected(a: NDArray[np.int8], b: NDArray[np.int8]) -> NDArray[np.int8]:
-    """ONNX Runtime's Sub between DequantizeLinear and QuantizeLinear."""
+    """ONNX Runtime's Mean between DequantizeLinear and QuantizeLinear."""
     constants, nodes = [], []
     for name, scale, zero in (("a", 0.02, 3), ("b", 0.03, -7), ("y", 0.04, 11)):
         constants.append(numpy_helper.from_array(np.float32(scale), f"{name}s"))
         constants.append(numpy_helper.from_array(np.array(zero, np.int8), f"{name}z"))
     for name in "ab":
         nodes.append(helper.make_node("DequantizeLinear", [name, f"{name}s", f"{name}z"], [f"{name}f"]))
-    nodes.append(helper.make_node("Sub", ["af", "bf"], ["yf"]))
+    nodes.append(helper.make_node("Mean", ["af", "bf"], ["yf"]))
     nodes.append(helper.make_node("QuantizeLinear", ["yf", "ys", "yz"], ["y"]))
     values = [helper.make_tensor_value_info(name, TensorProto.INT8, [a.size]) for name in "aby"]
     graph = helper.make_graph(nodes, "g", values[:2], values[2:], constants)
@@ -88,15 +88,15 @@ def expected(a: NDArray[np.int8], b: NDArray[np.int8]) -> NDArray[np.int8]:
     return result
 
 
-@pytest.mark.usefixtures("e_sub")
-@pytest.mark.parametrize("isa", ["v2-sub", "v1+OP_E_SUB"])
+@pytest.mark.usefixtures("e_mean")
+@pytest.mark.parametrize("isa", ["v2-mean", "v1+OP_E_MEAN"])
 def test_the_device_executes_it_and_text_and_binary_round_trip(isa: str) -> None:
     program = assemble(assembly(isa))
-    assert "OP_E_SUB pop.LD push.ST" in disassemble(program)
+    assert "OP_E_MEAN pop.LD push.ST" in disassemble(program)
     assert to_bytes(assemble(disassemble(program))) == to_bytes(program)
     assert to_bytes(from_bytes(to_bytes(program), "x")) == to_bytes(program)
     command = program.commands[1]
-    assert (command.instruction.mnemonic, command["EX_OPERAND_ZERO_POINT"]) == ("OP_E_SUB", -7)
+    assert (command.instruction.mnemonic, command["EX_OPERAND_ZERO_POINT"]) == ("OP_E_MEAN", -7)
     rng = np.random.default_rng(3)
     a, b = rng.integers(-128, 128, (2, LENGTH), dtype=np.int8)
     run = Device(Arch(isa=isa)).run(program, {"a": a, "b": b})
@@ -104,11 +104,11 @@ def test_the_device_executes_it_and_text_and_binary_round_trip(isa: str) -> None
     assert command.instruction.cycles(command, program.arch) == 2  # ⌈96 / 64⌉
 
 
-@pytest.mark.usefixtures("e_sub")
+@pytest.mark.usefixtures("e_mean")
 def test_semantics_equal_onnx_runtime_on_every_pair_of_values() -> None:
     every = np.arange(-128, 128, dtype=np.int8)
     a, b = np.repeat(every, 256), np.tile(every, 256)
-    instruction, implied = variant("v2-sub").by_mnemonic["OP_E_SUB"]
+    instruction, implied = variant("v2-mean").by_mnemonic["OP_E_MEAN"]
     registers = {"EX_OPERAND_ADDRESS": 1 << 16, "EX_OUTPUT_ADDRESS": 1 << 17, "EX_LENGTH": 1 << 16}
     registers |= {f"EX_SCALE_{name}": BITS(value) for name, value in zip("ABY", (0.02, 0.03, 0.04), strict=True)}
     registers |= {"EX_INPUT_ZERO_POINT": 3, "EX_OPERAND_ZERO_POINT": -7, "EX_OUTPUT_ZERO_POINT": 11}
@@ -117,37 +117,37 @@ def test_semantics_equal_onnx_runtime_on_every_pair_of_values() -> None:
     np.testing.assert_array_equal(memory[1 << 17 :].view(np.int8), expected(a, b))
 
 
-@pytest.mark.usefixtures("e_sub")
+@pytest.mark.usefixtures("e_mean")
 def test_documentation_and_headers_include_it_and_the_built_in_ones_do_not() -> None:
     table = plugins.installed()
-    assert [item.name for item in table.variants] == ["v1", "v2", "v2-sub", "v3", "v4"]
-    assert "| added by | package dla-e-sub 1.0 (entry point e-sub) |" in markdown(table)
+    assert [item.name for item in table.variants] == ["v1", "v2", "v2-mean", "v3", "v4"]
+    assert "| added by | package dla-e-mean 1.0 (entry point e-mean) |" in markdown(table)
     assert "Result: y = clip(rint(((a - INPUT_ZERO_POINT)" in markdown(table)
-    assert "#define DLA_OP_E_SUB 0x80u" in c_header(table)
-    assert "#define DLA_ISA_V2_SUB_HAS_OP_E_SUB 1" in c_header(table)
-    assert "`define DLA_OP_E_SUB 8'h80" in verilog_header(table)
+    assert "#define DLA_OP_E_MEAN 0x80u" in c_header(table)
+    assert "#define DLA_ISA_V2_MEAN_HAS_OP_E_MEAN 1" in c_header(table)
+    assert "`define DLA_OP_E_MEAN 8'h80" in verilog_header(table)
     for text in (markdown(built_in()), c_header(built_in()), verilog_header(built_in())):
-        assert "E_SUB" not in text
+        assert "E_MEAN" not in text
 
 
-@pytest.mark.usefixtures("e_sub")
+@pytest.mark.usefixtures("e_mean")
 def test_the_command_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["isa"]) == 0
     shown = capsys.readouterr().out
-    assert "package dla-e-sub 1.0 (entry point e-sub)" in shown
-    assert "v2-sub: v2 and OP_E_SUB" in shown
+    assert "package dla-e-mean 1.0 (entry point e-mean)" in shown
+    assert "v2-mean: v2 and OP_E_MEAN" in shown
     assert main(["isa", "--built-in"]) == 0
-    assert "OP_E_SUB" not in capsys.readouterr().out
+    assert "OP_E_MEAN" not in capsys.readouterr().out
 
 
-def test_without_the_package_its_variant_is_unknown(e_sub: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert variant("v2-sub").mnemonics == VARIANTS["v2"].mnemonics | {"OP_E_SUB"}
+def test_without_the_package_its_variant_is_unknown(e_mean: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert variant("v2-mean").mnemonics == VARIANTS["v2"].mnemonics | {"OP_E_MEAN"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", sys.path[1:])
         plugins.installed.cache_clear()
-        assert main(["run", "digits-cnn", "--isa", "v2-sub"]) == 2
+        assert main(["run", "digits-cnn", "--isa", "v2-mean"]) == 2
     expected_line = (
-        "error: unknown ISA variant 'v2-sub'; choose one of v1, v2, v3, v4 or install the package that adds it\n"
+        "error: unknown ISA variant 'v2-mean'; choose one of v1, v2, v3, v4 or install the package that adds it\n"
     )
     assert capsys.readouterr().err == expected_line
 
@@ -162,8 +162,8 @@ assert installed.cache_info().misses == 0
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
-@pytest.mark.usefixtures("e_sub")
+@pytest.mark.usefixtures("e_mean")
 def test_what_is_in_no_variant_is_refused() -> None:
-    words = assemble(assembly("v2-sub")).words
+    words = assemble(assembly("v2-mean")).words
     with pytest.raises(ValueError, match=r"opcode 0x80 is not in ISA v2"):
         decode(words, variant("v2"))

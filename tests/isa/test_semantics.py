@@ -291,6 +291,61 @@ def test_a_permutation_copies_in_four_dimensions() -> None:
     assert run("OP_PERMUTE", filled, [], ((9,), np.int8), {"fill": 1}).tolist() == [-3] * 9
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("offset", [0, 128])
+@pytest.mark.parametrize("repeat", range(4))
+def test_products_equal_onnx_runtime(repeat: int, offset: int, seed: int) -> None:
+    """QLinearMul of dense tensors, a value a channel, a row or one value; half of the seeds are full of ties."""
+    rng = np.random.default_rng(100 * repeat + 10 * seed + offset)
+    shape = 1 if repeat & 2 else 9, 1 if repeat & 1 else 300
+    a, b = rng.integers(-128, 128, (9, 300), dtype=np.int8), rng.integers(-128, 128, shape, dtype=np.int8)
+    scales = rng.uniform(0.01, 0.2, 3).astype(np.float32)
+    scales[2] = scales[0] * scales[1] * np.float32(rng.integers(2, 40) if seed % 2 else rng.uniform(5, 60))
+    zeros = rng.integers(-128, 128, 3)
+    dtype = np.int8 if offset == 0 else np.uint8
+    inputs: dict[str, NDArray[Any]] = {}
+    for name, data, scale, zero_point in zip("ab", (a, b), scales, zeros, strict=False):
+        inputs |= {name: (data.astype(np.int64) + offset).astype(dtype), f"{name}s": np.asarray(scale)}
+        inputs[f"{name}z"] = np.asarray(zero_point + offset, dtype)
+    inputs |= {"ys": np.asarray(scales[2]), "yz": np.asarray(zeros[2] + offset, dtype)}
+    expected = onnx_result("QLinearMul", inputs, "com.microsoft").astype(np.int64) - offset
+    registers = {"EX_OUTPUT_CHANNELS": 9, "EX_LENGTH": 300, "EX_OFFSET": offset}
+    registers |= {"EX_INPUT_ZERO_POINT": int(zeros[0]), "EX_OPERAND_ZERO_POINT": int(zeros[1])}
+    registers |= {"EX_OUTPUT_ZERO_POINT": int(zeros[2]) + offset}
+    registers["EX_SCALE_A"] = BITS(float(np.float32(scales[0] * scales[1]) / scales[2]))
+    found = run("OP_E_MUL", registers, [a, b], ((9, 300), np.int8), {"repeat_a": 0, "repeat_b": repeat})
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_differences_by_hand() -> None:
+    """(x + 1) · 0.5 less (b - 2) · 0.25 by 0.5, on zero point 3: 11 and 4 are (6 - 0.5) / 0.5 + 3 = 14."""
+    registers = {"EX_OUTPUT_CHANNELS": 2, "EX_LENGTH": 3, "EX_INPUT_ZERO_POINT": -1, "EX_OPERAND_ZERO_POINT": 2}
+    registers |= {"EX_OUTPUT_ZERO_POINT": 3, "EX_CLAMP_HIGH": 100}
+    registers |= {f"EX_SCALE_{name}": BITS(scale) for name, scale in zip("ABY", (0.5, 0.25, 0.5), strict=True)}
+    x, b = np.array([[11, -1, 0], [127, 5, -128]], np.int8), np.array([4, 3], np.int8)
+    found = run("OP_E_SUB", registers, [x, b], ((2, 3), np.int8), {"repeat_a": 0, "repeat_b": 1})
+    assert found.tolist() == [[14, 2, 3], [100, 9, -125]]  # 5.5 is rounded to 6, -127.5 to -128
+    turned = run("OP_E_SUB", registers, [b, x], ((2, 3), np.int8), {"repeat_a": 1, "repeat_b": 0})
+    assert turned.tolist() == [[3, 9, 9], [-55, 5, 72]]
+
+
+def test_sums_and_comparisons_of_tensors_that_repeat() -> None:
+    """As those of dense tensors: of every channel with one value, and of one row with every channel."""
+    rng = np.random.default_rng(2)
+    a, b, row = (rng.integers(-128, 128, shape, dtype=np.int8) for shape in ((5, 1), (5, 40), (1, 40)))
+    scaling = {f"EX_SCALE_{name}": BITS(scale) for name, scale in zip("ABY", (0.7, 0.9, -3.0), strict=True)}
+    shape = {"EX_OUTPUT_CHANNELS": 5, "EX_LENGTH": 40}
+    for first, second, repeats in ((a, b, (1, 0)), (b, a, (0, 1)), (a, row, (1, 2)), (b, row, (0, 2))):
+        fields = dict(zip(("repeat_a", "repeat_b"), repeats, strict=True))
+        dense = [np.broadcast_to(operand, (5, 40)).copy() for operand in (first, second)]
+        expected = run("OP_E_ADD", scaling | {"EX_LENGTH": 200}, dense, ((5, 40), np.int8))
+        found = run("OP_B_ADD", scaling | shape, [first, second], ((5, 40), np.int8), fields)
+        np.testing.assert_array_equal(found, expected)
+        for maximum, function in ((0, np.minimum), (1, np.maximum)):
+            found = run("OP_B_MIN", shape, [first, second], ((5, 40), np.int8), fields | {"maximum": maximum})
+            np.testing.assert_array_equal(found, function(first, second))
+
+
 def test_wide_addition_and_shift() -> None:
     a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
     registers = {"EX_LENGTH": 3}
@@ -344,6 +399,8 @@ FORMULAS = [
      2 * 7 * 3 * 2),
     ((8, 4, 2), "OP_E_ADD", {"LENGTH": 65}, 2),
     ((8, 4, 2), "OP_REQUANT", {"OUTPUT_CHANNELS": 5, "LENGTH": 13}, 2),
+    ((8, 4, 2), "OP_E_MUL", {"OUTPUT_CHANNELS": 3, "LENGTH": 43}, 3),
+    ((8, 4, 2), "OP_B_ADD", {"OUTPUT_CHANNELS": 64, "LENGTH": 1}, 1),
     ((8, 4, 2), "OP_LUT", {"LENGTH": 129}, 3),
     ((8, 4, 2), "OP_PERMUTE", {"COUNT_1": 129, "INPUT_STRIDE_1": 1, "OUTPUT_STRIDE_1": 1, "COUNT_3": 2}, 2 * 3),
     ((8, 4, 2), "OP_PERMUTE", {"COUNT_1": 17, "INPUT_STRIDE_1": 2, "OUTPUT_STRIDE_1": 1, "COUNT_2": 3, "COUNT_4": 5},

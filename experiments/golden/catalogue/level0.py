@@ -18,6 +18,7 @@ from experiments.golden.catalogue.operations import (
     Permutation,
     Pooling,
     Product,
+    Repeating,
     Requantisation,
     Unary,
     Window,
@@ -90,6 +91,13 @@ def _permute(name: str, text: str, arch: Arch) -> Case:
     return Permutation(8, 8, ((2, 4, 1), (4, 1, 2)), input=COUNT).case(name, text, arch)
 
 
+def _repeating(mnemonic: str) -> Make:
+    """Two channels of four, with one value each."""
+    pair = COUNT.reshape(2, 4), np.array([[-2], [3]], np.int8)
+    made = Repeating(mnemonic, (2, 4), scales=(0.5, 0.5, 0.5), pair=pair)
+    return lambda name, text, arch: made.case(name, text, arch)
+
+
 def _wide_add(name: str, text: str, arch: Arch) -> Case:
     return pair_case(name, text, arch, "OP_E32_ADD", (WIDE, WIDE[::-1].copy()))
 
@@ -121,6 +129,8 @@ INSTRUCTIONS: Mapping[str, Make] = {
     "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
     "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift, "OP_LUT": _look_up,
     "OP_PERMUTE": _permute, "OP_DYN_MAT_MUL": _dynamic,
+    "OP_E_MUL": _repeating("OP_E_MUL"), "OP_E_SUB": _repeating("OP_E_SUB"),
+    "OP_B_ADD": _repeating("OP_B_ADD"), "OP_B_MIN": _repeating("OP_B_MIN"),
 }  # fmt: skip
 """How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
 

@@ -18,6 +18,7 @@ from experiments.golden.catalogue.operations import (
     Permutation,
     Pooling,
     Product,
+    Repeating,
     Requantisation,
     Unary,
     Window,
@@ -94,6 +95,8 @@ def instructions() -> Iterator[Case]:
     yield from _look_ups()
     yield from _permutations()
     yield from _dynamic_products()
+    for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
+        yield from _pairs(suffix, arch)
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -145,6 +148,25 @@ def _machines() -> Iterator[Case]:
         for name, convolution in chosen.items():
             yield convolution.case(f"L1/{place}-{name}", f"{name}, timing {place}", BALANCED, timing)
         yield Addition(333).case(f"L1/{place}-add", f"OP_E_ADD, timing {place}", BALANCED, timing)
+
+
+PAIRS: Mapping[str, Repeating] = {
+    "mul": Repeating(shape=(1, 100), repeats=(0, 0), zeros=(4, -7, 3), scales=(0.05, 0.03, 0.06)),
+    "mul-channels": Repeating(shape=(7, 20), zeros=(-128, 0, 5), scales=(0.05, 0.03, 0.06)),
+    "mul-uint8": Repeating(shape=(5, 20), repeats=(2, 1), zeros=(120, 131, 99), offset=128, scales=(0.05, 0.03, 0.06)),
+    "sub": Repeating("OP_E_SUB", (1, 100), (0, 0), zeros=(4, -7, 3)),
+    "sub-row": Repeating("OP_E_SUB", (6, 20), (0, 2), zeros=(11, 0, -3), limits=(-90, 60)),
+    "sub-of-one-value": Repeating("OP_E_SUB", (4, 20), (3, 0), zeros=(1, 2, 3)),
+    "b-add-channels": Repeating("OP_B_ADD", (7, 20), (0, 1), zeros=(4, -7, 3)),
+    "b-add-uint8": Repeating("OP_B_ADD", (5, 20), (1, 2), zeros=(120, 131, 99), offset=128),
+    "b-min-row": Repeating("OP_B_MIN", (6, 20), (2, 0)),
+    "b-max-one-value": Repeating("OP_B_MAX", (6, 20), (0, 3)),
+}
+
+
+def _pairs(suffix: str, arch: Arch) -> Iterator[Case]:
+    for name, pair in PAIRS.items():
+        yield pair.case(f"L1/{name}{suffix}", f"{pair.mnemonic} of {pair.shape}, repeats {pair.repeats}", arch)
 
 
 def _look_ups() -> Iterator[Case]:

@@ -16,6 +16,7 @@ from experiments.golden.catalogue.operations import (
     Permutation,
     Pooling,
     Product,
+    Repeating,
     Requantisation,
     Unary,
     Window,
@@ -171,6 +172,16 @@ def _permute(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return Permutation(source, result, dims, fill).case(name, "seeded OP_PERMUTE", arch, timing)
 
 
+def _repeating(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    mnemonic = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_B_MAX")[rng.integers(5)]
+    a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
+    offset, shape = _pick(rng, 0, 128), (int(rng.integers(1, 9)), _pick(rng, 1, 30, 170))
+    first, second, third = (_zero(rng) + offset for _ in range(3))
+    repeats, zeros = (int(rng.integers(4)), int(rng.integers(4))), (first, second, third)
+    made = Repeating(mnemonic, shape, repeats, (a, b, y), zeros, offset, _limits(rng))
+    return made.case(name, f"seeded {mnemonic}", arch, timing)
+
+
 def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset = _pick(rng, 0, 128)
@@ -202,5 +213,6 @@ DRAWS: dict[str, Draw] = {
 YOUNGER: Mapping[str, Draw] = {
     "permute": _permute,
     "product": _dynamic,
+    "repeating": _repeating,
 }
 """Instructions whose cases are drawn by their own names: another one changes none of them."""

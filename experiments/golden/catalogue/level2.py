@@ -25,6 +25,7 @@ from experiments.golden.catalogue.operations import (
     Permutation,
     Pooling,
     Product,
+    Repeating,
     Requantisation,
     Unary,
     Window,
@@ -78,6 +79,8 @@ def values() -> Iterator[Case]:
         yield from _wide(suffix, arch)
     yield from _look_ups()
     yield from _permutations()
+    for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
+        yield from _pairs(suffix, arch)
 
 
 def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
@@ -315,6 +318,22 @@ def _nothing() -> Iterator[Case]:
     yield pair_case("L2/max-0", "no elements", BALANCED, "OP_C_MAX", (empty, empty))
 
 
+def _pairs(suffix: str, arch: Arch) -> Iterator[Case]:
+    """Every value with some, full of ties; ends that saturate; nothing; every field of repeats on a few values."""
+    some = np.array([[-128], [-127], [-3], [-1], [0], [1], [2], [126], [127]], np.int8)
+    for name, mnemonic in (("mul", "OP_E_MUL"), ("sub", "OP_E_SUB"), ("b-add", "OP_B_ADD")):
+        scales = (0.5, 0.25, 0.25 if name == "mul" else 0.5)
+        every = Repeating(mnemonic, (9, 256), (2, 1), scales, (3, -1, 7), pair=(EVERY, some))
+        yield every.case(f"L2/{name}-ties{suffix}", f"{mnemonic} of every value, ties", arch)
+        unsigned = Repeating(mnemonic, (9, 256), (2, 1), scales, (131, 127, 1), 128, (-100, 90), (EVERY, some))
+        yield unsigned.case(f"L2/{name}-uint8-ties{suffix}", f"{mnemonic} of uint8 tensors, ties, clamped", arch)
+        yield Repeating(mnemonic, (0, 7)).case(f"L2/{name}-no-channels{suffix}", "no channels", arch)
+        yield Repeating(mnemonic, (7, 0)).case(f"L2/{name}-0{suffix}", "no elements", arch)
+    for repeats in np.ndindex(4, 4):
+        name = f"L2/sub-repeats-{repeats[0]}-{repeats[1]}{suffix}"
+        yield Repeating("OP_E_SUB", (3, 5), (repeats[0], repeats[1])).case(name, f"repeats {repeats}", arch)
+
+
 def _look_ups() -> Iterator[Case]:
     """Every value and every entry; no elements; results over the operand and over the tables themselves."""
     mixed = (np.arange(256) * 77 % 256).astype(np.uint8).view(np.int8)
@@ -398,6 +417,7 @@ def large() -> Iterator[Case]:
     yield from _large_rows()
     yield from _large_look_ups()
     yield from _large_products()
+    yield from _large_pairs()
 
 
 def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
@@ -460,6 +480,18 @@ def _large_products() -> Iterator[Case]:
     left, right = np.full((2, 600), -128, np.int8), np.full((600, 3), 127, np.int8)
     largest = DynamicProduct((2, 600, 3), requantise=False, zeros=(127, -128, 0), left=left, right=right)
     yield largest.case("L2/largest-products", "600 products of -255 and 255", TABLES)
+
+
+def _large_pairs() -> Iterator[Case]:
+    """Over the ends of the kernels' blocks."""
+    shapes = {"rows": ((3, 20000), (0, 2)), "channels": ((700, 30), (0, 1)), "first": ((700, 30), (1, 0))}
+    for name, (shape, repeats) in shapes.items():
+        sizes = [(1 if bits & 2 else shape[0], 1 if bits & 1 else shape[1]) for bits in repeats]
+        pair = pattern(*sizes[0]), pattern(*sizes[1], period=241)
+        for mnemonic in ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MAX"):
+            short = mnemonic.removeprefix("OP_").lower().replace("_", "-")
+            made = Repeating(mnemonic, shape, repeats, zeros=(9, -9, 1), pair=pair)
+            yield made.case(f"L2/large-{short}-{name}", f"{mnemonic} of many elements", TABLES)
 
 
 def _large_look_ups() -> Iterator[Case]:

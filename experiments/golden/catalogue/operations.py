@@ -366,10 +366,11 @@ class Addition:
         """The case; operands that are not given are drawn."""
         rng = generator(name)
         pair = self.pair or (int8(rng, self.length), int8(rng, self.length))
-        registers = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self._constants(arch)}
+        registers = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self.constants(arch)}
         return pair_case(name, description, arch, "OP_E_ADD", pair, registers, timing)
 
-    def _constants(self, arch: Arch) -> dict[str, int]:
+    def constants(self, arch: Arch) -> dict[str, int]:
+        """The registers of scales, zero points and offset."""
         a, b, y = self.scales
         zero_a, zero_b, zero_y = self.zeros
         if arch.numerics == "onnxruntime":
@@ -381,6 +382,49 @@ class Addition:
         values |= {f"EX_SHIFT_{name}": getattr(fixed, f"shift_{name.lower()}") for name in "ABY"}
         names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
         return values | dict(zip(names, (zero - self.offset for zero in self.zeros), strict=True))
+
+
+@dataclass(frozen=True)
+class Repeating:
+    """An instruction of two tensors that may repeat, (channels, elements) each; numbers as of :class:`Addition`."""
+
+    mnemonic: str = "OP_E_MUL"
+    shape: Pair = (4, 12)
+    repeats: Pair = (0, 1)
+    scales: tuple[float, float, float] = (0.05, 0.03, 0.07)
+    zeros: tuple[int, int, int] = (0, 0, 0)
+    offset: int = 0
+    limits: Pair = FULL
+    pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, (channels, length) = generator(name), self.shape
+        shapes = [(1 if bits & 2 else channels, 1 if bits & 1 else length) for bits in self.repeats]
+        first, second = self.pair or (int8(rng, *shapes[0]), int8(rng, *shapes[1]))
+        fields = dict(zip(("repeat_a", "repeat_b"), self.repeats, strict=True))
+        registers = {"EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
+        mnemonic = self.mnemonic
+        if mnemonic.startswith("OP_B_M"):
+            mnemonic, fields["maximum"] = "OP_B_MIN", int(mnemonic == "OP_B_MAX")
+        else:
+            registers |= {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self._constants(arch)}
+        operands = {"EX_INPUT_ADDRESS": first, "EX_OPERAND_ADDRESS": second.reshape(-1)}
+        return single(name, description, arch, mnemonic, operands, ("int8", self.shape), registers, timing, **fields)
+
+    def _constants(self, arch: Arch) -> dict[str, int]:
+        if self.mnemonic == "OP_B_ADD":
+            return Addition(scales=self.scales, zeros=self.zeros, offset=self.offset).constants(arch)
+        names = ("EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT")
+        values = dict(zip(names, (zero - self.offset for zero in self.zeros), strict=True))
+        a, b, y = self.scales
+        if self.mnemonic == "OP_E_MUL":
+            rounded = arch.numerics == "onnxruntime"
+            values |= {"EX_OFFSET": self.offset, "EX_OUTPUT_ZERO_POINT": self.zeros[2]} if rounded else {}
+            return values | scale_registers(arch, A=a * b / y)
+        if arch.numerics == "onnxruntime":
+            return values | scale_registers(arch, A=a, B=b, Y=y)
+        return Addition(scales=self.scales).constants(arch) | values
 
 
 def shift_case(

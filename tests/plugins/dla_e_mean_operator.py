@@ -1,4 +1,4 @@
-"""The compiler's side of ``dla_e_sub``: ONNX ``Sub`` between quantised tensors, on ``OP_E_SUB``. The second file."""
+"""The compiler's side of ``dla_e_mean``: ONNX ``Mean`` between quantised tensors, on ``OP_E_MEAN``. The second file."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from isa.arch import Arch
 from isa.numerics import float32_bits
 
 
-@rule("OP_E_SUB computes in float32: choose numerics onnxruntime")
-def computes_in_float(record: Subtraction, target: Target) -> Finding | None:
+@rule("OP_E_MEAN computes in float32: choose numerics onnxruntime")
+def computes_in_float(record: Averaging, target: Target) -> Finding | None:
     """The machine computes as ONNX Runtime does."""
     found = finding("the machine's numerics are {numerics}", numerics=target.numerics)
     return None if target.numerics == "onnxruntime" else found
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Subtraction(Elementwise):
-    """The second operand from the first, each with its quantisation; ``limits`` clamp the result."""
+class Averaging(Elementwise):
+    """The mean of two operands, each with its quantisation; ``limits`` clamp the result."""
 
-    family = "subtraction"
-    forms = (Form("Sub", operands=2, activation=True),)
-    instructions = ("OP_E_SUB",)
+    family = "averaging"
+    forms = (Form("Mean", operands=2, activation=True),)
+    instructions = ("OP_E_MEAN",)
     requirements = (*elementwise.BINARY, elementwise.quantised, domain.per_tensor, domain.usable_scales)
     constraints = (computes_in_float,)
 
@@ -37,7 +37,7 @@ class Subtraction(Elementwise):
     limits: tuple[int, int]
 
     @classmethod
-    def parse(cls, graph: Graph, node: Node) -> Subtraction:
+    def parse(cls, graph: Graph, node: Node) -> Averaging:
         a, b, y = (domain.affine(graph.values[name]) for name in (*node.inputs, *node.outputs))
         return cls(**layer_of(graph, node), affines=(a, b, y), limits=domain.clamp(node, y))
 

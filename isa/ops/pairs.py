@@ -1,0 +1,147 @@
+"""Element-wise instructions of two int8 tensors of which either may repeat: a value a channel, a row, a single value.
+
+They are instructions of their own beside ``OP_E_ADD``, ``OP_C_MIN`` and ``OP_C_MAX``, which read dense tensors: a
+mnemonic has one declaration in all variants, and programs of dense tensors stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa import numerics
+from isa.access import strided
+from isa.arch import Arch
+from isa.fields import Field
+from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.ops.elementwise import add_result
+from isa.registers import float_value
+
+_REPEATS = "0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value"
+REPEAT_A = Field("repeat_a", 50, 2, description=f"how operand A repeats: {_REPEATS}")
+REPEAT_B = Field("repeat_b", 48, 2, description=f"how operand B repeats: {_REPEATS}")
+MAXIMUM = Field("maximum", 47, 1, description="0 the smaller of the two, 1 the larger")
+ALONG_LENGTH, ALONG_CHANNELS = 1, 2
+"""Bits of the repeat fields."""
+_OPERANDS = (("EX_INPUT_ADDRESS", REPEAT_A), ("EX_OPERAND_ADDRESS", REPEAT_B))
+Function = Callable[[NDArray[np.int8], NDArray[np.int8], Command, Arch], NDArray[np.int8]]
+
+
+def operand_shape(command: Command, repeat: int) -> tuple[int, int]:
+    """(channels, elements) of an operand that repeats so; of the result for 0."""
+    channels, length = command["EX_OUTPUT_CHANNELS"], command["EX_LENGTH"]
+    if not channels or not length:
+        return 0, 0
+    return 1 if repeat & ALONG_CHANNELS else channels, 1 if repeat & ALONG_LENGTH else length
+
+
+def _access(command: Command, register: str, repeat: int = 0) -> Operands:
+    channels, length = operand_shape(command, repeat)
+    return Operands((strided("sram", command[register], channels * length),))
+
+
+def _operands(command: Command, arch: Arch) -> Operands:
+    reads = (_access(command, register, command.fields[field.name]) for register, field in _OPERANDS)
+    return Operands(tuple(read for one in reads for read in one.reads), _access(command, "EX_OUTPUT_ADDRESS").reads)
+
+
+def multiply_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """The rescaled product of stored int8 values with the constants of the command."""
+    zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if arch.numerics == "fixed":
+        return numerics.multiply_fixed(a, b, command["EX_SCALE_A"], command["EX_SHIFT_A"], zeros, low, high)
+    return numerics.multiply(a, b, float_value(command["EX_SCALE_A"]), zeros, command["EX_OFFSET"], low, high)
+
+
+def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """The rescaled difference of stored int8 values with the constants of the command."""
+    zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if arch.numerics == "fixed":
+        constants = numerics.AddFixedConstants(
+            command["EX_SCALE_A"], command["EX_SHIFT_A"],
+            command["EX_SCALE_B"], command["EX_SHIFT_B"],
+            command["EX_SCALE_Y"], command["EX_SHIFT_Y"],
+        )  # fmt: skip
+        return numerics.add_fixed(a, b, constants, *zeros, low, high, subtract=True)
+    a_scale, b_scale, y_scale = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
+    return numerics.subtract(a, b, (a_scale, b_scale, y_scale), zeros, low, high)
+
+
+def _compare(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+    return np.maximum(a, b) if command.fields["maximum"] else np.minimum(a, b)
+
+
+def _of_both(function: Function, text: str) -> Callable[[Command, Machine], None]:
+    @formula(text)
+    def semantics(command: Command, machine: Machine) -> None:
+        a, b = (
+            view(machine.sram, command[register], operand_shape(command, command.fields[field.name]), np.int8)
+            for register, field in _OPERANDS
+        )
+        result = function(a, b, command, machine.arch)
+        shape = operand_shape(command, 0)
+        view(machine.sram, command["EX_OUTPUT_ADDRESS"], shape, np.int8)[...] = np.broadcast_to(result, shape)
+
+    return semantics
+
+
+@formula("⌈OC·length / post_lanes⌉.")
+def _cycles(command: Command, arch: Arch) -> int:
+    return ceil_div(command["EX_OUTPUT_CHANNELS"] * command["EX_LENGTH"], arch.lanes)
+
+
+_PLACES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_OUTPUT_CHANNELS", "EX_LENGTH")
+_NUMBERS = (
+    "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_CLAMP_LOW", "EX_CLAMP_HIGH",
+)  # fmt: skip
+_SCALES = ("EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y", "EX_SHIFT_A", "EX_SHIFT_B", "EX_SHIFT_Y")
+_SHAPES = (
+    "The result is int8 (OC, length); an operand has one channel or one element, or both, where it repeats along them."
+)
+
+
+def _declare(
+    mnemonic: str,
+    opcode: int,
+    text: str,
+    registers: tuple[str, ...],
+    function: Function,
+    rule: str,
+    fields: tuple[Field, ...] = (),
+    aliases: dict[str, dict[str, int]] | None = None,
+) -> Instruction:
+    return Instruction(
+        mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind="ELTWISE", description=text,
+        registers=(*_PLACES, *registers), fields=(REPEAT_A, REPEAT_B, *fields), aliases=aliases or {},
+        operands=_operands, semantics=_of_both(function, f"{rule}\n\n{_SHAPES}"), cycles=_cycles,
+        inputs=(INT8, INT8), outputs=(INT8,),
+    )  # fmt: skip
+
+
+OP_E_MUL = _declare(
+    "OP_E_MUL", 0x44, "Multiplies two tensors, of which either may repeat, and rescales the product.",
+    (*_NUMBERS, "EX_SCALE_A", "EX_SHIFT_A", "EX_OFFSET"), multiply_result,
+    "y = clip(rint(p · SCALE_A + OUTPUT_ZERO_POINT) - OFFSET), product and sum each rounded to float32; p = (a -"
+    "\nINPUT_ZERO_POINT) · (b - OPERAND_ZERO_POINT). With numerics fixed: multiplier and shift A on p, then the zero"
+    "\npoint, no offset.",
+)  # fmt: skip
+OP_E_SUB = _declare(
+    "OP_E_SUB", 0x45, "Subtracts the second tensor from the first, each with its scale; either may repeat.",
+    (*_NUMBERS, *_SCALES), subtract_result,
+    "y = clip(rint((a' - b') / SCALE_Y) + OUTPUT_ZERO_POINT) in float32; a' = (a - INPUT_ZERO_POINT) · SCALE_A, b'"
+    "\nlikewise with OPERAND_ZERO_POINT and SCALE_B. With numerics fixed: TensorFlow Lite's integer subtraction.",
+)  # fmt: skip
+OP_B_ADD = _declare(
+    "OP_B_ADD", 0x46, "`OP_E_ADD` of tensors of which either may repeat.",
+    (*_NUMBERS, *_SCALES, "EX_OFFSET"), add_result, "As `OP_E_ADD`.",
+)  # fmt: skip
+OP_B_MIN = _declare(
+    "OP_B_MIN", 0x47, "`OP_C_MIN` or `OP_C_MAX` of tensors of which either may repeat.",
+    (), _compare, "Of each pair of stored values, one: no scale, no zero point, no limits.",
+    (MAXIMUM,), {"OP_B_MAX": {"maximum": 1}},
+)  # fmt: skip
+INSTRUCTIONS = (OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN)
