@@ -79,7 +79,7 @@ def _variants(table: Table) -> list[str]:
         (
             f"`{item.mnemonic}`",
             f"{item.opcode:#04x}",
-            *("yes" if item in v.instructions else "–" for v in table.variants),
+            *("yes" if item.mnemonic in v.mnemonics else "–" for v in table.variants),
         )
         for item in table.instructions
     ]
@@ -122,8 +122,14 @@ def _properties(item: Instruction, table: Table) -> list[tuple[str, str]]:
     for alias, settings in item.aliases.items():
         values = " ".join(f"{name}={value}" for name, value in settings.items())
         found.append(("also written", f"`{alias}` for `{item.mnemonic} {values}`"))
-    variants = ", ".join(variant.name for variant in table.variants if item in variant.instructions)
-    found.append(("variants", variants or "only as in `v2+" + item.mnemonic + "`"))
+    having = [variant for variant in table.variants if item.mnemonic in variant.mnemonics]
+    found.append(("variants", ", ".join(v.name for v in having) or "only as in `v2+" + item.mnemonic + "`"))
+    for number, form in enumerate(item.forms[:-1]):
+        before = item.forms[number + 1]
+        fields = [f"field `{one.name}`" for one in form.fields if one not in before.fields]
+        registers = [f"register `{name}`" for name in form.registers if name not in before.registers]
+        later = ", ".join(v.name for v in having if not {*v.instructions}.isdisjoint(item.forms[: number + 1]))
+        found.append((f"only in {later}", ", ".join((*fields, *registers))))
     if item.registers:
         found.append(("registers", ", ".join(f"`{name}`" for name in item.registers)))
     if table.owner(item.mnemonic) != PROJECT:

@@ -139,4 +139,4 @@ def _instruction(item: Instruction) -> Iterator[Constant]:
 def _members(variant: Variant, table: Table) -> Iterator[Constant]:
     prefix = f"DLA_ISA_{re.sub('[^A-Z0-9]', '_', variant.name.upper())}_HAS"
     for item in table.instructions:
-        yield Constant(f"{prefix}_{item.mnemonic}", int(item in variant.instructions))
+        yield Constant(f"{prefix}_{item.mnemonic}", int(item.mnemonic in variant.mnemonics))

@@ -144,7 +144,8 @@ class Instruction:
     that stand for settings of the fields. ``unit`` None means that the field ``unit`` of the word names it.
     ``adds_registers`` are those of ``registers`` that are not part of every variant: they come with the instruction.
     ``inputs`` are the elements of the tensors at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, ``outputs`` of that at
-    EX_OUTPUT_ADDRESS. ``semantics`` and ``cycles`` carry their :func:`formula` for ``docs/isa.md``.
+    EX_OUTPUT_ADDRESS. ``semantics`` and ``cycles`` carry their :func:`formula` for ``docs/isa.md``. ``earlier`` is the
+    form that variants before have, with fewer fields and registers: words of that mean the same in both.
     """
 
     mnemonic: str
@@ -162,6 +163,7 @@ class Instruction:
     inputs: tuple[ElementType, ...] = ()
     outputs: tuple[ElementType, ...] = ()
     adds_registers: tuple[Register, ...] = ()
+    earlier: Instruction | None = None
 
     def __post_init__(self) -> None:
         """Prove names, kind, registers and layout, once, at import; raises ValueError naming the instruction."""
@@ -181,6 +183,11 @@ class Instruction:
                 raise ValueError(f"{self.mnemonic}: inputs and outputs are tuples of element types, as (INT8, INT8)")
             if item.field and item.field not in names:
                 raise ValueError(f"{self.mnemonic}: the type of an operand depends on {item.field}, which is no field")
+
+    @property
+    def forms(self) -> tuple[Instruction, ...]:
+        """This form and all earlier ones, the first one last."""
+        return (self,) if self.earlier is None else (self, *self.earlier.forms)
 
     @property
     def layout(self) -> tuple[Field, ...]:

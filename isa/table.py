@@ -48,7 +48,7 @@ class _Claim:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Instructions by opcode, variants and registers, with the owner of each name and number."""
+    """Instructions by opcode in their latest forms, variants, registers, and the owner of each name and number."""
 
     instructions: tuple[Instruction, ...] = ()
     variants: tuple[Variant, ...] = ()
@@ -70,7 +70,8 @@ class Table:
         for key, claim in _claims(owner, extension):
             _take(claims, key, claim)
         known = dict.fromkeys((*self.instructions, *extension.all_instructions()))
-        instructions = tuple(sorted(known, key=lambda item: item.opcode))
+        outgrown = {form for item in known for form in item.forms[1:]}
+        instructions = tuple(sorted((item for item in known if item not in outgrown), key=lambda item: item.opcode))
         variants = tuple(sorted({*self.variants, *extension.variants}, key=lambda item: item.name))
         return Table(instructions, variants, claims)
 
@@ -82,9 +83,10 @@ class Table:
 def _claims(owner: str, extension: Extension) -> Iterable[tuple[Key, _Claim]]:
     """(kind and value, claim) of every name and number of an extension; raises InputError for what nobody may have."""
     for item in extension.all_instructions():
-        yield ("opcode", item.opcode), _Claim(item, item.mnemonic, owner)
+        first = item.forms[-1]
+        yield ("opcode", item.opcode), _Claim(first, item.mnemonic, owner)
         for name in (item.mnemonic, *item.aliases):
-            yield ("mnemonic", name), _Claim(item, "", owner)
+            yield ("mnemonic", name), _Claim(first, "", owner)
         for register in item.adds_registers:
             yield ("register", register.name), _Claim(register, "", owner)
             yield ("register index", register.index), _Claim(register, register.name, owner)

@@ -12,7 +12,7 @@ from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
 from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import addition, comparison, unary
-from dla_sim.kernels.lookup import look_up
+from dla_sim.kernels.lookup import look_up_tensor, looked_up
 from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import pooling
@@ -21,6 +21,7 @@ from isa.arch import Arch
 from isa.assembler import command_text
 from isa.errors import InputError
 from isa.instruction import Command, Machine
+from isa.ops.lookup import table_count
 
 Kernel = Callable[[Command, Machine], None]
 """Executes one command on a machine: reads its operands and writes its results at once."""
@@ -39,7 +40,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_C_MIN": at_once(comparison(np.minimum)),
     "OP_C_MAX": at_once(comparison(np.maximum)),
     "OP_E_ADD": at_once(addition),
-    "OP_LUT": at_once(look_up),
+    "OP_LUT": at_once(look_up_tensor),
     "OP_PERMUTE": permutation,
     "OP_E_MUL": at_once(pairs.multiplication),
     "OP_E_SUB": at_once(pairs.subtraction),
@@ -74,6 +75,8 @@ class Kernels:
         except KeyError:
             prepare = KERNELS.get(command.instruction.mnemonic)
             found = prepare(command, self.arch) if prepare else None
+            if found is not None and table_count(command):
+                found = looked_up(found, command, self.arch)
             self._prepared[command] = found
             return found
 

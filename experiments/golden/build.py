@@ -144,7 +144,9 @@ def single(
     values = dict(registers or {})
     last = list(operands)[-1]
     for register, data in operands.items():
-        constant = register == "EX_CHANNEL_ADDRESS" or (register == "EX_OPERAND_ADDRESS" and data.ndim > 1)
+        constant = register in ("EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS") or (
+            register == "EX_OPERAND_ADDRESS" and data.ndim > 1
+        )
         label = register.removeprefix("EX_").removesuffix("_ADDRESS").lower()
         source = builder.image(data) if constant else builder.input(label, data)
         values[register] = builder.scratch(data.nbytes)

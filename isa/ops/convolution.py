@@ -15,6 +15,7 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.fields import Field
 from isa.instruction import INT8, Command, ElementType, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
 from isa.registers import Register
 
@@ -330,4 +331,4 @@ OP_GROUP_CONV = Instruction(
     operands=_group_operands, semantics=_group_conv, cycles=_group_cycles, macs=_group_macs,
     inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV)
+INSTRUCTIONS = tuple(map(with_tables, (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV)))

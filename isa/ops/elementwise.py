@@ -12,6 +12,7 @@ from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.numerics.unary import Function
+from isa.ops.lookup import with_tables
 from isa.registers import float_value, signed_value
 
 _ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH")
@@ -144,4 +145,7 @@ OP_E_ADD = Instruction(
     ),
     operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
 )  # fmt: skip
-INSTRUCTIONS = (OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX, OP_E_ADD)
+INSTRUCTIONS = (
+    OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX,
+    with_tables(OP_E_ADD),
+)  # fmt: skip

@@ -1,12 +1,33 @@
-"""``OP_LUT``: any function of one int8 value, by tables of 256 bytes in the scratchpad; it may work in place."""
+"""Any function of one int8 value, by tables of 256 bytes in the scratchpad.
+
+``OP_LUT`` looks up a tensor and may work in place; other instructions look up what they have computed, as a last step
+(:func:`with_tables`).
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from isa.access import strided
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.access import row_starts, strided
 from isa.arch import Arch
-from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.errors import InputError
+from isa.fields import Field
+from isa.instruction import (
+    INT8,
+    Command,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    formula_of,
+    view,
+)
+from isa.registers import Register
 
 TABLE_BYTES = 256
 """Bytes of one table: the result of every int8 value, in the order of their bytes: 0 to 127, then -128 to -1."""
@@ -40,12 +61,11 @@ def _operands(command: Command, arch: Arch) -> Operands:
     scale, no zero point, no limits, and the same with either numerics.
     """
 )
-def _look_up(command: Command, machine: Machine) -> None:
+def _semantics(command: Command, machine: Machine) -> None:
     dimensions = shape(command)
-    tables = view(machine.sram, command["EX_OPERAND_ADDRESS"], (dimensions[1], TABLE_BYTES), np.int8)
-    entry = view(machine.sram, command["EX_INPUT_ADDRESS"], dimensions, np.uint8).astype(np.int64)
-    channel = np.arange(dimensions[1])[:, np.newaxis]
-    view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.int8)[...] = tables[channel, entry]
+    tables = view(machine.sram, command["EX_OPERAND_ADDRESS"], (dimensions[1], TABLE_BYTES), np.uint8)
+    entries = view(machine.sram, command["EX_INPUT_ADDRESS"], dimensions, np.uint8)
+    view(machine.sram, command["EX_OUTPUT_ADDRESS"], dimensions, np.uint8)[...] = look_up(entries, tables)
 
 
 @formula("⌈rows·OC·length / post_lanes⌉.")
@@ -60,6 +80,84 @@ OP_LUT = Instruction(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH",
     ),
-    operands=_operands, semantics=_look_up, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
+    operands=_operands, semantics=_semantics, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_LUT,)
+
+
+# Look-up as the last step of other instructions. ---------------------------------------------------------------------
+
+EX_TABLE_ADDRESS = Register(
+    "EX_TABLE_ADDRESS", 0x64, 32, 0, "unsigned", "tables of 256 bytes in which look_up finds results"
+)
+LOOK_UP = Field(
+    "look_up", 44, 2, defined=3,
+    description="0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel",
+)  # fmt: skip
+
+
+def table_count(command: Command) -> int:
+    """Tables in which a command looks its results up: none, one, or one an output channel. An absent field is 0."""
+    choice = command.fields.get(LOOK_UP.name, 0)
+    return command.registers.get("EX_OUTPUT_CHANNELS", 1) if choice > 1 else choice
+
+
+def result_shape(command: Command, elements: int) -> tuple[int, int, int]:
+    """(outer, channels, elements a channel) of so many results, in the order of their addresses.
+
+    (1, OC, OH·OW) for planes, (M, N, 1) for a matrix, (rows, OC, length) of a requantisation; element-wise operations
+    have one channel.
+    """
+    registers = command.registers
+    outer, channels = registers.get("EX_ROWS", 1), registers.get("EX_OUTPUT_CHANNELS", 1)
+    return outer, channels, elements // max(outer * channels, 1)
+
+
+def look_up(entries: NDArray[np.uint8], tables: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """What tables (1 or channels, 256) say of entries (outer, channels, elements)."""
+    return tables[np.arange(len(tables))[:, np.newaxis], entries.astype(np.int64)]
+
+
+def with_tables(base: Instruction) -> Instruction:
+    """``base`` with the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS; where the field is 0 it is ``base``.
+
+    Only results of int8 are looked up: a command that writes another type has no operands, but an InputError.
+    """
+
+    def operands(command: Command, arch: Arch) -> Operands:
+        found, tables = base.operands(command, arch), table_count(command)
+        if not tables:
+            return found
+        if base.outputs[0].of(command) != INT8.name:
+            raise InputError(
+                f"word {command.index}: {base.mnemonic}: only int8 is looked up; set {base.outputs[0].field} to 1",
+                words=(command.index,),
+            )
+        table = strided("sram", command[EX_TABLE_ADDRESS.name], TABLE_BYTES * tables)
+        return Operands((*found.reads, table), found.writes)
+
+    @formula(f"{formula_of(base.semantics)}\n\nWith look_up each result y becomes table[y mod 256], as in OP_LUT.")
+    def semantics(command: Command, machine: Machine) -> None:
+        count = table_count(command)
+        if not count:
+            base.semantics(command, machine)
+            return
+        tables = view(machine.sram, command[EX_TABLE_ADDRESS.name], (count, TABLE_BYTES), np.uint8).copy()
+        access = base.operands(command, machine.arch).writes[0]
+        base.semantics(command, machine)
+        places = (row_starts(access)[:, np.newaxis] + np.arange(access.nbytes)).reshape(-1)
+        entries = machine.sram[places].reshape(result_shape(command, access.total))
+        machine.sram[places] = look_up(entries, tables).reshape(-1)
+
+    @formula(f"{formula_of(base.cycles)}\n\nWith look_up at least ⌈results / post_lanes⌉.")
+    def cycles(command: Command, arch: Arch) -> int:
+        found = base.cycles(command, arch)
+        if not table_count(command):
+            return found
+        return max(found, ceil_div(base.operands(command, arch).writes[0].total, arch.lanes))
+
+    return replace(
+        base, fields=(*base.fields, LOOK_UP), registers=(*base.registers, EX_TABLE_ADDRESS.name),
+        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS), operands=operands, semantics=semantics, cycles=cycles,
+        earlier=base,
+    )  # fmt: skip

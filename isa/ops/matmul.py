@@ -14,6 +14,7 @@ from isa.arch import Arch
 from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.convolution import RELU, REQUANTISE, RESULT, element_bytes, fused_cycles, lower_limit
+from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
 from isa.registers import float_value
 
@@ -139,4 +140,4 @@ OP_DYN_MAT_MUL = Instruction(
     operands=_dynamic_operands, semantics=_dynamic, cycles=_cycles, macs=_macs,
     inputs=(INT8, INT8), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = (OP_MAT_MUL, OP_DYN_MAT_MUL)
+INSTRUCTIONS = (with_tables(OP_MAT_MUL), with_tables(OP_DYN_MAT_MUL))

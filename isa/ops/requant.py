@@ -15,6 +15,7 @@ from isa import numerics
 from isa.access import strided
 from isa.arch import Arch
 from isa.instruction import INT8, INT32, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.ops.lookup import with_tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,4 +111,4 @@ OP_REQUANT = Instruction(
     cycles=_cycles,
     inputs=(INT32,), outputs=(INT8,),
 )  # fmt: skip
-INSTRUCTIONS = (OP_REQUANT,)
+INSTRUCTIONS = (with_tables(OP_REQUANT),)

@@ -18,6 +18,7 @@ from isa.instruction import Unit
 from isa.ops import ALL
 from isa.plugins import variant
 from isa.program import Program, Provenance
+from isa.variants import Variant
 
 DRAM_BYTES = 1 << 18
 FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
@@ -80,15 +81,15 @@ def legal_steps(steps: tuple[Step, ...]) -> tuple[Step, ...]:
     return tuple(legal)
 
 
-def step_words(step: Step, registers: dict[str, int], isa: str) -> list[int]:
+def step_words(step: Step, registers: dict[str, int], isa: Variant) -> list[int]:
     """SETs of the registers that change (``registers`` is updated), ``padding`` more, and the operation."""
     words = []
     for name, value in step.registers.items():
         if registers[name] != value:
             registers[name] = value
-            words.append(encode_set(name, value, variant(isa).register_file))
+            words.append(encode_set(name, value, isa.register_file))
     words += [encode_set("EX_SHIFT_Y", 0)] * step.padding
-    instruction = ALL[step.mnemonic]
+    instruction = isa.by_mnemonic[step.mnemonic][0]
     values = {**step.fields, **dict.fromkeys(step.flags, 1)}
     if instruction.unit is None:
         values["unit"] = Unit[step.unit].value
@@ -97,12 +98,13 @@ def step_words(step: Step, registers: dict[str, int], isa: str) -> list[int]:
 
 def build_program(case: Case) -> Program:
     """The program of a case, ended by ``OP_END``."""
-    registers = dict(variant(case.arch.isa).register_file.reset)
+    isa = variant(case.arch.isa)
+    registers = dict(isa.register_file.reset)
     words: list[int] = []
     provenance: list[Provenance] = []
     for number, step in enumerate(legal_steps(case.steps)):
         first = len(words)
-        words += step_words(step, registers, case.arch.isa)
+        words += step_words(step, registers, isa)
         if step.layer:
             kind = step.kind or ALL[step.mnemonic].kind
             provenance.append(Provenance(first, len(words), step.layer, kind, step.mnemonic, number))

@@ -124,7 +124,9 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
     """Any compute instruction on a small shape, its operands anywhere in the scratchpad."""
     mnemonic = rng.choice(COMPUTE)
     instruction = ALL[mnemonic]
-    fields = {item.name: rng.randint(0, 1) for item in instruction.fields}
+    fields = {item.name: rng.randint(0, 2 if item.name == "look_up" else 1) for item in instruction.fields}
+    if fields.get("look_up") and "requantise" in fields:
+        fields["requantise"] = 1
     extent = arch.sram_bytes + 1
     while extent > arch.sram_bytes:
         registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from isa.arch import Arch, PeArray
-from isa.registers import RESET
+from isa.plugins import variant
 from tests.dla_sim.cases import Case, Step, legal_steps
 
 PLAIN_TIMING = {
@@ -14,7 +14,8 @@ PLAIN_TIMING = {
     "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1, "ex_drain": 0,
     "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4,
 }  # fmt: skip
-PLAIN_ARCH = Arch(pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
+PLAIN_ARCH = Arch(isa="v4", pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
+RESET = variant(PLAIN_ARCH.isa).register_file.reset
 
 
 def shrink(case: Case, fails: Callable[[Case], bool]) -> Case:

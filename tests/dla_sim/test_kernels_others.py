@@ -36,6 +36,11 @@ def bits(value: float) -> int:
     return numerics.float32_bits(np.float32(value))
 
 
+def looks(data: Any) -> int:
+    """The field look_up."""
+    return int(data.draw(st.sampled_from([0, 0, 1, 2])))
+
+
 @EXACT
 @given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
 def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
@@ -43,14 +48,16 @@ def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
     if data.draw(st.booleans()):
         k = data.draw(st.sampled_from([1024, 1025, 2100]))
     fields = {"requantise": data.draw(st.integers(0, 1)), "relu": data.draw(st.integers(0, 1))}
+    fields["look_up"] = looks(data) * fields["requantise"]
     places = {
+        "EX_TABLE_ADDRESS": data.draw(st.sampled_from([3, 32000, 33990])),
         "EX_INPUT_ADDRESS": 5,
         "EX_OPERAND_ADDRESS": 12000,
         "EX_CHANNEL_ADDRESS": 33002,
         "EX_OUTPUT_ADDRESS": 34000,
     }
     registers = {"EX_ROWS": m, "EX_INPUT_CHANNELS": k, "EX_OUTPUT_CHANNELS": n, **places, **clamps(data)}
-    sram = random_bytes(35000, seed)
+    sram = random_bytes(36400, seed)
     biases = data.draw(st.lists(BIASES, min_size=n, max_size=n))
     scales = data.draw(st.lists(SCALES, min_size=n, max_size=n))
     write_records(sram, 33002, biases, scales, arch)
@@ -88,10 +95,11 @@ def test_requantisation_apart_and_in_place(data: Any, seed: int, place: int) -> 
     registers = {
         "EX_ROWS": outer, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": inner, **clamps(data),
         "EX_INPUT_ADDRESS": 50000, "EX_OUTPUT_ADDRESS": 50000 + place, "EX_CHANNEL_ADDRESS": 1000000,
+        "EX_TABLE_ADDRESS": 1001000,
     }  # fmt: skip
     scales = data.draw(st.lists(SCALES, min_size=3, max_size=3))
     write_records(sram, 1000000, [0] * channels, (scales * channels)[:channels], FLOAT)
-    took = compare("OP_REQUANT", registers, {}, sram, FLOAT)
+    took = compare("OP_REQUANT", registers, {"look_up": looks(data)}, sram, FLOAT)
     assert took or place > 0 or registers["EX_CLAMP_LOW"] > registers["EX_CLAMP_HIGH"]
 
 
@@ -116,7 +124,8 @@ def test_pooling(data: Any, seed: int, arch: Any, mode: int) -> None:
     if arch.numerics == "fixed":
         multiplier, shift = numerics.quantise_multiplier(data.draw(st.floats(0.01, 1.0)))
         registers |= {"EX_SCALE_A": multiplier, "EX_SHIFT_A": shift}
-    fields = {"mode": mode, "count_include_pad": data.draw(st.integers(0, 1))}
+    fields = {"mode": mode, "count_include_pad": data.draw(st.integers(0, 1)), "look_up": looks(data)}
+    registers["EX_TABLE_ADDRESS"] = data.draw(st.sampled_from([1, 4100, 6000]))
     compare("OP_POOL", registers, fields, random_bytes(8192, seed), arch)
 
 
@@ -150,7 +159,9 @@ def test_elementwise(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
     for name in "ABY":
         fixed = st.integers(1 << 30, (1 << 31) - 1)
         registers[f"EX_SCALE_{name}"] = data.draw(fixed if arch.numerics == "fixed" else SCALES.map(bits))
-    compare(mnemonic, registers, {}, random_bytes(122000, seed), arch)
+    fields = {"look_up": looks(data)} if mnemonic == "OP_E_ADD" else {}
+    registers["EX_TABLE_ADDRESS"] = data.draw(st.sampled_from([0, 81000]))
+    compare(mnemonic, registers, fields, random_bytes(122000, seed), arch)
 
 
 @EXACT

@@ -45,6 +45,7 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
         "CLAMP_LOW": draw(st.integers(-128, 0)), "CLAMP_HIGH": draw(st.integers(-20, 127)),
     }  # fmt: skip
     fields = {"requantise": draw(st.integers(0, 1)), "relu": draw(st.integers(0, 1))}
+    fields["look_up"] = draw(st.sampled_from([0, 0, 1, 2])) if fields["requantise"] else 0
     element = 1 if fields["requantise"] else 4
     planes = values["INPUT_HEIGHT"] * values["INPUT_WIDTH"], oh * ow * element
     gaps = draw(st.sampled_from([0, 0, 1, 7])), draw(st.sampled_from([0, 0, 4, 9]))
@@ -59,7 +60,10 @@ def windows(draw: Any, kind: str) -> tuple[dict[str, int], dict[str, int], int, 
         "INPUT": ic * (planes[0] + gaps[0]), "OPERAND": weights,
         "CHANNEL": oc * ARCHS[numerics].channel_record_bytes, "OUTPUT": oc * (planes[1] + gaps[1]),
     }  # fmt: skip
+    sizes["TABLE"] = 256 * oc
     assert place(registers, sizes) < SIZE
+    if draw(st.booleans()):  # the results lie over the tables
+        registers["EX_TABLE_ADDRESS"] = registers["EX_OUTPUT_ADDRESS"] - 100
     return registers, fields, oc, numerics
 
 

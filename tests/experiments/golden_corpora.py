@@ -70,14 +70,16 @@ def rewritten(folder: Path, name: str, old: str, new: str, called: str | None = 
 
 @contextmanager
 def changed(mnemonic: str, **values: object) -> Iterator[None]:
-    """An instruction that somebody has changed where it is declared; frozen for everybody else."""
-    instruction = ALL[mnemonic]
-    before = {name: getattr(instruction, name) for name in values}
-    _set(instruction, values)
+    """An instruction that somebody has changed where it is declared, in all of its forms; frozen for everybody else."""
+    forms = ALL[mnemonic].forms
+    before = [{name: getattr(form, name) for name in values} for form in forms]
+    for form in forms:
+        _set(form, values)
     try:
         yield
     finally:
-        _set(instruction, before)
+        for form, own in zip(forms, before, strict=True):
+            _set(form, own)
 
 
 def _set(instruction: object, values: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from isa import numerics
 from isa.arch import Arch, PeArray
+from isa.errors import InputError
 from isa.instruction import Machine
 from isa.ops.requant import pack_records
 from tests.isa.bench import make_command, run
@@ -346,6 +347,41 @@ def test_sums_and_comparisons_of_tensors_that_repeat() -> None:
             np.testing.assert_array_equal(found, function(first, second))
 
 
+@pytest.mark.parametrize(
+    ("mnemonic", "fields", "places", "shape"),
+    [
+        ("OP_CONV", {"requantise": 1}, {"OUTPUT_CHANNELS": 3, "INPUT_WIDTH": 7, "OUTPUT_WIDTH": 7}, (3, 7)),
+        ("OP_DEPTH_CONV", {"requantise": 1}, {"OUTPUT_CHANNELS": 3, "INPUT_WIDTH": 7, "OUTPUT_WIDTH": 7}, (3, 7)),
+        ("OP_GROUP_CONV", {"requantise": 1}, {"OUTPUT_CHANNELS": 3, "INPUT_WIDTH": 7, "OUTPUT_WIDTH": 7}, (3, 7)),
+        ("OP_MAT_MUL", {"requantise": 1}, {"OUTPUT_CHANNELS": 3, "ROWS": 7}, (7, 3)),
+        ("OP_REQUANT", {}, {"OUTPUT_CHANNELS": 3, "LENGTH": 7}, (3, 7)),
+        ("OP_POOL", {}, {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 3, "INPUT_WIDTH": 7, "OUTPUT_WIDTH": 7}, (3, 7)),
+        ("OP_E_ADD", {}, {"LENGTH": 21, "SCALE_A": 0x3F800000}, (3, 7)),
+    ],
+)
+def test_results_are_looked_up_last(
+    mnemonic: str, fields: dict[str, int], places: dict[str, int], shape: tuple[int, int]
+) -> None:
+    """The result with a table is the table of the result without: one for all, or one a channel; int8 only."""
+    rng = np.random.default_rng(5)
+    data, weights = rng.integers(-99, 99, 84, np.int8), rng.integers(-99, 99, 84, np.int8)
+    records = rng.integers(-9, 9, (3, 2), np.int32)
+    records[:, 1] = np.array([0.1, 0.2, 0.3], np.float32).view(np.int32)
+    tables = rng.integers(-128, 128, (3, 256), np.int8)
+    registers = {f"EX_{name}": value for name, value in places.items()}
+    operands = [data, weights, records, tables]
+    result = shape, np.int8
+    plain = run(mnemonic, registers, operands, result, fields).astype(np.int64)
+    one = run(mnemonic, registers, operands, result, {**fields, "look_up": 1})
+    assert one.tolist() == [[int(tables[0, value % 256]) for value in row] for row in plain]
+    channel = np.broadcast_to([0, 1, 2] if shape == (7, 3) else [[0], [1], [2]], shape) * (mnemonic != "OP_E_ADD")
+    own = run(mnemonic, registers, operands, result, {**fields, "look_up": 2})
+    assert own.tolist() == tables[channel, plain % 256].tolist()
+    if fields:
+        with pytest.raises(InputError, match=f"{mnemonic}: only int8 is looked up; set requantise to 1"):
+            run(mnemonic, registers, operands, (shape, np.int32), {"look_up": 1})
+
+
 def test_wide_addition_and_shift() -> None:
     a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
     registers = {"EX_LENGTH": 3}
@@ -424,3 +460,7 @@ def test_fused_post_processing_costs_the_larger_of_the_two() -> None:
     assert fused.instruction.cycles(fused, arch) == 6400 // 4
     wide = make_command("OP_CONV", registers)
     assert wide.instruction.cycles(wide, arch) == 8 * 100
+    pool = {**registers, "EX_INPUT_CHANNELS": 64}
+    for fields, cycles in (({}, 100), ({"look_up": 1}, 6400 // 4), ({"look_up": 2}, 6400 // 4)):
+        command = make_command("OP_POOL", pool, fields)
+        assert command.instruction.cycles(command, arch) == cycles

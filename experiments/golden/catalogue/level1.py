@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from experiments.golden.catalogue.operations import (
     shift_case,
 )
 from isa.arch import Arch, PeArray
+from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
 
 NONE = (0, 0, 0, 0)
@@ -97,6 +99,7 @@ def instructions() -> Iterator[Case]:
     yield from _dynamic_products()
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
         yield from _pairs(suffix, arch)
+    yield from _last_look_ups()
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -213,6 +216,26 @@ def _permutations() -> Iterator[Case]:
     yield moves["transposed"].case("L1/few-banks-permute", "OP_PERMUTE of 4 banks", banks)
     for place, timing in TIMINGS.items():
         yield moves["shuffled"].case(f"L1/{place}-permute", f"OP_PERMUTE, timing {place}", TABLES, timing)
+
+
+def _last_look_ups() -> Iterator[Case]:
+    """Every instruction that looks its results up, in one table and in one a channel."""
+    tables = int8(generator("tables"), 8, TABLE_BYTES)
+    depth = Convolution(Window((4, 6, 6)), groups=-1)
+    operations: dict[str, Convolution | Pooling | Product | Requantisation | Addition] = {
+        "conv": Convolution(), "conv-plane": Convolution(Window((4, 18, 18))), "depth": depth,
+        "group": Convolution(groups=2), "pool": Pooling(), "average": Pooling(AVERAGE), "matmul": Product((3, 16, 8)),
+        "requant": Requantisation((2, 8, 9)), "add": Addition(300),
+    }  # fmt: skip
+    for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
+        for name, operation in operations.items():
+            text = f"{name} with results looked up in"
+            yield replace(operation, tables=tables[0]).case(f"L1/{name}-table{suffix}", f"{text} a table", arch)
+            if name != "add":
+                own = replace(operation, tables=tables)
+                yield own.case(f"L1/{name}-tables{suffix}", f"{text} a table a channel", arch)
+    few = machine("v4", "onnxruntime", post_lanes=3)
+    yield Pooling(tables=tables[0]).case("L1/few-lanes-pool-table", "results of a pool looked up by 3 lanes", few)
 
 
 def streams() -> Iterator[Case]:

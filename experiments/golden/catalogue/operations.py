@@ -60,6 +60,11 @@ def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
     return values
 
 
+def looked_up(tables: NDArray[np.int8] | None) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
+    """Operand and field of results that are looked up: ``tables`` (256,), or (channels, 256); None: they are not."""
+    return ({}, {}) if tables is None else ({"EX_TABLE_ADDRESS": tables}, {"look_up": tables.ndim})
+
+
 @dataclass(frozen=True)
 class Window:
     """Input (channels, rows, columns), the window, and padding (top, left, bottom, right)."""
@@ -103,6 +108,7 @@ class Convolution:
     input: NDArray[np.int8] | None = None
     weights: NDArray[np.int8] | None = None
     channels: NDArray[np.uint8] | None = None
+    tables: NDArray[np.int8] | None = None
 
     @property
     def mnemonic(self) -> str:
@@ -127,8 +133,9 @@ class Convolution:
         registers |= {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self.more}
         dtype: TensorType = "int8" if self.requantise else "int32"
         result = dtype, (self.outputs, *window.output)
-        fields = {"requantise": int(self.requantise), "relu": int(self.relu)}
-        return single(name, description, arch, self.mnemonic, operands, result, registers, timing, **fields)
+        more, looks = looked_up(self.tables)
+        fields = {"requantise": int(self.requantise), "relu": int(self.relu), **looks}
+        return single(name, description, arch, self.mnemonic, operands | more, result, registers, timing, **fields)
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,7 @@ class Pooling:
     count_include_pad: bool = False
     offset: int = 0
     input: NDArray[np.int8] | None = None
+    tables: NDArray[np.int8] | None = None
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; an input that is not given is drawn."""
@@ -155,10 +163,11 @@ class Pooling:
             registers |= self._scales(arch)
         if self.offset and arch.numerics == "onnxruntime":
             registers["EX_OFFSET"] = self.offset
-        fields = {"mode": self.mode, "count_include_pad": int(self.count_include_pad)}
+        more, looks = looked_up(self.tables)
+        fields = {"mode": self.mode, "count_include_pad": int(self.count_include_pad), **looks}
         result: tuple[TensorType, tuple[int, ...]] = ("int8", (window.shape[0], *window.output))
         return single(
-            name, description, arch, "OP_POOL", {"EX_INPUT_ADDRESS": data}, result, registers, timing, **fields
+            name, description, arch, "OP_POOL", {"EX_INPUT_ADDRESS": data, **more}, result, registers, timing, **fields
         )
 
     def _scales(self, arch: Arch) -> dict[str, int]:
@@ -188,6 +197,7 @@ class Product:
     left: NDArray[np.int8] | None = None
     right: NDArray[np.int8] | None = None
     channels: NDArray[np.uint8] | None = None
+    tables: NDArray[np.int8] | None = None
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
@@ -205,8 +215,10 @@ class Product:
             **limits_of(*self.limits, self.zero),
         }
         dtype: TensorType = "int8" if self.requantise else "int32"
-        fields = {"requantise": int(self.requantise), "relu": int(self.relu)}
-        return single(name, description, arch, "OP_MAT_MUL", operands, (dtype, (m, n)), registers, timing, **fields)
+        more, looks = looked_up(self.tables)
+        fields = {"requantise": int(self.requantise), "relu": int(self.relu), **looks}
+        result = dtype, (m, n)
+        return single(name, description, arch, "OP_MAT_MUL", operands | more, result, registers, timing, **fields)
 
 
 @dataclass(frozen=True)
@@ -248,6 +260,7 @@ class Requantisation:
     input: NDArray[np.int32] | None = None
     scale: NDArray[Any] | None = None
     raw: NDArray[np.uint8] | None = None
+    tables: NDArray[np.int8] | None = None
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
@@ -258,7 +271,9 @@ class Requantisation:
         operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": data, "EX_CHANNEL_ADDRESS": made}
         registers = {"EX_ROWS": rows, "EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
         registers |= limits_of(*self.limits, self.zero)
-        return single(name, description, arch, "OP_REQUANT", operands, ("int8", self.shape), registers, timing)
+        more, looks = looked_up(self.tables)
+        result: tuple[TensorType, tuple[int, ...]] = ("int8", self.shape)
+        return single(name, description, arch, "OP_REQUANT", operands | more, result, registers, timing, **looks)
 
 
 @dataclass(frozen=True)
@@ -343,12 +358,14 @@ def pair_case(
     pair: tuple[NDArray[Any], NDArray[Any]],
     registers: dict[str, int] | None = None,
     timing: Timing | None = None,
+    tables: NDArray[np.int8] | None = None,
 ) -> Case:
     """An instruction of two operands of one length."""
+    more, looks = looked_up(tables)
     dtype: TensorType = "int32" if pair[0].dtype == np.int32 else "int8"
-    operands = {"EX_INPUT_ADDRESS": pair[0], "EX_OPERAND_ADDRESS": pair[1]}
+    operands = {"EX_INPUT_ADDRESS": pair[0], "EX_OPERAND_ADDRESS": pair[1], **more}
     values = {"EX_LENGTH": pair[0].size, **(registers or {})}
-    return single(name, description, arch, mnemonic, operands, (dtype, pair[0].shape), values, timing)
+    return single(name, description, arch, mnemonic, operands, (dtype, pair[0].shape), values, timing, **looks)
 
 
 @dataclass(frozen=True)
@@ -361,13 +378,14 @@ class Addition:
     offset: int = 0
     limits: Pair = FULL
     pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
+    tables: NDArray[np.int8] | None = None
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
         rng = generator(name)
         pair = self.pair or (int8(rng, self.length), int8(rng, self.length))
         registers = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1], **self.constants(arch)}
-        return pair_case(name, description, arch, "OP_E_ADD", pair, registers, timing)
+        return pair_case(name, description, arch, "OP_E_ADD", pair, registers, timing, self.tables)
 
     def constants(self, arch: Arch) -> dict[str, int]:
         """The registers of scales, zero points and offset."""
