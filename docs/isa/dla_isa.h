@@ -318,6 +318,10 @@
 #define DLA_REG_EX_OUTPUT_STRIDE_4_WIDTH 32
 #define DLA_REG_EX_OUTPUT_STRIDE_4_FORM 0
 #define DLA_REG_EX_OUTPUT_STRIDE_4_RESET 0x00000000u
+#define DLA_REG_EX_TABLE_ADDRESS 0x64u /* tables of 256 bytes in which look_up finds results */
+#define DLA_REG_EX_TABLE_ADDRESS_WIDTH 32
+#define DLA_REG_EX_TABLE_ADDRESS_FORM 0
+#define DLA_REG_EX_TABLE_ADDRESS_RESET 0x00000000u
 
 /* OP_SYNC */
 #define DLA_OP_SYNC 0x02u /* Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX. */
@@ -346,6 +350,9 @@
 #define DLA_OP_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_CONV_RELU_WIDTH 1
 #define DLA_OP_CONV_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_CONV_LOOK_UP_WIDTH 2
+#define DLA_OP_CONV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_CONV 0x2000000000000000ull /* the word with all fields 0 */
 #define DLA_WORD_OP_CONV_RELU 0x200c000000000000ull /* OP_CONV requantise=1 relu=1 */
 
@@ -357,6 +364,9 @@
 #define DLA_OP_DEPTH_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_DEPTH_CONV_RELU_WIDTH 1
 #define DLA_OP_DEPTH_CONV_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_DEPTH_CONV_LOOK_UP_WIDTH 2
+#define DLA_OP_DEPTH_CONV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_DEPTH_CONV 0x2100000000000000ull /* the word with all fields 0 */
 
 /* OP_MAT_MUL */
@@ -367,10 +377,16 @@
 #define DLA_OP_MAT_MUL_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_MAT_MUL_RELU_WIDTH 1
 #define DLA_OP_MAT_MUL_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_MAT_MUL_LOOK_UP_WIDTH 2
+#define DLA_OP_MAT_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_MAT_MUL 0x2200000000000000ull /* the word with all fields 0 */
 
 /* OP_REQUANT */
 #define DLA_OP_REQUANT 0x23u /* Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record is not used. */
+#define DLA_OP_REQUANT_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_REQUANT_LOOK_UP_WIDTH 2
+#define DLA_OP_REQUANT_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_REQUANT 0x2300000000000000ull /* the word with all fields 0 */
 
 /* OP_GROUP_CONV */
@@ -381,6 +397,9 @@
 #define DLA_OP_GROUP_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_GROUP_CONV_RELU_WIDTH 1
 #define DLA_OP_GROUP_CONV_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_GROUP_CONV_LOOK_UP_WIDTH 2
+#define DLA_OP_GROUP_CONV_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_GROUP_CONV 0x2400000000000000ull /* the word with all fields 0 */
 
 /* OP_DYN_MAT_MUL */
@@ -391,6 +410,9 @@
 #define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50 /* 1: the second operand lies as (N', K), not as (K, N') */
 #define DLA_OP_DYN_MAT_MUL_TRANSPOSED_WIDTH 1
 #define DLA_OP_DYN_MAT_MUL_TRANSPOSED_MASK 0x0004000000000000ull
+#define DLA_OP_DYN_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_DYN_MAT_MUL_LOOK_UP_WIDTH 2
+#define DLA_OP_DYN_MAT_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_DYN_MAT_MUL 0x2500000000000000ull /* the word with all fields 0 */
 
 /* OP_POOL */
@@ -401,6 +423,9 @@
 #define DLA_OP_POOL_COUNT_INCLUDE_PAD_SHIFT 49 /* 1 divides by KH·KW, 0 by the taps that read data */
 #define DLA_OP_POOL_COUNT_INCLUDE_PAD_WIDTH 1
 #define DLA_OP_POOL_COUNT_INCLUDE_PAD_MASK 0x0002000000000000ull
+#define DLA_OP_POOL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_POOL_LOOK_UP_WIDTH 2
+#define DLA_OP_POOL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_POOL 0x3000000000000000ull /* the word with all fields 0 */
 
 /* OP_ACT_RELU */
@@ -429,6 +454,9 @@
 
 /* OP_E_ADD */
 #define DLA_OP_E_ADD 0x43u /* Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant. */
+#define DLA_OP_E_ADD_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_ADD_LOOK_UP_WIDTH 2
+#define DLA_OP_E_ADD_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_ADD 0x4300000000000000ull /* the word with all fields 0 */
 
 /* OP_E_MUL */
@@ -577,7 +605,7 @@
 #define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-/* Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN */
+/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, and tables as a last step of others */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1

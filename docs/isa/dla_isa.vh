@@ -397,6 +397,11 @@
 `define DLA_REG_EX_OUTPUT_STRIDE_4_WIDTH 32
 `define DLA_REG_EX_OUTPUT_STRIDE_4_FORM 0
 `define DLA_REG_EX_OUTPUT_STRIDE_4_RESET 32'h00000000
+// tables of 256 bytes in which look_up finds results
+`define DLA_REG_EX_TABLE_ADDRESS 8'h64
+`define DLA_REG_EX_TABLE_ADDRESS_WIDTH 32
+`define DLA_REG_EX_TABLE_ADDRESS_FORM 0
+`define DLA_REG_EX_TABLE_ADDRESS_RESET 32'h00000000
 
 // OP_SYNC
 // Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.
@@ -437,6 +442,10 @@
 `define DLA_OP_CONV_RELU_SHIFT 50
 `define DLA_OP_CONV_RELU_WIDTH 1
 `define DLA_OP_CONV_RELU_MASK 64'h0004000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_CONV_LOOK_UP_SHIFT 44
+`define DLA_OP_CONV_LOOK_UP_WIDTH 2
+`define DLA_OP_CONV_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_CONV 64'h2000000000000000
 // OP_CONV requantise=1 relu=1
@@ -453,6 +462,10 @@
 `define DLA_OP_DEPTH_CONV_RELU_SHIFT 50
 `define DLA_OP_DEPTH_CONV_RELU_WIDTH 1
 `define DLA_OP_DEPTH_CONV_RELU_MASK 64'h0004000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44
+`define DLA_OP_DEPTH_CONV_LOOK_UP_WIDTH 2
+`define DLA_OP_DEPTH_CONV_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_DEPTH_CONV 64'h2100000000000000
 
@@ -467,12 +480,20 @@
 `define DLA_OP_MAT_MUL_RELU_SHIFT 50
 `define DLA_OP_MAT_MUL_RELU_WIDTH 1
 `define DLA_OP_MAT_MUL_RELU_MASK 64'h0004000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44
+`define DLA_OP_MAT_MUL_LOOK_UP_WIDTH 2
+`define DLA_OP_MAT_MUL_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_MAT_MUL 64'h2200000000000000
 
 // OP_REQUANT
 // Scales, rounds, offsets and clamps int32 to int8; the bias of the channel record is not used.
 `define DLA_OP_REQUANT 8'h23
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_REQUANT_LOOK_UP_SHIFT 44
+`define DLA_OP_REQUANT_LOOK_UP_WIDTH 2
+`define DLA_OP_REQUANT_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_REQUANT 64'h2300000000000000
 
@@ -487,6 +508,10 @@
 `define DLA_OP_GROUP_CONV_RELU_SHIFT 50
 `define DLA_OP_GROUP_CONV_RELU_WIDTH 1
 `define DLA_OP_GROUP_CONV_RELU_MASK 64'h0004000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44
+`define DLA_OP_GROUP_CONV_LOOK_UP_WIDTH 2
+`define DLA_OP_GROUP_CONV_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_GROUP_CONV 64'h2400000000000000
 
@@ -501,6 +526,10 @@
 `define DLA_OP_DYN_MAT_MUL_TRANSPOSED_SHIFT 50
 `define DLA_OP_DYN_MAT_MUL_TRANSPOSED_WIDTH 1
 `define DLA_OP_DYN_MAT_MUL_TRANSPOSED_MASK 64'h0004000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_DYN_MAT_MUL_LOOK_UP_SHIFT 44
+`define DLA_OP_DYN_MAT_MUL_LOOK_UP_WIDTH 2
+`define DLA_OP_DYN_MAT_MUL_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_DYN_MAT_MUL 64'h2500000000000000
 
@@ -515,6 +544,10 @@
 `define DLA_OP_POOL_COUNT_INCLUDE_PAD_SHIFT 49
 `define DLA_OP_POOL_COUNT_INCLUDE_PAD_WIDTH 1
 `define DLA_OP_POOL_COUNT_INCLUDE_PAD_MASK 64'h0002000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_POOL_LOOK_UP_SHIFT 44
+`define DLA_OP_POOL_LOOK_UP_WIDTH 2
+`define DLA_OP_POOL_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_POOL 64'h3000000000000000
 
@@ -557,6 +590,10 @@
 // OP_E_ADD
 // Adds two rescaled tensors: SCALE_A and SCALE_B are ratios to the output scale, SCALE_Y the constant.
 `define DLA_OP_E_ADD 8'h43
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_E_ADD_LOOK_UP_SHIFT 44
+`define DLA_OP_E_ADD_LOOK_UP_WIDTH 2
+`define DLA_OP_E_ADD_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_E_ADD 64'h4300000000000000
 
@@ -733,7 +770,7 @@
 `define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 `define DLA_ISA_V3_HAS_OP_PERMUTE 0
 
-// Instruction set v4: v3 and OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN
+// Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, and tables as a last step of others
 `define DLA_ISA_V4_HAS_OP_SYNC 1
 `define DLA_ISA_V4_HAS_OP_END 1
 `define DLA_ISA_V4_HAS_OP_DMA_READ 1
