@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators.operator import MANY
 from byoc.operators.registry import built_in
+from isa import memory
 from isa.errors import InputError
 
 
@@ -16,10 +19,11 @@ def verify_graph(graph: Graph) -> Graph:
 
     Invariants: unique node names; every operand is an input of the graph, a constant, or made by an earlier node; every
     tensor is made once; constants and quantisations have the shape of their tensor; canonical nodes have the operands
-    and attributes of their operator.
+    and attributes of their operator. All values together are within the limit on memory.
     """
     for value in graph.values.values():
         _verify_value(value)
+    _verify_size(graph.values.values())
     known = {*graph.inputs, *(name for name, value in graph.values.items() if value.constant is not None)}
     seen: set[str] = set()
     for node in graph.nodes:
@@ -60,6 +64,20 @@ def _verify_value(value: Value) -> None:
             _require(
                 fits, f"'{value.name}' of shape {value.shape} has {quantization.scale.size} scales along axis {axis}"
             )
+
+
+def _verify_size(values: Iterable[Value]) -> None:
+    sizes = {value.name: value.elements * _item_bytes(value.dtype) for value in values}
+    if sizes:
+        largest = max(sizes, key=sizes.__getitem__)
+        memory.require(sum(sizes.values()), f"the values of the network, the largest of them '{largest}'")
+
+
+def _item_bytes(dtype: str) -> int:
+    try:
+        return np.dtype(dtype).itemsize
+    except TypeError:  # a type that NumPy does not have, which no part of ours holds
+        return 1
 
 
 def _verify_canonical(graph: Graph, node: Node) -> None:

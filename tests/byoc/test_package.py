@@ -267,6 +267,12 @@ def test_a_forged_graph_meets_the_requirements_again(path: Path) -> None:
     assert placement[0].reason == "input 'x' has element type int16; only int8 and uint8 tensors run on the accelerator"
 
 
+def test_a_graph_of_values_beyond_all_memory(path: Path) -> None:
+    _edit_graph(path, lambda document: _value(document, "x").update(shape=[1, 2147483647, 8192, 8192]))
+    with pytest.raises(InputError, match="the largest of them 'x': too large, it takes about 131072.0 TiB of memory"):
+        load_package(path)
+
+
 def test_deeply_nested_graph(path: Path) -> None:
     _edit_graph(path, lambda document: document["nodes"][0]["attributes"].update(kernel=[[[[[[1]]]]]]))
     _expect(path, "[[1]] is not an attribute")
