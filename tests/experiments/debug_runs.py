@@ -33,7 +33,7 @@ OVERFLOWING = """
 
 
 @cache
-def digits_regions(isa: str = "v2") -> tuple[Preset, tuple[SimulatedRegion, ...]]:
+def digits_regions(isa: str = "v4") -> tuple[Preset, tuple[SimulatedRegion, ...]]:
     """The regions of the digits network: one, or two where the depthwise convolution stays on the CPU (v1)."""
     hardware, network = load_hardware(None, (), isa), load_network("digits-cnn")
     done = infer(network, hardware, network_feeds(network))
