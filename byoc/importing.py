@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 from onnx import ModelProto
 
 from byoc.fidelity import integer_difference, noise, prepared_faithfully, trial_feed
@@ -22,6 +23,7 @@ from byoc.quantisation.quantize import quantise
 from isa.errors import InputError
 
 
+@np.errstate(all="ignore")  # what is not finite is refused where it is used; a warning would only say it twice
 def import_model(
     model: ModelProto | str | Path,
     source: str | None = None,
