@@ -1,9 +1,9 @@
 """The mutation proof: every mutant of a compiled program is found wrong by the sanitizer exactly if it is wrong.
 
-``python -m tests.e2e.mutation_proof [--sample N] [--jobs N]`` makes all mutants (or N of each family) of MobileNetV1
-and ``digits-cnn`` under both schedules, judges each by brute force (``tests/isa/stream_oracle.py``) and by execution in
-adversarial orders (``linear_runs.py``), prints the tables of ``docs/sanitizer.md`` and every disagreement, and ends
-with status 1 if there is one.
+``python -m tests.e2e.mutation_proof [--sample N] [--jobs N]`` makes all mutants (or N of each family) of MobileNetV1,
+``digits-cnn`` and a network with the instructions of ``v4`` (``modern_network.py``) under both schedules, judges each
+by brute force (``tests/isa/stream_oracle.py``) and by execution in adversarial orders (``linear_runs.py``), prints the
+tables of ``docs/sanitizer.md`` and every disagreement, and ends with status 1 if there is one.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from isa.program import Program
 from isa.sanitizer import inspect
 from isa.sanitizer.findings import Finding, Stream, stream_of
 from tests.e2e.linear_runs import Outputs, Runner, orders
+from tests.e2e.modern_network import modern_network
 from tests.e2e.mutants import FAMILIES, Change, Family, Mutant, changes
 from tests.isa.stream_oracle import completion_order, graph, judge, reachable
 
@@ -37,6 +38,8 @@ PROGRAMS = (
     ("digits-cnn", "seed"),
     ("mobilenet-v1", "default"),
     ("mobilenet-v1", "seed"),
+    ("modern", "default"),
+    ("modern", "seed"),
 )
 RESETS = (0, 0xA5)
 PARTS = 16
@@ -75,11 +78,15 @@ class Verdict:
 
 @cache
 def compiled(model: str, schedule: str) -> Program:
-    """The one program of a built-in network on the default machine."""
-    builtin = MODELS[model]
-    package = import_model(builtin.build(0), model, calibration=builtin.calibration(0))
-    (program,) = compile(package, Arch(), schedule=schedule).programs.values()
-    return program
+    """The longest program of a network: a built-in one, or that of the instructions of ``v4``."""
+    if model == "modern":
+        built, feed = modern_network()
+        package, arch = import_model(built, model, calibration=[feed]), Arch(isa="v4", sram_bytes=1 << 13)
+    else:
+        builtin = MODELS[model]
+        package, arch = import_model(builtin.build(0), model, calibration=builtin.calibration(0)), Arch()
+    programs = compile(package, arch, schedule=schedule).programs.values()
+    return max(programs, key=lambda program: len(program.words))
 
 
 class Proof:

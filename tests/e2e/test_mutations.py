@@ -21,7 +21,7 @@ from isa.sanitizer.findings import Finding, Stream
 from tests.e2e.mutants import FAMILIES, FLAGS, changes
 from tests.e2e.mutation_proof import FAILURES, PROGRAMS, Proof, compiled, reasons, sampled, table, verdicts
 
-SAMPLES = {"digits-cnn": 60, "mobilenet-v1": 12}
+SAMPLES = {"digits-cnn": 60, "mobilenet-v1": 12, "modern": 30}
 SEED = 3
 
 
