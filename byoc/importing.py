@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from onnx import ModelProto
 from byoc.fidelity import integer_difference, noise, prepared_faithfully, trial_feed
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
+from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
 from byoc.frontend.onnx.units import is_quantised
@@ -29,19 +31,43 @@ def import_model(
     source: str | None = None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    fixed: Mapping[str, float] | None = None,
     calibration: Iterable[Feeds] | None = None,
     seed: int = 0,
 ) -> Package:
     """Package of an ONNX model (or of the file that holds one): folded and, where it is float, quantised first.
 
-    ``source`` is the name it goes by in reports: by default the file's, or that of the model's graph.
-    ``shapes`` gives dynamic inputs their dimensions; ``calibration`` are the feeds of the quantiser, seeded
-    standard-normal ones by default. Raises InputError for a model that cannot be imported.
+    ``source`` is the name it goes by in reports: by default the file's, or that of the model's graph. ``shapes``
+    gives dynamic inputs their dimensions; ``fixed`` makes inputs constants; ``calibration`` are the feeds of the
+    quantiser, seeded standard-normal ones by default. Raises InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)
+    model = fix_inputs(model, fixed or {}, shapes)
+    shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
+    with _advice(model):
+        return _imported(model, source or model.graph.name, shapes, calibration, seed)
+
+
+@contextmanager
+def _advice(model: ModelProto) -> Iterator[None]:
+    """Says what may help where a model with branches cannot be imported."""
+    try:
+        yield
+    except InputError as error:
+        if all(node.op_type != "If" for node in model.graph.node):
+            raise
+        raise InputError(f"{error}; where an input chooses between branches, fix it with --fix NAME=VALUE") from error
+
+
+def _imported(
+    model: ModelProto,
+    name: str,
+    shapes: Mapping[str, Sequence[int]],
+    calibration: Iterable[Feeds] | None,
+    seed: int,
+) -> Package:
     steps = passes(model, shapes)
-    name = source or model.graph.name
     if is_quantised(apply(steps, model)):
         return _as_it_is(model, steps, name, seed)
     feeds = None if calibration is None else iter(calibration)

@@ -25,20 +25,21 @@ if TYPE_CHECKING:
     from isa.program import Program
 
 
+@options.expanded
 def compile(
     model: options.Model,
-    shape: options.Shapes = None,
+    opening: options.Opening,
     calibration: options.Calibration = None,
     seed: options.Seed = 0,
     output: options.Output = None,
 ) -> None:
     """Quantise a model if needed and write its package (.dla): no tile, no address, no instruction in it yet."""
     from byoc.package.package import save_package
-    from experiments.running.network import load_network, parse_shapes
+    from experiments.running.network import load_network
 
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, parse_shapes(shape or ()), seed, calibration)
+        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
     place = output or Path(f"{network.name}.dla")
     save_package(network.package, place)
     graph = network.package.graph
@@ -50,7 +51,7 @@ def partition(
     model: options.Model,
     hardware: options.Hardware,
     choices: CompileOptions,
-    shape: options.Shapes = None,
+    opening: options.Opening,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
@@ -58,12 +59,12 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
     """
-    from experiments.running.network import load_network, parse_shapes
+    from experiments.running.network import load_network
 
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, parse_shapes(shape or ()), seed)
+        network = load_network(model, opening.shapes, seed, fixed=opening.fixed)
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from dla_sim.program_timing import ProgramTiming
@@ -124,19 +125,19 @@ def emit(
     model: options.Model,
     hardware: options.Hardware,
     choices: CompileOptions,
-    shape: options.Shapes = None,
+    opening: options.Opening,
     seed: options.Seed = 0,
     region: Region = None,
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
-    from experiments.running.network import load_network, parse_shapes
+    from experiments.running.network import load_network
     from isa import program_file
 
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"compiling {model}")
-        network = load_network(model, parse_shapes(shape or ()), seed)
+        network = load_network(model, opening.shapes, seed, fixed=opening.fixed)
         from byoc.compiler import compile as compile_network
 
         compiled = compile_network(network.package, machine.arch, choices)

@@ -48,6 +48,10 @@ Shapes = Annotated[
         "--shape", metavar="NAME=1,3,224,224", help="Shape of an input that the model leaves open. Repeatable."
     ),
 ]
+Fixed = Annotated[
+    list[str] | None,
+    typer.Option("--fix", metavar="NAME=16000", help="Make an input a constant, all of it that number. Repeatable."),
+]
 Calibration = Annotated[
     Path | None,
     typer.Option(
@@ -72,6 +76,28 @@ MaximumMemory = Annotated[
     ),
 ]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a model leaves open."""
+
+    shape: Shapes = None
+    fix: Fixed = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes by input; raises InputError for what is written otherwise."""
+        from experiments.running.network import parse_shapes
+
+        return parse_shapes(self.shape or ())
+
+    @property
+    def fixed(self) -> dict[str, float]:
+        """The numbers by input; raises InputError for what is written otherwise."""
+        from experiments.running.network import parse_fixed
+
+        return parse_fixed(self.fix or ())
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ def command(
     model: options.Model,
     hardware: options.Hardware,
     choices: CompileOptions,
+    opening: options.Opening,
     host: options.Host = options.HostChoice.onnxruntime,
     input: options.Input = None,
-    shape: options.Shapes = None,
     calibration: options.Calibration = None,
     seed: options.Seed = 0,
     json: options.Json = None,
@@ -32,7 +32,6 @@ def command(
     from experiments.report.store import default_path, save_report
     from experiments.report.tables import print_report
     from experiments.report.terminal import report_console
-    from experiments.running.network import parse_shapes
     from experiments.running.workflow import run
 
     check_distinct(json=json, trace=trace)
@@ -45,7 +44,8 @@ def command(
             options=choices,
             host=host.value,
             input=input,
-            shapes=parse_shapes(shape or ()),
+            shapes=opening.shapes,
+            fixed=opening.fixed,
             calibration=calibration,
             seed=seed,
             timeline=trace,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.file import load_model
+from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.units import is_quantised
 from byoc.graph import Graph, Value
@@ -28,6 +30,7 @@ from isa.reading import read_npz
 
 Feeds = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
+Fixed = Mapping[str, float]
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -55,6 +58,20 @@ def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def parse_fixed(texts: Iterable[str]) -> dict[str, float]:
+    """Numbers by input name from texts such as ``rate=16000``; raises InputError for any other form."""
+    fixed = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            fixed[name] = float(number)
+        except ValueError:
+            name = ""
+        if not name or not isfinite(fixed[name]):
+            raise InputError(f"--fix {text}: write it as NAME=16000")
+    return fixed
+
+
 def is_package(path: Path) -> bool:
     """Whether a file is a package by its suffix or its first bytes."""
     if path.suffix == ".dla":
@@ -63,25 +80,34 @@ def is_package(path: Path) -> bool:
         return stream.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
-def load_network(model: str, shapes: Shapes | None = None, seed: int = 0, calibration: Path | None = None) -> Network:
+def load_network(
+    model: str,
+    shapes: Shapes | None = None,
+    seed: int = 0,
+    calibration: Path | None = None,
+    fixed: Fixed | None = None,
+) -> Network:
     """The network ``model`` names: a built-in network, an ONNX file or a package (``.dla``).
 
-    Float models are quantised: on the samples of the file ``calibration``, else built-in networks on their own data
-    and files on four standard-normal inputs drawn from ``seed``. Raises InputError for whatever is wrong with name,
-    file or model.
+    ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
+    quantised: on the samples of the file ``calibration``, else built-in networks on their own data and files on
+    four standard-normal inputs drawn from ``seed``. Raises InputError for whatever is wrong with name, file or
+    model.
     """
     builtin = MODELS.get(model)
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
-        return _load_package(path, shapes, calibration)
-    return _build(model, builtin, shapes or {}, seed, calibration)
+        return _load_package(path, shapes, calibration, fixed)
+    return _build(model, builtin, shapes or {}, seed, calibration, fixed or {})
 
 
-def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -> Network:
+def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, fixed: Fixed | None) -> Network:
     if shapes:
         raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
     if calibration is not None:
         raise InputError(f"{path}: a package is quantised already; give --calibration to 'dla compile' instead")
+    if fixed:
+        raise InputError(f"{path}: a package has fixed inputs; give --fix to 'dla compile' instead")
     package = load_package(path)
     builtin = MODELS.get(package.source)
     if builtin is not None and not _fits(package.graph, builtin.sample_input()):
@@ -89,10 +115,13 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None) -
     return Network(package.source, package, builtin=builtin)
 
 
-def _build(model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None) -> Network:
+def _build(
+    model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
+) -> Network:
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
-    source = builtin.build(seed) if builtin else load_model(model)
+    source = fix_inputs(builtin.build(seed) if builtin else load_model(model), fixed, shapes)
+    shapes = {name: dims for name, dims in shapes.items() if name not in fixed}
     name = builtin.name if builtin else Path(model).stem
     package = import_model(
         source, name, shapes=shapes, calibration=_samples(source, builtin, shapes, seed, calibration), seed=seed
@@ -190,4 +219,4 @@ def _check_samples(path: Path, name: str, array: NDArray[Any], shape: tuple[int,
 
 def _split(arrays: dict[str, NDArray[Any]], count: int) -> Iterator[Feeds]:
     for sample in range(count):
-        yield {name: array[sample] for name, array in arrays.items()}
+        yield {name: np.asarray(array[sample]) for name, array in arrays.items()}

@@ -26,7 +26,7 @@ from experiments.report.schema import RunReport
 from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
 from experiments.running.check import check_values, find_warnings, measure_accuracy
-from experiments.running.network import Feeds, Network, Shapes, load_network, network_feeds
+from experiments.running.network import Feeds, Fixed, Network, Shapes, load_network, network_feeds
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -56,6 +56,7 @@ class Request:
     host: Host
     input: str | Path | None
     shapes: Shapes
+    fixed: Fixed
     calibration: str | Path | None
     seed: int
     cost: str | None
@@ -73,6 +74,7 @@ class Request:
         words += ["--input", str(self.input)] if self.input is not None else []
         for name, shape in self.shapes.items():
             words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+        words += [word for name, number in self.fixed.items() for word in ("--fix", f"{name}={number:.17g}")]
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--cost", self.cost] if self.cost is not None else []
         return shlex.join(words)
@@ -88,6 +90,7 @@ def run(
     host: Host = "onnxruntime",
     input: str | Path | None = None,
     shapes: Shapes | None = None,
+    fixed: Fixed | None = None,
     calibration: str | Path | None = None,
     seed: int = 0,
     timeline: str | Path | None = None,
@@ -97,25 +100,27 @@ def run(
 ) -> RunReport:
     """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
 
-    ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces the
-    preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``. ``input`` is a
-    .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from ``seed``. ``shapes``
-    fixes dynamic inputs. ``calibration`` is a .npz file with the samples that a float model is quantised on. ``cost``
-    is a cost table's name or file, for an estimate of energy and area. ``progress`` is called with the name of each
-    stage.
+    ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces
+    the preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``.
+    ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from
+    ``seed``. ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants. ``calibration`` is a .npz file with
+    the samples that a float model is quantised on. ``cost`` is a cost table's name or file, for an estimate of
+    energy and area. ``progress`` is called with the name of each stage.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
     options, settings = replace(options, **choices), tuple(settings)
-    request = Request(str(model), preset, settings, isa, options, host, input, shapes or {}, calibration, seed, cost)
+    request = Request(
+        str(model), preset, settings, isa, options, host, input, shapes or {}, fixed or {}, calibration, seed, cost
+    )
     if not isinstance(model, str | Path):
         raise InputError(f"the model is a {type(model).__name__}: save it, and give the file, which reports name")
     hardware = load_hardware(preset, settings, isa)
     table = load_table(cost) if cost is not None else None
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
-    network = load_network(str(model), shapes, seed, samples)
+    network = load_network(str(model), shapes, seed, samples, fixed)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed)
     done = infer(network, hardware, feeds, options, host, progress)
     if timeline is not None:

@@ -44,7 +44,7 @@ def drop_initializer_inputs(model: ModelProto) -> ModelProto:
 
 
 def fold_constants(model: ModelProto) -> ModelProto:
-    """A copy in which nodes with constant operands only, and ``Shape`` of a static shape, are initialisers.
+    """A copy in which nodes with constant operands only, and ``Shape`` and ``Size`` of static shapes, are initialisers.
 
     Nodes that quantise or draw random numbers, contain bodies, come from other domains or would make a constant above
     1 GiB stay. Wants shapes inferred.
@@ -81,6 +81,8 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
         options = attributes(node)
         dims = shapes[node.input[0]][options.get("start", 0) : options.get("end")]
         return [np.array(dims, np.int64)]
+    if node.op_type == "Size" and node.input[0] in shapes:
+        return [np.array(prod(shapes[node.input[0]]), np.int64)]
     if any(name and name not in known for name in node.input):
         return None
     if node.op_type == "ConstantOfShape":

@@ -54,6 +54,8 @@ def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) ->
     if node.input[1] not in arrays:
         return
     weights = arrays[node.input[1]]
+    if weights.ndim != 2:
+        return  # no product that anybody can run
     columns = weights.shape[0 if options.get("transB", 0) else 1]
     alpha, beta = np.float32(options.get("alpha", 1.0)), np.float32(options.get("beta", 1.0))
     biased = len(node.input) == 3 and bool(node.input[2])

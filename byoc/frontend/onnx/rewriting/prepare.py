@@ -9,6 +9,7 @@ from onnx import ModelProto
 from onnx.inliner import inline_local_functions
 
 from byoc.frontend.onnx.rewriting.affine import fold_affine
+from byoc.frontend.onnx.rewriting.branches import take_branches
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
@@ -61,6 +62,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         separate_outputs,
         _light(convert),
         infer_shapes,
+        take_branches,
         _light(shorten_pools),
         fold_constants,
         remove_identities,

@@ -1,0 +1,190 @@
+"""Models that exporters write and nobody expects: control flow, inputs that choose, data that decides about shapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from byoc.frontend.onnx.rewriting.branches import fix_inputs
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.importing import import_model
+from experiments.report.schema import RunReport
+from experiments.running.workflow import run
+from isa.errors import InputError
+
+node, info = helper.make_node, helper.make_tensor_value_info
+IMAGE = info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+CONVOLUTION = [node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1]), node("Relu", ["c"], ["r"], name="relu")]
+
+
+def weights(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto],
+    constants: Mapping[str, Any],
+    *,
+    inputs: Sequence[ValueInfoProto] = (IMAGE,),
+    outputs: Sequence[ValueInfoProto] = (info("y", TensorProto.FLOAT, None),),
+    opset: int = 17,
+) -> ModelProto:
+    """A model of ``nodes`` with a convolution's weights ``w`` beside the ``constants``."""
+    arrays = {"w": weights(4, 3, 3, 3), **constants}
+    made = [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()]
+    used = {name for item in nodes for name in item.input} | {
+        name for item in nodes for a in item.attribute for inner in a.g.node for name in inner.input
+    }
+    graph = helper.make_graph(nodes, "odd", inputs, outputs, [tensor for tensor in made if tensor.name in used])
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def ran(model: ModelProto, folder: Path, **choices: Any) -> RunReport:
+    """The report of a run, checked to the bit."""
+    path = folder / "odd.onnx"
+    onnx.save(model, path)
+    report = run(path, **choices)
+    assert report.check.mismatches == 0
+    return report
+
+
+def on(report: RunReport, place: str) -> Counter[str]:
+    return Counter(entry.op_type for entry in report.placement if entry.on == place)
+
+
+def branch(result: str, *nodes: onnx.NodeProto, constants: Mapping[str, Any] | None = None) -> GraphProto:
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in (constants or {}).items()]
+    return helper.make_graph(nodes, "branch", [], [info(result, TensorProto.FLOAT, None)], tensors)
+
+
+def choosing(condition: str, width: int = 4) -> onnx.NodeProto:
+    """Two branches that name what they make alike, each with a convolution of its own."""
+    then = branch(
+        "z", node("Conv", ["r", "k"], ["q"]), node("Relu", ["q"], ["z"]), constants={"k": weights(4, 4, 1, 1)}
+    )
+    wide = {"k": weights(width, 4, 1, 1, seed=1)}
+    otherwise = branch("z", node("Conv", ["r", "k"], ["q"]), node("Tanh", ["q"], ["z"]), constants=wide)
+    return node("If", [condition], ["i"], name="choice", then_branch=then, else_branch=otherwise)
+
+
+RANK = [node("Shape", ["r"], ["s"]), node("Size", ["s"], ["n"]), node("Equal", ["n", "four"], ["rank4"])]
+
+
+@pytest.mark.parametrize(("wanted", "taken"), [(4, "Relu"), (3, "Tanh")])
+def test_a_branch_that_shapes_decide_about_is_taken(wanted: int, taken: str, tmp_path: Path) -> None:
+    second = choosing("rank4")
+    second.name, second.input[0], second.output[0] = "second", "other", "j"
+    nodes = [*CONVOLUTION, *RANK, choosing("rank4"), node("Shape", ["i"], ["t"]), node("Gather", ["t", "one"], ["d"])]
+    nodes += [node("Equal", ["d", "four"], ["other"]), second, node("Add", ["i", "j"], ["y"])]
+    model = model_of(nodes, {"four": np.array(wanted), "one": np.array(1)})
+    found = Counter(item.op_type for item in prepare(model).graph.node)
+    assert "If" not in found
+    assert found[taken] == 2 + (taken == "Relu")
+    report = ran(model, tmp_path)
+    assert on(report, "dla")["Conv"] == 3
+    assert "If" not in on(report, "cpu")
+
+
+def test_nested_branches_and_captured_names_are_taken() -> None:
+    inner = choosing("rank4")
+    inner.output[0] = "q"  # the name that the branches within make, too
+    outer = node("If", ["rank4"], ["y"], then_branch=branch("z2", inner, node("Neg", ["q"], ["z2"])),
+                 else_branch=branch("z3", node("Identity", ["r"], ["z3"])))  # fmt: skip
+    model = model_of([*CONVOLUTION, *RANK, outer], {"four": np.array(4)})
+    package = import_model(model)
+    assert {item.op_type for item in package.graph.nodes} >= {"Conv"}
+    assert package.fidelity is not None
+    assert package.fidelity.difference < 1e-5
+
+
+@pytest.mark.parametrize("width", [4, 5])
+def test_a_branch_that_data_decide_about_is_a_part_of_the_cpu(width: int, tmp_path: Path) -> None:
+    nodes = [*CONVOLUTION, node("ReduceMax", ["r"], ["m"], keepdims=0), node("Greater", ["m", "limit"], ["big"])]
+    nodes += [choosing("big", width), node("Relu", ["i"], ["y"])]
+    report = ran(model_of(nodes, {"limit": np.float32(1)}), tmp_path)
+    assert on(report, "cpu")["If"] == 1
+    assert on(report, "dla")["Conv"] == 1
+
+
+def rated(*, rank: int = 0) -> ModelProto:
+    """A network that an integer input chooses: for other rates than 16,000 it does not run at all."""
+    then = branch("z", node("Conv", ["x", "w"], ["q"]), node("Relu", ["q"], ["z"]))
+    otherwise = branch("z", node("Conv", ["x", "k"], ["z"]), constants={"k": weights(4, 5, 1, 1)})
+    nodes = [
+        node("Equal", ["rate", "sixteen"], ["e"]),
+        *([node("Squeeze", ["e"], ["f"])] if rank else [node("Identity", ["e"], ["f"])]),
+        node("If", ["f"], ["y"], then_branch=then, else_branch=otherwise),
+    ]
+    image = info("x", TensorProto.FLOAT, ["n", 3, "h", "w0"])
+    rate = info("rate", TensorProto.INT64, ["k"] * rank)
+    return model_of(nodes, {"sixteen": np.array(16000)}, inputs=[image, rate])
+
+
+def test_an_input_that_chooses_can_be_fixed(tmp_path: Path) -> None:
+    shapes = {"x": (1, 3, 8, 8)}
+    with pytest.raises(InputError, match=r"ONNX Runtime cannot run the model .*--fix NAME=VALUE"):
+        ran(rated(), tmp_path, shapes=shapes)
+    report = ran(rated(), tmp_path, shapes=shapes, fixed={"rate": 16000})
+    assert on(report, "dla")["Conv"] == 1
+    assert report.command.endswith("--shape x=1,3,8,8 --fix rate=16000")
+    assert ran(rated(rank=1), tmp_path, shapes={**shapes, "rate": (1,)}, fixed={"rate": 16000}).totals == report.totals
+
+
+@pytest.mark.parametrize(
+    ("rank", "fixed", "message"),
+    [
+        (0, {"speed": 1}, "--fix names 'speed', which is no input: the inputs are x, rate"),
+        (0, {"rate": 0.5}, "--fix rate=0.5: the input is int64, which does not hold that"),
+        (1, {"rate": 16000}, "--fix rate=16000: the shape of the input is open; fix it as well, with --shape"),
+    ],
+)
+def test_what_cannot_be_fixed_is_refused(rank: int, fixed: Mapping[str, float], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        fix_inputs(rated(rank=rank), fixed)
+    assert str(caught.value) == message
+
+
+def test_calibration_may_hold_inputs_without_dimensions(tmp_path: Path) -> None:
+    rates = np.array([16000, 16000])
+    np.savez(tmp_path / "samples.npz", x=weights(2, 1, 3, 8, 8), rate=rates)
+    np.savez(tmp_path / "input.npz", x=weights(1, 3, 8, 8), rate=rates[0])
+    nodes = [*CONVOLUTION, node("Cast", ["rate"], ["f"], to=1), node("Mul", ["r", "f"], ["y"])]
+    model = model_of(nodes, {}, inputs=[IMAGE, info("rate", TensorProto.INT64, [])])
+    samples, file = tmp_path / "samples.npz", tmp_path / "input.npz"
+    assert on(ran(model, tmp_path, calibration=samples, input=file), "dla")["Conv"] == 1
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "attributes"),
+    [
+        *((name, ("x",), {"kernel_shape": [2]}) for name in ("MaxPool", "AveragePool")),
+        *((name, ("x",), {}) for name in ("GlobalAveragePool", "GlobalMaxPool", "Softmax", "Flatten")),
+        *((name, ("x", "k"), {}) for name in ("Conv", "MatMul", "Gemm", "Add", "MatMulInteger")),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("weight_rank", [0, 1, 2, 3])
+def test_any_rank_is_imported_or_refused(
+    operator: str, operands: tuple[str, ...], attributes: Mapping[str, Any], rank: int, weight_rank: int
+) -> None:
+    if "k" not in operands and weight_rank:
+        return
+    kind, dtype = (TensorProto.UINT8, np.uint8) if "Integer" in operator else (TensorProto.FLOAT, np.float32)
+    inputs = [info("x", kind, [f"d{axis}" for axis in range(rank)]), info("other", TensorProto.FLOAT, ["n"])]
+    nodes = [node(operator, operands, ["y"], **attributes), node("Neg", ["other"], ["z"])]
+    outputs = [
+        info("y", TensorProto.INT32 if "Integer" in operator else TensorProto.FLOAT, None),
+        info("z", TensorProto.FLOAT, None),
+    ]
+    model = model_of(nodes, {"k": np.ones([2] * weight_rank, dtype)}, inputs=inputs, outputs=outputs)
+    with suppress(InputError):
+        import_model(model, shapes={"x": (2,) * rank, "other": (3,)})
