@@ -44,13 +44,17 @@ class Quantization:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. ``dtype`` is the NumPy name of the ONNX element type, ``shape`` is static."""
+    """One tensor of a graph. ``dtype`` is the NumPy name of the ONNX element type, ``shape`` is static.
+
+    ``open``: its shape depends on the data, and ``shape`` is what it was once; only the CPU deals with such tensors.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     quantization: Quantization | None = None
     constant: NDArray[Any] | None = None
+    open: bool = False
 
     @property
     def elements(self) -> int:

@@ -10,7 +10,7 @@ from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
-from byoc.operators.registry import Annotation, annotate, installed, unknown_operator
+from byoc.operators.registry import Annotation, annotate, installed, open_shape, unknown_operator
 from byoc.operators.rules import Finding, Refusal, finding
 from byoc.target import Target
 from byoc.tiling.tiling import Shortage
@@ -96,6 +96,9 @@ def _outcome(
         outcome = Refusal(node.name, annotation.rule, Finding(_escaped(annotation.reason)))
     if annotation.family is None or not node.integer:
         return outcome
+    open_tensor = open_shape(graph, node)
+    if open_tensor is not None:
+        return open_tensor
     for family in installed().by_operator.get(node.op_type, ()):
         outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
         if not isinstance(outcome, Refusal):

@@ -77,7 +77,7 @@ def _as_declared(graph: Graph, found: Tensors) -> Tensors:
     """``found``; raises InputError where the embedded model computes another tensor than the graph says."""
     for name, array in found.items():
         value = graph.values.get(name)
-        if value is not None and (array.shape != value.shape or array.dtype.name != value.dtype):
+        if value is not None and not value.open and (array.shape != value.shape or array.dtype.name != value.dtype):
             raise InputError(
                 f"the model makes '{name}' of shape {list(array.shape)} and type {array.dtype.name}, and declares "
                 f"shape {list(value.shape)} and type {value.dtype}; correct its shapes, or report it where they are "

@@ -46,7 +46,10 @@ class OnnxNode:
 
 @dataclass(frozen=True, eq=False)
 class OnnxView:
-    """The live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type."""
+    """The live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type.
+
+    ``open`` are those whose shape depends on the data, and is what it was once.
+    """
 
     name: str
     nodes: tuple[OnnxNode, ...]
@@ -56,13 +59,17 @@ class OnnxView:
     tensors: Mapping[str, tuple[tuple[int, ...], str]]
     producer: Mapping[str, OnnxNode] = field(default_factory=dict)
     consumers: Mapping[str, tuple[OnnxNode, ...]] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Static shape of a tensor. Raises :class:`InputError` where it is not known."""
         if name in self.constants:
             return tuple(self.constants[name].shape)
         if name not in self.tensors:
-            raise InputError(f"the shape of tensor '{name}' is not static; give dynamic inputs a shape with --shape")
+            raise InputError(
+                f"the shape of tensor '{name}' is not known: ONNX cannot infer it, and ONNX Runtime does not run the "
+                "model on zeros; export it with static shapes"
+            )
         return self.tensors[name][0]
 
     def element_type(self, name: str) -> str:

@@ -147,12 +147,23 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
     if kind in BOUNDARIES:
         found = finding("{operator} is where the integer part of the network ends", operator=kind)
         return Refusal(node.name, "boundary", found)
+    open_tensor = open_shape(graph, node)
+    if open_tensor is not None:
+        return open_tensor
     outcome: type[Operator] | Refusal = unknown_operator(node)
     for family in installed().by_operator.get(kind, ()) if node.integer else ():
         outcome = family.check(graph, node) or family
         if not isinstance(outcome, Refusal):
             break
     return outcome
+
+
+def open_shape(graph: Graph, node: Node) -> Refusal | None:
+    """That a tensor of an integer node has a shape that depends on the data; None where none has."""
+    for name in (*node.inputs, *node.outputs) if node.integer else ():
+        if graph.values[name].open:
+            return Refusal(node.name, "static_shape", finding("the shape of '{name}' depends on the data", name=name))
+    return None
 
 
 def unknown_operator(node: Node) -> Refusal:

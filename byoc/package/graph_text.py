@@ -84,6 +84,8 @@ def _encode_value(value: Value, arrays: ArrayWriter) -> Json:
         entry["zero_points"] = arrays.add(quantization.zero_point) if quantization.zero_point.any() else None
     if value.constant is not None:
         entry["constant"] = arrays.add(value.constant)
+    if value.open:
+        entry["open"] = True
     return entry
 
 
@@ -143,7 +145,8 @@ def _decode_value(entry: Json, block: memoryview) -> Value:
             raise InputError(f"the scales of '{entry['name']}' are not float32 with int32 zero points")
         quantization = Quantization(scale, zero_points, _integer(entry["axis"]))
     constant = read_array(entry["constant"], block) if "constant" in entry else None
-    return Value(_text(entry["name"]), _shape(entry["shape"]), _text(entry["dtype"]), quantization, constant)
+    name, shape, dtype = _text(entry["name"]), _shape(entry["shape"]), _text(entry["dtype"])
+    return Value(name, shape, dtype, quantization, constant, entry.get("open") is True)
 
 
 def _decode_node(entry: Json) -> Node:

@@ -109,7 +109,7 @@ def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, A
 
 def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
     """Closures that begin at a quantised tensor, at an input of the model, or where another of them ends."""
-    found = float_closures(build_view(model, tensor_types(model)))
+    found = float_closures(build_view(model, *tensor_types(model)))
     results = set(found)
     while True:
         stay_float = set(_float_nodes(model, results))

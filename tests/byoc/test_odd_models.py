@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, nu
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
+from byoc.package.package import load_package, save_package
 from experiments.report.schema import RunReport
 from experiments.running.workflow import run
 from isa.errors import InputError
@@ -188,3 +189,75 @@ def test_any_rank_is_imported_or_refused(
     model = model_of(nodes, {"k": np.ones([2] * weight_rank, dtype)}, inputs=inputs, outputs=outputs)
     with suppress(InputError):
         import_model(model, shapes={"x": (2,) * rank, "other": (3,)})
+
+
+BOXES = [
+    node("Reshape", ["r", "rows"], ["b"], name="rows"),
+    node("ReduceMax", ["b"], ["best"], axes=[2], keepdims=0),
+    node("Unsqueeze", ["best", "second"], ["scores"]),
+    node("NonMaxSuppression", ["b", "scores", "most", "overlap", "least"], ["selected"], name="nms"),
+    node("Gather", ["selected", "last"], ["index"], axis=1),
+    node("Gather", ["b", "index"], ["chosen"], axis=1, name="choose"),
+]
+BOX_CONSTANTS = {
+    "rows": np.array([1, -1, 4]),
+    "second": np.array([1]),
+    "most": np.array([5]),
+    "overlap": np.array([0.5], np.float32),
+    "least": np.array([0], np.float32),
+    "last": np.array(2),
+}
+DEPENDING = {
+    "as an output": ([node("NonZero", ["r"], ["y"])], TensorProto.INT64, {}),
+    "chosen boxes": ([*BOXES, node("Relu", ["chosen"], ["y"])], TensorProto.FLOAT, BOX_CONSTANTS),
+    "summed": (
+        [node("NonZero", ["r"], ["n"]), node("Cast", ["n"], ["f"], to=1), node("ReduceSum", ["f"], ["y"], keepdims=1)],
+        TensorProto.FLOAT,
+        {},
+    ),
+    "convolved": (
+        [
+            node("NonZero", ["r"], ["n"]),
+            node("Cast", ["n"], ["f"], to=1),
+            node("Unsqueeze", ["f", "first"], ["e"]),
+            node("Conv", ["e", "k"], ["y"], name="late"),
+        ],
+        TensorProto.FLOAT,
+        {"first": np.array([0]), "k": weights(2, 4, 1)},
+    ),
+    "a sequence": (
+        [node("SequenceConstruct", ["r", "r"], ["q"]), node("ConcatFromSequence", ["q"], ["y"], axis=1)],
+        TensorProto.FLOAT,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEPENDING)
+def test_shapes_that_data_decide_about_stay_on_the_cpu(name: str, tmp_path: Path) -> None:
+    nodes, kind, constants = DEPENDING[name]
+    report = ran(model_of([*CONVOLUTION, *nodes], constants, outputs=[info("y", kind, None)]), tmp_path)
+    assert on(report, "dla")["Conv"] == 1
+    assert report.check.outputs is not None
+    late = [entry.reason for entry in report.placement if entry.node == "late"]
+    assert late in ([], [f"the shape of '{CAST}' depends on the data"])
+
+
+CAST = "e_QuantizeLinear_Output"
+
+
+def test_a_package_keeps_that_a_shape_is_open(tmp_path: Path) -> None:
+    nodes, kind, constants = DEPENDING["convolved"]
+    package = import_model(model_of([*CONVOLUTION, *nodes], constants, outputs=[info("y", kind, None)]))
+    save_package(package, tmp_path / "odd.dla")
+    values = load_package(tmp_path / "odd.dla").graph.values
+    assert {name for name, value in values.items() if value.open} >= {"n", "f", "e", "y"}
+    assert not values["x"].open
+    assert run(tmp_path / "odd.dla").check.mismatches == 0
+
+
+def test_a_sequence_cannot_be_an_output() -> None:
+    sequence = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    model = model_of([*CONVOLUTION, node("SequenceConstruct", ["r", "r"], ["y"])], {}, outputs=[sequence])
+    with pytest.raises(InputError, match="output 'y' is no tensor but a sequence; export the model with tensors"):
+        import_model(model)

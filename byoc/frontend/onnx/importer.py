@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def import_graph(model: onnx.ModelProto) -> Graph:
 
     Every value has a static shape; :class:`isa.errors.InputError` names the tensor that has none.
     """
-    view = build_view(model, tensor_types(model))
+    view = build_view(model, *tensor_types(model))
     builder = _Builder(model, view)
     for node in view.nodes:
         builder.visit(node)
@@ -151,7 +152,7 @@ class _Builder:
                 constant = self._view.constants.get(name)
                 shape = self._view.shape(name)
                 dtype = constant.dtype.name if constant is not None else self._view.tensors[name][1]
-                self._values[name] = Value(name, shape, dtype, constant=constant)
+                self._values[name] = Value(name, shape, dtype, constant=constant, open=name in self._view.open)
 
     def finish(self) -> Graph:
         """The graph, with the dequantisations of host nodes that nobody needs dropped and quantisations filled in."""
@@ -164,7 +165,7 @@ class _Builder:
     def _quantized(self, value: Value) -> Value:
         if value.quantization is not None or value.name not in self._quantizations:
             return value
-        return Value(value.name, value.shape, value.dtype, self._quantizations[value.name], value.constant)
+        return replace(value, quantization=self._quantizations[value.name])
 
 
 def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:

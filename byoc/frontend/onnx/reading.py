@@ -16,7 +16,11 @@ from byoc.operators.onnx_view import OnnxNode, OnnxView
 Array = NDArray[Any]
 
 
-def build_view(model: onnx.ModelProto, tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> OnnxView:
+def build_view(
+    model: onnx.ModelProto,
+    tensors: Mapping[str, tuple[tuple[int, ...], str]],
+    open_tensors: frozenset[str] = frozenset(),
+) -> OnnxView:
     """Index ``model``; nodes that no output needs are left out, ``Constant`` nodes become constants."""
     graph = model.graph
     constants: dict[str, Array] = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -37,6 +41,7 @@ def build_view(model: onnx.ModelProto, tensors: Mapping[str, tuple[tuple[int, ..
         tensors=tensors,
         producer={name: node for node in nodes for name in node.outputs if name},
         consumers={name: tuple(users) for name, users in consumers.items()},
+        open=open_tensors,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from byoc.operators.registry import installed
 from isa.errors import InputError
 
 TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
+SEQUENCE = "sequence"
+"""The element type of what is no tensor."""
 
 _FOREIGN: dict[str, tuple[str, tuple[int, ...]]] = {
     "QLinearMul": ("Mul", (0, 3)),
@@ -27,14 +30,19 @@ _SMALL = 4096  # elements: larger constants cannot be shapes, so inference does 
 _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
 
-def tensor_types(model: onnx.ModelProto) -> TensorTypes:
-    """Shape and NumPy element type of every tensor of static shape; ONNX Runtime is asked for what onnx leaves open."""
+def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
+    """Shape and NumPy element type of every tensor, and the names of those whose shape depends on the data.
+
+    ONNX Runtime is asked for what onnx leaves open; of an open tensor the shape is that of one inference.
+    """
     types = _collect(shape_inference.infer_shapes(_with_proxies(model), data_prop=True))
     missing = [name for node in model.graph.node for name in node.output if name and name not in types]
+    open_tensors: frozenset[str] = frozenset()
     if missing:
-        types |= _from_onnxruntime(model, missing)
+        found, open_tensors = _from_onnxruntime(model, missing)
+        types |= found
     _reject_dynamic_inputs(model, types)
-    return types
+    return types, open_tensors
 
 
 def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
@@ -114,11 +122,13 @@ def _collect(model: onnx.ModelProto) -> dict[str, tuple[tuple[int, ...], str]]:
     return types
 
 
-def _from_onnxruntime(model: onnx.ModelProto, missing: list[str]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shapes that ``missing`` tensors have when ONNX Runtime runs the model; {} if it refuses the model.
+def _from_onnxruntime(
+    model: onnx.ModelProto, missing: list[str]
+) -> tuple[dict[str, tuple[tuple[int, ...], str]], frozenset[str]]:
+    """Shapes that ``missing`` tensors have when ONNX Runtime runs the model; nothing if it refuses the model.
 
     What control flow makes has no shape that could be inferred. It runs on zeros and on other numbers: a shape that is
-    not the same both times depends on the data, and is not known.
+    not the same both times depends on the data, as does all that is made by operators for just that.
     """
     import onnxruntime
 
@@ -134,21 +144,41 @@ def _from_onnxruntime(model: onnx.ModelProto, missing: list[str]) -> dict[str, t
     constants = {tensor.name for tensor in model.graph.initializer}
     names = [value.name for value in model.graph.input if value.name not in constants]
     if any(name not in types for name in names):
-        return {}
-    try:
-        session = onnxruntime.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        zeros, others = (
-            session.run(missing, {name: _numbers(*types[name], other=other) for name in names})
-            for other in (False, True)
-        )
-    except Exception:  # ONNX Runtime raises its own exception types, which it does not export
-        return {}
-    found = zip(missing, zeros, others, strict=True)
-    return {
-        name: (first.shape, first.dtype.name)
-        for name, first, second in found
-        if isinstance(first, np.ndarray) and first.shape == second.shape
+        return {}, frozenset()
+    runs = []
+    for other in (False, True):
+        with suppress(Exception):  # ONNX Runtime raises its own exception types, which it does not export
+            session = onnxruntime.InferenceSession(copy.SerializeToString(), options, ["CPUExecutionProvider"])
+            runs.append(session.run(missing, {name: _numbers(*types[name], other=other) for name in names}))
+    if not runs:
+        return {}, frozenset()
+    found = {
+        name: (value.shape, value.dtype.name) if isinstance(value, np.ndarray) else ((), SEQUENCE)
+        for name, value in zip(missing, runs[-1], strict=True)
     }
+    if len(runs) == 1:
+        return found, frozenset(missing)
+    pairs = zip(missing, *runs, strict=True)
+    varying = {name for name, one, other in pairs if getattr(one, "shape", 0) != getattr(other, "shape", 1)}
+    return found, frozenset(varying | _behind(model, varying | _data_dependent(model)) & set(missing))
+
+
+_VARYING = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "StringSplit"})
+"""Operators whose results are as long as the data say."""
+
+
+def _data_dependent(model: onnx.ModelProto) -> set[str]:
+    """What operators make whose results are as long as the data say, even where that was the same twice."""
+    return {name for node in model.graph.node if node.op_type in _VARYING for name in node.output}
+
+
+def _behind(model: onnx.ModelProto, names: set[str]) -> set[str]:
+    """``names``, and everything computed from them."""
+    reached = set(names)
+    for node in model.graph.node:
+        if reached.intersection(node.input):
+            reached.update(node.output)
+    return reached
 
 
 def _numbers(shape: tuple[int, ...], dtype: str, *, other: bool) -> NDArray[Any]:

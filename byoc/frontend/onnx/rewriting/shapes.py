@@ -23,7 +23,8 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
     """A copy whose graph inputs have the static shapes given by ``shapes`` (input name → dimensions).
 
     Raises:
-        InputError: a name that is no input, a shape that contradicts the model's, an input that is still dynamic.
+        InputError: a name that is no input, a shape that contradicts the model's, an input that is still dynamic, an
+            output that is no tensor.
     """
     result = copy_model(model)
     constant = {tensor.name for tensor in result.graph.initializer}
@@ -32,6 +33,12 @@ def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = N
         if name not in inputs:
             raise InputError(f"--shape names {name!r}, which is no input: the inputs are {', '.join(inputs)}")
         _set_shape(inputs[name], dims)
+    for value in result.graph.output:
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            kind = value.type.WhichOneof("value").removesuffix("_type")
+            raise InputError(
+                f"output '{value.name}' is no tensor but a {kind}; export the model with tensors as outputs"
+            )
     for value in inputs.values():
         if None in _dims(value):
             raise InputError(_dynamic_message(value))
