@@ -24,7 +24,7 @@ from byoc.session import OnnxRuntimeSession
 
 TOLERANCE = 1e-5
 """Share of a tensor's range by which a float tensor may differ."""
-ROUNDING = frozenset({"fold_affine", "canonicalise_gemm"})
+ROUNDING = frozenset({"fold_affine", "canonicalise_gemm", "join_biases"})
 """Steps that compute constants anew. Where huge terms cancel, what that does to rounding can be seen."""
 
 MOST_DECIBELS = 200.0

@@ -16,6 +16,7 @@ from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
+from byoc.frontend.onnx.rewriting.integers import integer_biases
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.registry import annotate
@@ -93,9 +94,10 @@ def _as_it_is(model: ModelProto, steps: Sequence[Pass], source: str, seed: int) 
     """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
     try:
         prepared, fidelity = prepared_faithfully(model, steps, lambda m: trial_feed(m, seed))
+        prepared = integer_biases(prepared)
         integer = integer_difference(model, prepared, trial_feed(prepared, seed))
     except InputError:
-        return package_of(apply(steps, model), source)
+        return package_of(integer_biases(apply(steps, model)), source)
     return package_of(prepared, source, replace(fidelity, integer=integer))
 
 

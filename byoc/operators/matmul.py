@@ -268,12 +268,11 @@ class MatMul(Product):
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Gemms with a computed bias, and what the quantiser would give several scales that no product can have."""
-        names = [node.input(number) for number in range(3)]
-        bias = constants.get(names[2])
-        if names[2] and (bias is None or names[1] not in constants or (bias.ndim > 1 and bias.shape[0] > MOST_ROWS)):
-            return True
-        return names[0] in constants or (names[1] in constants and constants[names[1]].ndim > 2)
+        """Gemms with a computed bias, one of several rows, or one for computed weights."""
+        weights, bias = (node.input(number) for number in (1, 2))
+        if not bias:
+            return False
+        return bias not in constants or weights not in constants or constants[bias].shape[:-1] not in ((), (1,))
 
     @classmethod
     def macs(cls, written: Written) -> int:

@@ -72,7 +72,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
         {
             "ForceQuantizeNoInputCheck": True,
             "WeightSymmetric": True,
-            "TensorQuantOverrides": _own_ranges(model, ranges),
+            "TensorQuantOverrides": {**_own_ranges(model, ranges), **_single_scales(model)},
         },
     )
     # The quantiser skips activations whose operand nobody else has quantised.
@@ -105,6 +105,14 @@ def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, A
     clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     shown = {node.input[0] for node in model.graph.node if node.op_type in clamps} & outputs & ranges.keys()
     return {name: [dict(zip(("rmin", "rmax"), ranges[name], strict=True))] for name in sorted(shown)}
+
+
+def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:
+    """Constant factors of products that can have one scale only: those before a computed one, and stacks of them."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
+    products = [node for node in model.graph.node if node.op_type == "MatMul"]
+    found = {node.input[0] for node in products} | {node.input[1] for node in products if ranks.get(node.input[1]) != 2}
+    return {name: [{"symmetric": True}] for name in sorted(found & ranks.keys())}
 
 
 def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:

@@ -157,11 +157,7 @@ def _float_product(op: str, right: tuple[int, ...] | None, bias: tuple[int, ...]
     [
         (
             lambda: _float_product("MatMul", None),
-            "MatMul stays in float: its operand 'r' is computed; only constant weights run on the accelerator",
-        ),
-        (
-            lambda: _float_product("Gemm", (8, 5), (3, 5)),
-            "Gemm stays in float: its bias 'b' has shape (3, 5); only one number a channel runs on the accelerator",
+            "MatMul stays in float: its input 'x' is not quantised with constant parameters",
         ),
         (
             lambda: _float_product("MatMul", (8, 5), kind="float16"),

@@ -82,11 +82,11 @@ def test_no_false_alarm_and_no_silence(name: str) -> None:
 
 
 def test_what_the_cpu_computes_otherwise_in_parts_is_counted_and_no_mismatch() -> None:
-    for report in (_report("false"), _report("soft", host="reference")):
-        assert report.check.outputs is not None
-        assert report.check.outputs.differences > 0
-        assert not report.check.outputs.exact
-        assert report.check.mismatches == 0
+    report = _report("soft", host="reference")
+    assert report.check.outputs is not None
+    assert report.check.outputs.differences > 0
+    assert not report.check.outputs.exact
+    assert report.check.mismatches == 0
 
 
 def test_without_a_region_nothing_is_called_checked() -> None:

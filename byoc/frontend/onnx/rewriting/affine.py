@@ -47,7 +47,7 @@ class Affine:
 
 
 def fold_affine(model: ModelProto) -> ModelProto:
-    """A copy with every chain of per-channel affine nodes on a 4-D float32 value folded or made a depthwise Conv.
+    """A copy with every chain of per-channel affine nodes on float32 planes folded or made a depthwise Conv.
 
     ``w' = w * scale`` for each output channel and ``b' = b * scale + shift``, in float64, rounded once to float32; for
     BatchNormalization ``scale = gamma / sqrt(variance + epsilon)`` and ``shift = beta - mean * scale``. A chain is
@@ -89,7 +89,7 @@ class _Rewriter:
         return self._depthwise(node, *chain)
 
     def _affine(self, node: NodeProto | None) -> tuple[Affine, str] | None:
-        """What the node computes if it is affine by constants on a 4-D value, with its output's name."""
+        """What the node computes if it is affine by constants on a value of planes, with its output's name."""
         if node is None or node.domain not in ("", "ai.onnx"):
             return None
         if node.op_type == "BatchNormalization":
@@ -120,8 +120,9 @@ class _Rewriter:
         if channels is None or other not in self.arrays or self.shapes.get(node.output[0]) != self.shapes[source]:
             return None
         array = np.asarray(self.arrays[other], np.float64)
-        shape = (1,) * (4 - array.ndim) + array.shape
-        if shape not in {(1, channels, 1, 1), (1, 1, 1, 1)}:
+        planes = (1,) * (len(self.shapes[source]) - 2)
+        shape = (1,) * (2 + len(planes) - array.ndim) + array.shape
+        if shape not in {(1, channels, *planes), (1, 1, *planes)}:
             return None
         values = np.broadcast_to(array.reshape(-1), (channels,))
         one, zero = np.ones(channels), np.zeros(channels)
@@ -137,7 +138,7 @@ class _Rewriter:
 
     def _channels(self, name: str) -> int | None:
         shape = self.shapes.get(name, ())
-        return shape[1] if len(shape) == 4 and name not in self.arrays else None
+        return shape[1] if len(shape) > 2 and name not in self.arrays else None
 
     def _next_affine(self, name: str) -> tuple[Affine, str] | None:
         """The affine node that alone reads ``name``."""
@@ -161,7 +162,7 @@ class _Rewriter:
             node.op_type == "Conv"
             and node.domain in ("", "ai.onnx")
             and all(name in self.arrays for name in node.input[1:] if name)
-            and len(self.shapes.get(node.output[0], ())) == 4
+            and len(self.shapes.get(node.output[0], ())) > 2
         )
 
     def _fold(self, node: NodeProto, affine: Affine, outputs: list[str]) -> NodeProto:
@@ -173,14 +174,16 @@ class _Rewriter:
             node,
             node.input[0],
             outputs[-1],
-            weights * affine.scale[:, None, None, None],
+            weights * affine.scale.reshape(-1, *(1,) * (weights.ndim - 1)),
             bias * affine.scale + affine.shift,
         )
 
     def _depthwise(self, node: NodeProto, affine: Affine, outputs: list[str]) -> NodeProto:
         channels = len(affine.scale)
-        plain = helper.make_node("Conv", [""], [""], node.name or outputs[0], kernel_shape=[1, 1], group=channels)
-        return self._convolution(plain, affine.source, outputs[-1], affine.scale.reshape(-1, 1, 1, 1), affine.shift)
+        kernel = [1] * (len(self.shapes[affine.source]) - 2)
+        plain = helper.make_node("Conv", [""], [""], node.name or outputs[0], kernel_shape=kernel, group=channels)
+        scale = affine.scale.reshape(-1, 1, *kernel)
+        return self._convolution(plain, affine.source, outputs[-1], scale, affine.shift)
 
     def _convolution(self, like: NodeProto, source: str, output: str, weights: Array, bias: Array) -> NodeProto:
         """A Conv with ``like``'s name and attributes and new constants."""

@@ -1,6 +1,9 @@
-"""Brings fully connected layers to one form: Gemm, constant weights, alpha and beta folded, a bias of one dimension."""
+"""Brings matrix products to one form: MatMul, or Gemm with a bias a column and nothing else to do at run time."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper
@@ -17,12 +20,16 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
 )
 
+Shapes = Mapping[str, tuple[int, ...]]
+
 
 def canonicalise_gemm(model: ModelProto) -> ModelProto:
     """A copy in which float32 layers with constant weights read ``Gemm(x, weights, bias)`` with alpha = beta = 1.
 
-    Gemm: alpha is multiplied into the weights, beta into the bias, and the bias is broadcast to ``(N,)``. MatMul of a
-    2-D value by 2-D weights followed by an Add of a constant row that nobody else reads becomes one Gemm. Products
+    Gemm: data is transposed by a Transpose before it; alpha is multiplied into constant weights, beta into the bias,
+    and the bias is broadcast to ``(N,)``; one that is computed, has several rows, or belongs to computed weights is an
+    Add behind it. MatMul: weights of shape (1, ..., K, N) become a matrix; with an Add of a constant row behind it that
+    alone reads it, it becomes one Gemm, between two Reshapes where the data has more dimensions than two. Products
     with alpha and beta of 1 are untouched to the bit.
     """
     result = copy_model(model)
@@ -33,18 +40,64 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     absorbed: set[str] = set()
     nodes: list[NodeProto] = []
     for node in graph.node:
-        if node.output[0] in absorbed:
+        if node.output and node.output[0] in absorbed:
             continue
-        following = readers.get(node.output[0]) if uses[node.output[0]] == 1 else None
         if node.op_type == "Gemm" and standard(node):
             _fold_factors(node, graph, arrays)
-        elif following is not None and _is_biased_product(node, following, arrays, shapes):
-            absorbed.add(following.output[0])
-            node = _biased_gemm(node, following, graph, arrays)
-        nodes.append(node)
+            nodes += _plain_gemm(node, graph, arrays, shapes)
+            continue
+        if node.op_type == "MatMul" and standard(node):
+            _flatten_weights(node, graph, arrays, shapes)
+        following = readers.get(node.output[0]) if node.output and uses[node.output[0]] == 1 else None
+        if following is None or not _is_biased_product(node, following, arrays, shapes):
+            nodes.append(node)
+            continue
+        absorbed.add(following.output[0])
+        bias = next(name for name in following.input if name != node.output[0])
+        columns = arrays[node.input[1]].shape[1]
+        row = add_constant(graph, f"{following.output[0]}_bias", np.broadcast_to(arrays[bias].reshape(-1), (columns,)))
+        nodes += _biased_gemm(node, following, row, graph, shapes, columns)
     del graph.node[:]
     graph.node.extend(nodes)
     remove_dead_code(graph)
+    return result
+
+
+def join_biases(model: ModelProto) -> ModelProto:
+    """A copy of a quantised model in which MatMul and Add of a float row are one Gemm, as ONNX Runtime makes them.
+
+    Both operands of the MatMul are dequantised, the second one a constant matrix. Gemm that transposes its data reads a
+    Transpose.
+    """
+    result = copy_model(model)
+    graph = result.graph
+    arrays = ConstantArrays(graph, lambda tensor: len(tensor.dims) <= 2)
+    shapes, uses = shapes_of(graph), use_counts(graph)
+    readers = {name: node for node in graph.node for name in node.input}
+    dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
+    absorbed: set[str] = set()
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        if node.output and node.output[0] in absorbed:
+            continue
+        if node.op_type == "Gemm" and standard(node):
+            nodes += [*_turned(node, shapes), node]
+            continue
+        add = readers.get(node.output[0]) if node.output and uses[node.output[0]] == 1 else None
+        if add is None or (node.op_type, add.op_type) != ("MatMul", "Add") or not all(map(standard, (node, add))):
+            nodes.append(node)
+            continue
+        row = next((name for name in add.input if name != node.output[0]), "")
+        weights = dequantised[node.input[1]].input[0] if node.input[1] in dequantised else ""
+        columns = arrays[weights].shape[-1] if weights in arrays and arrays[weights].ndim == 2 else 0
+        joined = row in arrays and arrays[row].shape == (columns,) and arrays[row].dtype == np.float32
+        if joined and node.input[0] in dequantised and len(shapes.get(node.input[0], ())) > 1:
+            absorbed.add(add.output[0])
+            nodes += _biased_gemm(node, add, row, graph, shapes, columns)
+        else:
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
     return result
 
 
@@ -64,11 +117,47 @@ def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) ->
     if biased and (beta != 1 or arrays[node.input[2]].shape != (columns,)):
         bias = np.broadcast_to(arrays[node.input[2]].reshape(-1) * beta, (columns,))
         node.input[2] = add_constant(graph, f"{node.output[0]}_bias", bias)
+        arrays[node.input[2]] = bias
     if alpha != 1:
         node.input[1] = add_constant(graph, f"{node.output[0]}_weight", weights * alpha)
-    kept = [item for item in node.attribute if item.name not in ("alpha", "beta")]
+        arrays[node.input[1]] = weights * alpha
+    _drop(node, "alpha", "beta")
+
+
+def _drop(node: NodeProto, *names: str) -> None:
+    kept = [item for item in node.attribute if item.name not in names]
     del node.attribute[:]
     node.attribute.extend(kept)
+
+
+def _plain_gemm(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes) -> Iterator[NodeProto]:
+    """A Gemm that transposes no data, its bias an Add behind it where it is not one constant number a column."""
+    yield from _turned(node, shapes)
+    bias, result = node.input[2] if len(node.input) == 3 else "", node.output[0]
+    if not bias or (bias in arrays and node.input[1] in arrays and arrays[bias].ndim == 1):
+        yield node
+        return
+    beta = np.float32(attributes(node).get("beta", 1.0))
+    node.output[0] = f"{result}_product"
+    del node.input[2:]
+    _drop(node, "beta")
+    yield node
+    if beta != 1 and bias in arrays:
+        bias = add_constant(graph, f"{result}_bias", arrays[bias] * beta)
+    elif beta != 1:
+        scale = add_constant(graph, f"{result}_beta", np.array(beta))
+        yield helper.make_node("Mul", [bias, scale], [f"{result}_bias"])
+        bias = f"{result}_bias"
+    yield helper.make_node("Add", [node.output[0], bias], [result])
+
+
+def _turned(node: NodeProto, shapes: Shapes) -> Iterator[NodeProto]:
+    """The Transpose of a Gemm's data, where it transposes that, which the Gemm reads from now on."""
+    if attributes(node).get("transA", 0) and len(shapes.get(node.input[0], (0, 0))) == 2:
+        turned = f"{node.output[0]}_transposed"
+        yield helper.make_node("Transpose", [node.input[0]], [turned], perm=[1, 0])
+        node.input[0] = turned
+        _drop(node, "transA")
 
 
 def _is_row(shape: tuple[int, ...], columns: int) -> bool:
@@ -76,22 +165,41 @@ def _is_row(shape: tuple[int, ...], columns: int) -> bool:
     return all(size == 1 for size in shape[:-1]) and (not shape or shape[-1] in (1, columns))
 
 
-def _is_biased_product(
-    node: NodeProto, add: NodeProto, arrays: ConstantArrays, shapes: dict[str, tuple[int, ...]]
-) -> bool:
-    """Whether ``add`` adds a constant row to the product ``node`` of a 2-D value and constant 2-D weights."""
+def _flatten_weights(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes) -> None:
+    """Make a matrix of the weights (1, ..., K, N) of one MatMul, in place, where the data has as many dimensions."""
+    weights = arrays.get(node.input[1])
+    rank = 0 if weights is None else weights.ndim
+    if weights is None or not 2 < rank <= len(shapes.get(node.input[0], ())) or prod(weights.shape[:-2]) != 1:
+        return
+    flat = weights.reshape(weights.shape[-2:])
+    node.input[1] = add_constant(graph, f"{node.output[0]}_weight", flat)
+    arrays[node.input[1]] = flat
+
+
+def _is_biased_product(node: NodeProto, add: NodeProto, arrays: ConstantArrays, shapes: Shapes) -> bool:
+    """Whether ``add`` adds a constant row to the product ``node`` of a value and a constant matrix."""
     if (node.op_type, add.op_type) != ("MatMul", "Add") or not (standard(node) and standard(add)):
         return False
-    if node.input[1] not in arrays:
+    if node.input[1] not in arrays or arrays[node.input[1]].ndim != 2:
         return False
-    weights = arrays[node.input[1]]
-    if weights.ndim != 2 or len(shapes.get(node.input[0], ())) != 2:
-        return False
+    rank = len(shapes.get(node.input[0], ()))
     other = next((name for name in add.input if name != node.output[0]), "")
-    return other in arrays and arrays[other].shape in {(weights.shape[1],), (1, weights.shape[1])}
+    if rank < 2 or node.input[0] in arrays or other not in arrays or arrays[other].ndim > rank:
+        return False
+    return _is_row(arrays[other].shape, arrays[node.input[1]].shape[1])
 
 
-def _biased_gemm(node: NodeProto, add: NodeProto, graph: GraphProto, arrays: ConstantArrays) -> NodeProto:
-    other = next(name for name in add.input if name != node.output[0])
-    bias = add_constant(graph, f"{add.output[0]}_bias", arrays[other].reshape(-1))
-    return helper.make_node("Gemm", [*node.input, bias], list(add.output), node.name)
+def _biased_gemm(
+    node: NodeProto, add: NodeProto, row: str, graph: GraphProto, shapes: Shapes, columns: int
+) -> Iterator[NodeProto]:
+    """The Gemm of a product and a row of its columns, of rows as many as the data has altogether."""
+    data, result, shape = node.input[0], add.output[0], shapes[node.input[0]]
+    if len(shape) == 2:
+        yield helper.make_node("Gemm", [data, node.input[1], row], [result], node.name)
+        return
+    rows = add_constant(graph, f"{result}_rows", np.array([prod(shape[:-1]), shape[-1]], np.int64))
+    whole = add_constant(graph, f"{result}_shape", np.array([*shape[:-1], columns], np.int64))
+    flat, product = f"{result}_data", f"{result}_product"
+    yield helper.make_node("Reshape", [data, rows], [flat])
+    yield helper.make_node("Gemm", [flat, node.input[1], row], [product], node.name)
+    yield helper.make_node("Reshape", [product, whole], [result])

@@ -12,11 +12,18 @@ from byoc.frontend.onnx.rewriting.affine import fold_affine
 from byoc.frontend.onnx.rewriting.branches import take_branches
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
-from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm
+from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
+from byoc.frontend.onnx.rewriting.integers import move_integers
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
-from byoc.frontend.onnx.rewriting.tidy import drop_unit_dilations, name_nodes, remove_identities, separate_outputs
+from byoc.frontend.onnx.rewriting.tidy import (
+    drop_unit_dilations,
+    fold_pads,
+    name_nodes,
+    remove_identities,
+    separate_outputs,
+)
 from byoc.frontend.onnx.units import is_quantised
 
 
@@ -53,7 +60,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
-    folds: tuple[Pass, ...] = () if quantised else (fold_affine, canonicalise_gemm)
+    folds: tuple[Pass, ...] = (join_biases,) if quantised else (fold_affine, canonicalise_gemm)
+    integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (
         inline_functions,
         order_nodes,
@@ -66,10 +74,12 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         _light(shorten_pools),
         fold_constants,
         remove_identities,
+        fold_pads,
         *folds,
         drop_dead_code,
         _light(drop_unit_dilations),
         _light(hoist_activations),
+        *integers,
         infer_shapes,
         _light(name_nodes),
     )
