@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.models import digits, inputs, light, networks
+from experiments.models import classifiers, detection, digits, imaging, inputs, light, sequences, transformers, video
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-Feeds = dict[str, NDArray[np.float32]]
+Feeds = dict[str, NDArray[Any]]
 Dataset = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 PHOTOGRAPH_CROPS = 16
@@ -85,14 +85,130 @@ def _all() -> Iterator[BuiltinModel]:
     yield _photographed(
         "mobilenet-v1",
         "MobileNetV1 1.0/224, 569 MMAC, seeded weights",
-        networks.mobilenet_v1,
+        classifiers.mobilenet_v1,
         crops=PHOTOGRAPH_CROPS,
     )
-    yield _photographed("resnet-8", "ResNet-8 of MLPerf Tiny, 32x32, seeded weights", networks.resnet_8, 32, crops=16)
-    yield _photographed("resnet-18", "ResNet-18, 224x224, seeded weights", networks.resnet_18, crops=4)
+    yield _photographed(
+        "resnet-8", "ResNet-8 of MLPerf Tiny, 32x32, seeded weights", classifiers.resnet_8, 32, crops=16
+    )
+    yield _photographed("resnet-18", "ResNet-18, 224x224, seeded weights", classifiers.resnet_18, crops=4)
     description = "ResNeXt-11, 16 groups, 32x32, seeded weights"
-    yield _photographed("resnext-11", description, networks.resnext_11, 32, crops=16)
+    yield _photographed("resnext-11", description, classifiers.resnext_11, 32, crops=16)
     yield from (_light(name) for name in light.LIGHT_NETWORKS)
+    yield from _classifiers()
+    yield from _of_images()
+    yield from _of_sequences()
+
+
+def _classifiers() -> Iterator[BuiltinModel]:
+    for name, title, build in (
+        ("mobilenet-v2", "MobileNetV2 1.0, 0.30 GMAC", classifiers.mobilenet_v2),
+        ("mobilenet-v3-small", "MobileNetV3 small, 0.06 GMAC", partial(classifiers.mobilenet_v3, "small")),
+        ("mobilenet-v3-large", "MobileNetV3 large, 0.22 GMAC", partial(classifiers.mobilenet_v3, "large")),
+        ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", classifiers.efficientnet_b0),
+        ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", classifiers.squeezenet),
+        ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", classifiers.shufflenet_v2),
+        ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", transformers.vit_tiny),
+    ):
+        yield _photographed(name, f"{title}, 224x224, seeded weights", build, crops=4)
+
+
+def _of_images() -> Iterator[BuiltinModel]:
+    title = "SSD with MobileNetV1, 1.2 GMAC, 300x300, seeded weights"
+    yield _photographed("ssd-mobilenet-v1", title, detection.ssd_mobilenet_v1, 300, crops=4)
+    title = "YOLOv8n, 4.4 GMAC, 640x640, seeded weights"
+    yield _photographed("yolo-v8n", title, detection.yolo_v8n, 640, source="images", crops=2)
+    yield _photographed("unet", "U-Net, 3.0 GMAC, 256x256, seeded weights", imaging.unet, 256, crops=2)
+    title = "PointPillars behind its encoder, 34 GMAC, 496x432, seeded weights"
+    yield _seeded("point-pillars", title, detection.point_pillars, _pillars, samples=2)
+    title = "sub-pixel super-resolution, 224x224 to 672x672, 3.0 GMAC, seeded weights"
+    yield _seeded("super-resolution", title, imaging.super_resolution, _luminance, samples=2)
+    title = "C3D, 16 frames, 38 GMAC, seeded weights"
+    yield _seeded("c3d", title, video.c3d, _video, samples=2)
+    title = "R(2+1)D with 18 layers, 16 frames, 41 GMAC, seeded weights"
+    yield _seeded("r2plus1d", title, video.r2plus1d, _video, samples=2)
+
+
+def _of_sequences() -> Iterator[BuiltinModel]:
+    for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256)):
+        title = f"BERT, {blocks} layers, {tokens} tokens, seeded weights"
+        build, feeds = (
+            partial(transformers.bert, blocks=blocks, tokens=tokens),
+            partial(_tokens, transformers.BERT_WORDS, tokens),
+        )
+        yield _seeded(f"bert-{blocks}-{tokens}", title, build, feeds, samples=4)
+    for blocks in (1, 12):
+        title = f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} cached, seeded weights"
+        build = partial(transformers.gpt2, blocks=blocks, past=GPT2_PAST)
+        yield _seeded(f"gpt2-{blocks}", title, build, partial(_cached_token, blocks), samples=4)
+    title = "LSTM, 4 layers of 1,024, 100 steps, seeded weights"
+    yield _seeded("lstm", title, sequences.lstm, partial(_normal, "sequence", (100, 1, 1024)), samples=2)
+    title = "LSTM, 2 layers of 64, 10 steps, seeded weights"
+    build = partial(sequences.lstm, layers=2, hidden=64, steps=10)
+    yield _seeded("lstm-small", title, build, partial(_normal, "sequence", (10, 1, 64)), samples=4)
+    title = "dilated 1-D convolutions as in WaveNet, 1.3 GMAC, seeded weights"
+    yield _seeded("wavenet", title, sequences.wavenet, _wave, samples=4)
+    title = "autoencoder of MLPerf Tiny, 0.26 MMAC, seeded weights"
+    yield _seeded("autoencoder", title, imaging.autoencoder, partial(_normal, "spectrum", (1, 640)), samples=16)
+
+
+GPT2_PAST = 63
+_SAMPLE = 1 << 20
+"""Seed of the feeds of a run, which no calibration uses."""
+
+
+def _seeded(
+    name: str, description: str, build: Callable[[int], ModelProto], feeds: Callable[[int], Feeds], samples: int
+) -> BuiltinModel:
+    """A network without training whose ``feeds`` are made of a seed each."""
+    return BuiltinModel(
+        name,
+        description,
+        build,
+        calibration=lambda seed: (feeds(seed * samples + index) for index in range(samples)),
+        sample_input=lambda: feeds(_SAMPLE),
+    )
+
+
+def _normal(name: str, shape: tuple[int, ...], seed: int) -> Feeds:
+    return {name: np.random.default_rng(seed).standard_normal(shape, np.float32)}
+
+
+def _tokens(words: int, count: int, seed: int) -> Feeds:
+    return {"input_ids": np.random.default_rng(seed).integers(0, words, (1, count))}
+
+
+def _cached_token(blocks: int, seed: int) -> Feeds:
+    """A token, and keys and values as projections of normalised rows are: of variance one."""
+    random, shape = np.random.default_rng(seed), (1, transformers.HEADS, GPT2_PAST, 64)
+    names = [f"past_{part}_{index}" for index in range(blocks) for part in ("key", "value")]
+    return {
+        **_tokens(transformers.GPT2_WORDS, 1, seed),
+        **{name: random.standard_normal(shape, np.float32) for name in names},
+    }
+
+
+def _luminance(seed: int) -> Feeds:
+    return {"image": inputs.luminance() if seed == _SAMPLE else np.roll(inputs.luminance(), 37 * seed, axis=-1)}
+
+
+def _video(seed: int) -> Feeds:
+    return {"video": inputs.video(seed)}
+
+
+def _pillars(seed: int) -> Feeds:
+    """Features behind a ReLU, in a tenth of the places, as a scan leaves most of them empty."""
+    random = np.random.default_rng(seed)
+    features = np.maximum(random.standard_normal((1, 64, 496, 432), np.float32), 0)
+    return {"pillars": features * (random.random((496, 432)) < 0.1)}
+
+
+def _wave(seed: int) -> Feeds:
+    """Five tones and a little noise, -1..1."""
+    random, time = np.random.default_rng(seed), np.arange(2048) / 16_000
+    tones = np.sin(2 * np.pi * random.uniform(80, 4000, (5, 1)) * time + random.uniform(0, 6, (5, 1))).sum(axis=0) / 6
+    wave = np.clip(tones + random.normal(0, 0.02, 2048), -1, 1)
+    return {"wave": wave.astype(np.float32).reshape(1, 1, 2048)}
 
 
 MODELS: Mapping[str, BuiltinModel] = MappingProxyType({model.name: model for model in _all()})

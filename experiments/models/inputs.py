@@ -55,6 +55,17 @@ def photograph_crops(count: int, seed: int, size: int = 224) -> Iterator[NDArray
         yield _normalised(mirrored, (1, 3, size, size))
 
 
+def luminance(size: int = 224) -> NDArray[np.float32]:
+    """The portrait in grey, float32 (1, 1, size, size) on 0..1."""
+    return _normalised(_photograph(), (1, 1, size, size))
+
+
+def video(seed: int, frames: int = 16, size: int = 112) -> NDArray[np.float32]:
+    """A crop of the photograph under a moving camera, one pixel a frame: float32 (1, 3, frames, size, size)."""
+    crop = next(photograph_crops(1, seed, size + frames - 1))
+    return np.stack([crop[:, :, i : i + size, i : i + size] for i in range(frames)], axis=2)
+
+
 def _normalised(image: Image, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """The central square of an image, resized, as NCHW: 3 channels normalised for ImageNet, 1 channel on 0..1."""
     from PIL import Image as Images

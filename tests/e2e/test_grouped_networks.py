@@ -6,7 +6,7 @@ import pytest
 
 from byoc.importing import import_model
 from experiments.models import MODELS
-from experiments.models.networks import NetworkBuilder
+from experiments.models.builder import NetworkBuilder
 from isa.arch import Arch, PeArray
 from tests.e2e.harness import Comparison, compare, package
 

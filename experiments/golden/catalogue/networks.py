@@ -17,7 +17,7 @@ from byoc.importing import import_model
 from byoc.options import CompileOptions
 from dla_sim.presets import Preset, load_hardware
 from experiments.golden.case import Case
-from experiments.models.networks import NetworkBuilder
+from experiments.models.builder import NetworkBuilder
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import infer
 

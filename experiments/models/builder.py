@@ -1,0 +1,213 @@
+"""What builds the networks with seeded weights, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET = 21
+IR_VERSION = 10
+BATCH_NORM_EPSILON = 1e-3
+
+GAINS = {"relu": 2.0, "relu6": 2.0, "hardswish": 3.0, "silu": 3.0, "linear": 1.0}
+"""Variance of weights times fan-in that keeps the variance of the signal behind an activation, about."""
+
+
+class NetworkBuilder:
+    """Collects nodes and initialisers; each method adds one layer and returns the name of its output.
+
+    Weights are He-normal (standard deviation ``sqrt(gain / fan_in)``, the gain 2 if not said), drawn from ``seed`` in
+    the order of the calls. Each filter that reads more than one channel has mean zero: the inputs behind a ReLU are
+    positive, and without this deep layers would see little but their mean. Batch normalisation then finds a variance
+    near one, and its statistics say so: mean 0 ± 0.1, variance 0.8..1.25, gamma 0.9..1.1, beta 0.1 ± 0.1.
+    """
+
+    def __init__(
+        self, name: str, input_name: str, shape: tuple[int, ...], seed: int, dtype: DTypeLike = np.float32
+    ) -> None:
+        self._name = name
+        self._random = np.random.default_rng(seed)
+        self._inputs: list[Any] = []
+        self._nodes: list[Any] = []
+        self._constants: dict[str, Any] = {}
+        self.input(input_name, shape, dtype)
+
+    def input(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> str:
+        """One more input of the network."""
+        from onnx import helper
+
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self._inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def constant(self, name: str, array: NDArray[Any]) -> str:
+        """A constant called ``name``: integers stay what they are, floats become float32; the first of a name stays."""
+        from onnx import numpy_helper
+
+        if name not in self._constants:
+            stored = array if np.issubdtype(array.dtype, np.integer) else array.astype(np.float32, copy=False)
+            self._constants[name] = numpy_helper.from_array(stored, name)
+        return name
+
+    def weights(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float = 1.0, *, centred: int = 0) -> str:
+        """A constant of normal weights; with ``centred`` their mean over the last so many axes is zero."""
+        weights = self._random.standard_normal(shape, np.float32)
+        if centred:
+            weights -= weights.mean(axis=tuple(range(-centred, 0)), keepdims=True)
+        weights *= np.sqrt(gain / fan_in)
+        return self.constant(name, weights)
+
+    def biases(self, name: str, size: int | tuple[int, ...], mean: float = 0.0) -> str:
+        """A constant of biases, ``mean`` ± 0.1."""
+        return self.constant(name, self._random.normal(mean, 0.1, size))
+
+    def node(self, op_type: str, name: str, *inputs: str, outputs: Sequence[str] = (), **attributes: Any) -> str:
+        """Add one ONNX node called ``name`` whose output is ``name`` too, unless ``outputs`` says otherwise."""
+        from onnx import helper
+
+        self._nodes.append(helper.make_node(op_type, list(inputs), list(outputs or [name]), name=name, **attributes))
+        return name
+
+    def reshape(self, name: str, source: str, shape: Sequence[int]) -> str:
+        """Reshape to a constant shape."""
+        return self.node("Reshape", name, source, self.constant(f"{name}_shape", np.array(shape, np.int64)))
+
+    def split(self, name: str, source: str, sizes: Sequence[int], axis: int = 1) -> list[str]:
+        """The parts of a Split."""
+        parts = [f"{name}_{index}" for index in range(len(sizes))]
+        self.node(
+            "Split", name, source, self.constant(f"{name}_sizes", np.array(sizes, np.int64)), outputs=parts, axis=axis
+        )
+        return parts
+
+    def concat(self, name: str, *sources: str, axis: int = 1) -> str:
+        """Concatenation."""
+        return self.node("Concat", name, *sources, axis=axis)
+
+    def convolution(
+        self,
+        name: str,
+        source: str,
+        channels: tuple[int, int],
+        kernel: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        *,
+        groups: int = 1,
+        gain: float = 2.0,
+        bias: float | None = None,
+        **attributes: Any,
+    ) -> str:
+        """A Conv, ``channels`` (in, out), padded by ``kernel // 2``; with ``bias`` one of this mean.
+
+        A whole ``kernel`` or ``stride`` counts for both axes of a plane.
+        """
+        inputs, outputs = channels
+        sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
+        strides = (stride,) * len(sizes) if isinstance(stride, int) else stride
+        taps = inputs // groups * int(np.prod(sizes))
+        shape = (outputs, inputs // groups, *sizes)
+        centred = len(sizes) + 1 if inputs > groups else 0
+        operands = [source, self.weights(f"{name}_weight", shape, taps, gain, centred=centred)]
+        if bias is not None:
+            operands.append(self.biases(f"{name}_bias", outputs, bias))
+        pads = {} if "auto_pad" in attributes else {"pads": [size // 2 for size in sizes] * 2}
+        fields = {"kernel_shape": list(sizes), "strides": list(strides), **pads, "group": groups, **attributes}
+        return self.node("Conv", name, *operands, **fields)
+
+    def transposed(
+        self,
+        name: str,
+        source: str,
+        channels: tuple[int, int],
+        stride: int,
+        gain: float = 2.0,
+        bias: float | None = None,
+    ) -> str:
+        """A ConvTranspose, ``channels`` (in, out), whose windows stand side by side: the kernel is the stride."""
+        operands = [source, self.weights(f"{name}_weight", (*channels, stride, stride), channels[0], gain)]
+        if bias is not None:
+            operands.append(self.biases(f"{name}_bias", channels[1], bias))
+        sizes = [stride, stride]
+        return self.node("ConvTranspose", name, *operands, kernel_shape=sizes, strides=sizes)
+
+    def batch_norm(self, name: str, source: str, channels: int, gain: float = 1.0) -> str:
+        """Batch normalisation in inference form; ``gain`` scales gamma (below 1 it keeps residual sums small)."""
+        uniform, normal = self._random.uniform, self._random.normal
+        parameters = {
+            "gamma": gain * uniform(0.9, 1.1, channels),
+            "beta": normal(0.1, 0.1, channels),
+            "mean": normal(0.0, 0.1, channels),
+            "variance": uniform(0.8, 1.25, channels),
+        }
+        names = [self.constant(f"{name}_{key}", value) for key, value in parameters.items()]
+        return self.node("BatchNormalization", name, source, *names, epsilon=BATCH_NORM_EPSILON)
+
+    def layer_norm(self, name: str, source: str, width: int) -> str:
+        """Layer normalisation over the last axis."""
+        gamma = self.constant(f"{name}_gamma", self._random.uniform(0.9, 1.1, width))
+        return self.node("LayerNormalization", name, source, gamma, self.biases(f"{name}_beta", width), axis=-1)
+
+    def relu(self, name: str, source: str) -> str:
+        """ReLU."""
+        return self.node("Relu", name, source)
+
+    def activation(self, kind: str, name: str, source: str) -> str:
+        """One of ``GAINS``, as exporters write it: ReLU6 is a Clip, SiLU a Sigmoid and a Mul."""
+        if kind == "linear":
+            return source
+        if kind == "relu6":
+            low, high = (self.constant(key, np.array(value)) for key, value in (("zero", 0.0), ("six", 6.0)))
+            return self.node("Clip", name, source, low, high)
+        if kind == "silu":
+            return self.node("Mul", name, source, self.node("Sigmoid", f"{name}_sigmoid", source))
+        return self.node({"relu": "Relu", "hardswish": "HardSwish"}[kind], name, source)
+
+    def layer(
+        self,
+        name: str,
+        source: str,
+        channels: tuple[int, int],
+        kernel: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        groups: int = 1,
+        *,
+        activation: str = "relu",
+        gain: float = 2.0,
+        scale: float = 1.0,
+    ) -> str:
+        """Convolution, batch normalisation whose gamma is scaled by ``scale``, activation."""
+        value = self.convolution(name, source, channels, kernel, stride, groups=groups, gain=gain)
+        value = self.batch_norm(f"{name}_bn", value, channels[1], scale)
+        return self.activation(activation, f"{name}_{activation}", value)
+
+    def fully_connected(self, name: str, source: str, features: tuple[int, int], gain: float = 2.0) -> str:
+        """Gemm with transposed weights (out, in) and a bias; ``features`` (in, out)."""
+        inputs, outputs = features
+        weights = self.weights(f"{name}_weight", (outputs, inputs), inputs, gain, centred=1)
+        return self.node("Gemm", name, source, weights, self.biases(f"{name}_bias", outputs), transB=1)
+
+    def linear(self, name: str, source: str, features: tuple[int, int], gain: float = 1.0) -> str:
+        """MatMul with weights (in, out) and an Add of the bias, over the last axis of any tensor."""
+        weights = self.weights(f"{name}_weight", features, features[0], gain)
+        product = self.node("MatMul", f"{name}_product", source, weights)
+        return self.node("Add", name, product, self.biases(f"{name}_bias", features[1]))
+
+    def classifier(self, source: str, features: tuple[int, int], gain: float = 2.0) -> ModelProto:
+        """The finished network with global average pooling and a fully connected layer called ``logits``."""
+        value = self.node("Flatten", "flatten", self.node("GlobalAveragePool", "pool", source), axis=1)
+        return self.model(self.fully_connected("logits", value, features, gain), (1, features[1]))
+
+    def model(self, output: str, shape: tuple[int, ...], **others: tuple[int, ...]) -> ModelProto:
+        """The finished network (opset 21): the float outputs ``output`` and ``others`` with their shapes."""
+        from onnx import TensorProto, helper
+
+        shapes = {output: shape, **others}
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+        graph = helper.make_graph(self._nodes, self._name, self._inputs, values, list(self._constants.values()))
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

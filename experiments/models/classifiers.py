@@ -1,0 +1,307 @@
+"""Image classifiers with seeded weights, as published, without the final softmax.
+
+MobileNetV1 is 1.0/224 (Howard et al., 2017, table 1); the residual networks are those of He et al. (2015), ResNeXt (Xie
+et al., 2017) in small: the 3×3 convolutions of its blocks have sixteen groups. MobileNetV2 (Sandler et al., 2018,
+table 2), MobileNetV3 (Howard et al., 2019, tables 1 and 2), EfficientNet-B0 (Tan and Le, 2019, table 1), SqueezeNet 1.1
+(Iandola et al., 2016) and ShuffleNetV2 1.0 (Ma et al., 2018, table 5) are as torchvision builds them, to the parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from experiments.models.builder import GAINS, NetworkBuilder
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+# (output channels, stride) of the thirteen depthwise-separable blocks.
+BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
+
+
+def mobilenet_v1(seed: int = 0) -> ModelProto:
+    """28 layers, 568,740,352 multiply-accumulates: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000).
+
+    Every convolution is followed by BatchNormalization and ReLU. The softmax is left off, as in the published system,
+    so that the last fully connected layer is what the accelerator returns.
+    """
+    net = NetworkBuilder("mobilenet-v1", "image", (1, 3, 224, 224), seed)
+    return net.classifier(mobilenet_v1_blocks(net, "image")[-1], (1024, 1000))
+
+
+def mobilenet_v1_blocks(net: NetworkBuilder, source: str) -> list[str]:
+    """What the thirteen depthwise-separable blocks behind the first convolution give."""
+    value, channels, found = net.layer("conv0", source, (3, 32), 3, 2), 32, []
+    for index, (outputs, stride) in enumerate(BLOCKS, start=1):
+        value = net.layer(f"conv{index}_dw", value, (channels, channels), 3, stride, channels)
+        value = net.layer(f"conv{index}_pw", value, (channels, outputs), 1)
+        channels = outputs
+        found.append(value)
+    return found
+
+
+def resnet_8(seed: int = 0) -> ModelProto:
+    """The image-classification network of MLPerf Tiny: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10)."""
+    net = NetworkBuilder("resnet-8", "image", (1, 3, 32, 32), seed)
+    value = net.layer("stem", "image", (3, 16), 3)
+    for index, channels in enumerate(((16, 16), (16, 32), (32, 64)), start=1):
+        value = _basic_block(net, f"block{index}", value, channels)
+    return net.classifier(value, (64, 10))
+
+
+def resnet_18(seed: int = 0) -> ModelProto:
+    """ResNet-18: input ``image`` (1, 3, 224, 224), output ``logits`` (1, 1000)."""
+    net = NetworkBuilder("resnet-18", "image", (1, 3, 224, 224), seed)
+    value = net.layer("stem", "image", (3, 64), 7, 2)
+    value = net.node("MaxPool", "stem_pool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    for index, channels in enumerate(((64, 64), (64, 128), (128, 256), (256, 512)), start=1):
+        value = _basic_block(net, f"stage{index}a", value, channels)
+        value = _basic_block(net, f"stage{index}b", value, (channels[1], channels[1]))
+    return net.classifier(value, (512, 1000))
+
+
+def _basic_block(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int]) -> str:
+    """A basic block; where the number of channels changes it halves the plane and projects the shortcut."""
+    changes = channels[0] != channels[1]
+    stride = 2 if changes else 1
+    value = net.layer(f"{name}_conv1", source, channels, 3, stride)
+    value = net.convolution(f"{name}_conv2", value, (channels[1], channels[1]), 3)
+    value = net.batch_norm(f"{name}_conv2_bn", value, channels[1], gain=0.5)
+    shortcut = source
+    if changes:
+        shortcut = net.convolution(f"{name}_shortcut", source, channels, 1, stride)
+        shortcut = net.batch_norm(f"{name}_shortcut_bn", shortcut, channels[1])
+    return net.relu(f"{name}_relu", net.node("Add", f"{name}_add", value, shortcut))
+
+
+GROUPS = 16
+
+
+def resnext_11(seed: int = 0) -> ModelProto:
+    """Groups of 4, 8 and 16 channels: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10)."""
+    net = NetworkBuilder("resnext-11", "image", (1, 3, 32, 32), seed)
+    value = net.layer("stem", "image", (3, 32), 3)
+    for index, (channels, stride) in enumerate((((32, 64), 1), ((64, 128), 2), ((128, 256), 2)), start=1):
+        value = _grouped_block(net, f"block{index}", value, channels, stride)
+    return net.classifier(value, (256, 10))
+
+
+def _grouped_block(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], stride: int) -> str:
+    """Widen, convolve in groups, mix the groups, add the projected shortcut."""
+    inner = channels[1], channels[1]
+    value = net.layer(f"{name}_widen", source, channels, 1)
+    value = net.layer(f"{name}_grouped", value, inner, 3, stride, GROUPS)
+    value = net.batch_norm(f"{name}_mix_bn", net.convolution(f"{name}_mix", value, inner, 1), channels[1], gain=0.5)
+    shortcut = net.convolution(f"{name}_shortcut", source, channels, 1, stride)
+    shortcut = net.batch_norm(f"{name}_shortcut_bn", shortcut, channels[1])
+    return net.relu(f"{name}_relu", net.node("Add", f"{name}_add", value, shortcut))
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """An inverted residual block: widen to ``expanded``, depthwise, narrow to ``outputs``.
+
+    ``squeezed`` channels of squeeze-and-excite, none if 0. ``gate`` is its last function and ``inner`` its first.
+    """
+
+    kernel: int
+    expanded: int
+    outputs: int
+    stride: int
+    activation: str
+    squeezed: int = 0
+    inner: str = "relu"
+    gate: str = "HardSigmoid"
+
+
+def mobilenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
+    """Input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000); 300,774,272 MACs at 224."""
+    blocks, channels = [], 32
+    for factor, outputs, count, stride in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
+        for index in range(count):
+            blocks.append(Inverted(3, factor * channels, outputs, 1 if index else stride, "relu6"))
+            channels = outputs
+    return _inverted_network("mobilenet-v2", seed, size, "relu6", (32, 1280), blocks)
+
+
+def mobilenet_v3(size_name: str, seed: int = 0, size: int = 224) -> ModelProto:
+    """The ``large`` or the ``small`` one: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000)."""
+    large, hard = size_name == "large", "hardswish"
+    rows = (
+        (
+            (3, 16, 16, 1, "relu", False),
+            (3, 64, 24, 2, "relu", False),
+            (3, 72, 24, 1, "relu", False),
+            (5, 72, 40, 2, "relu", True),
+            *((5, 120, 40, 1, "relu", True),) * 2,
+            (3, 240, 80, 2, hard, False),
+            (3, 200, 80, 1, hard, False),
+            *((3, 184, 80, 1, hard, False),) * 2,
+            (3, 480, 112, 1, hard, True),
+            (3, 672, 112, 1, hard, True),
+            (5, 672, 160, 2, hard, True),
+            *((5, 960, 160, 1, hard, True),) * 2,
+        )
+        if large
+        else (
+            (3, 16, 16, 2, "relu", True),
+            (3, 72, 24, 2, "relu", False),
+            (3, 88, 24, 1, "relu", False),
+            (5, 96, 40, 2, hard, True),
+            *((5, 240, 40, 1, hard, True),) * 2,
+            (5, 120, 48, 1, hard, True),
+            (5, 144, 48, 1, hard, True),
+            (5, 288, 96, 2, hard, True),
+            *((5, 576, 96, 1, hard, True),) * 2,
+        )
+    )
+    blocks = [Inverted(*row[:5], squeezed=_divisible(row[1] // 4) if row[5] else 0) for row in rows]
+    channels, hidden = (960, 1280) if large else (576, 1024)
+    return _inverted_network(f"mobilenet-v3-{size_name}", seed, size, hard, (16, channels), blocks, hidden)
+
+
+def _divisible(channels: int) -> int:
+    """The nearest multiple of eight, not less than nine tenths."""
+    nearest = max(8, (channels + 4) // 8 * 8)
+    return nearest + 8 if nearest < 0.9 * channels else nearest
+
+
+def efficientnet_b0(seed: int = 0, size: int = 224) -> ModelProto:
+    """Input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000); every activation is a SiLU."""
+    blocks, channels = [], 32
+    for factor, kernel, stride, outputs, count in (
+        (1, 3, 1, 16, 1),
+        (6, 3, 2, 24, 2),
+        (6, 5, 2, 40, 2),
+        (6, 3, 2, 80, 3),
+        (6, 5, 1, 112, 3),
+        (6, 5, 2, 192, 4),
+        (6, 3, 1, 320, 1),
+    ):
+        for index in range(count):
+            step, squeezed = 1 if index else stride, channels // 4
+            blocks.append(Inverted(kernel, factor * channels, outputs, step, "silu", squeezed, "silu", "Sigmoid"))
+            channels = outputs
+    return _inverted_network("efficientnet-b0", seed, size, "silu", (32, 1280), blocks)
+
+
+def _inverted_network(
+    name: str,
+    seed: int,
+    size: int,
+    activation: str,
+    ends: tuple[int, int],
+    blocks: list[Inverted],
+    hidden: int = 0,
+) -> ModelProto:
+    """Stem, blocks, a last pointwise convolution, pooling, a hidden layer if there is one, classifier."""
+    net = NetworkBuilder(name, "image", (1, 3, size, size), seed)
+    value, channels = net.layer("stem", "image", (3, ends[0]), 3, 2, activation=activation, gain=1.0), ends[0]
+    gain = GAINS[activation]
+    for index, block in enumerate(blocks, start=1):
+        value = _inverted(net, f"block{index}", value, channels, block, gain)
+        channels, gain = block.outputs, GAINS["linear"]
+    value = net.layer("last", value, (channels, ends[1]), 1, activation=activation, gain=gain)
+    if not hidden:
+        return net.classifier(value, (ends[1], 1000), GAINS[activation])
+    value = net.node("Flatten", "flatten", net.node("GlobalAveragePool", "pool", value), axis=1)
+    value = net.fully_connected("hidden", value, (ends[1], hidden), GAINS[activation])
+    value = net.activation(activation, "hidden_activation", value)
+    return net.model(net.fully_connected("logits", value, (hidden, 1000), GAINS[activation]), (1, 1000))
+
+
+def _inverted(net: NetworkBuilder, name: str, source: str, channels: int, block: Inverted, gain: float) -> str:
+    """One inverted residual block behind a signal that wants this ``gain``."""
+    kind, wide, value = block.activation, block.expanded, source
+    if wide != channels:
+        value, gain = net.layer(f"{name}_widen", value, (channels, wide), 1, activation=kind, gain=gain), GAINS[kind]
+    value = net.layer(f"{name}_dw", value, (wide, wide), block.kernel, block.stride, wide, activation=kind, gain=gain)
+    if block.squeezed:
+        value = _squeeze_excite(net, f"{name}_se", value, wide, block)
+    shortcut = block.stride == 1 and block.outputs == channels
+    scale = 0.5 if shortcut else 1.0
+    value = net.layer(
+        f"{name}_narrow", value, (wide, block.outputs), 1, activation="linear", gain=GAINS[kind], scale=scale
+    )
+    return net.node("Add", f"{name}_add", value, source) if shortcut else value
+
+
+def _squeeze_excite(net: NetworkBuilder, name: str, source: str, channels: int, block: Inverted) -> str:
+    """Every channel times a number between 0 and 1 made of all their means; mostly open, so that the signal lasts."""
+    value = net.node("GlobalAveragePool", f"{name}_pool", source)
+    value = net.convolution(f"{name}_reduce", value, (channels, block.squeezed), 1, bias=0.0)
+    value = net.activation(block.inner, f"{name}_{block.inner}", value)
+    value = net.convolution(f"{name}_expand", value, (block.squeezed, channels), 1, bias=2.0)
+    if block.gate == "HardSigmoid":
+        gate = net.node("HardSigmoid", f"{name}_gate", value, alpha=1 / 6)
+    else:
+        gate = net.node(block.gate, f"{name}_gate", value)
+    return net.node("Mul", f"{name}_mul", source, gate)
+
+
+def squeezenet(seed: int = 0, size: int = 224) -> ModelProto:
+    """SqueezeNet 1.1: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000, 1, 1)."""
+    net = NetworkBuilder("squeezenet", "image", (1, 3, size, size), seed)
+    value = net.convolution("stem", "image", (3, 64), 3, 2, gain=1.0, bias=0.1, pads=[0] * 4)
+    value, channels = net.relu("stem_relu", value), 64
+    for index, (squeezed, expanded) in enumerate(
+        ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256)), start=1
+    ):
+        if index in (1, 3, 5):
+            value = net.node("MaxPool", f"pool{index}", value, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+        value, channels = _fire(net, f"fire{index}", value, channels, squeezed, expanded), 2 * expanded
+    value = net.relu("last_relu", net.convolution("last", value, (channels, 1000), 1, bias=0.1))
+    return net.model(net.node("GlobalAveragePool", "logits", value), (1, 1000, 1, 1))
+
+
+def _fire(net: NetworkBuilder, name: str, source: str, channels: int, squeezed: int, expanded: int) -> str:
+    """Few channels, then many by 1×1 and many by 3×3, side by side."""
+
+    def convolution(part: str, value: str, channels: tuple[int, int], kernel: int) -> str:
+        value = net.convolution(f"{name}_{part}", value, channels, kernel, bias=0.1)
+        return net.relu(f"{name}_{part}_relu", value)
+
+    value = convolution("squeeze", source, (channels, squeezed), 1)
+    parts = (convolution(f"expand{size}", value, (squeezed, expanded), size) for size in (1, 3))
+    return net.concat(f"{name}_concat", *parts)
+
+
+def shufflenet_v2(seed: int = 0, size: int = 224) -> ModelProto:
+    """ShuffleNetV2 1.0: input ``image`` (1, 3, ``size``, ``size``), output ``logits`` (1, 1000)."""
+    net = NetworkBuilder("shufflenet-v2", "image", (1, 3, size, size), seed)
+    value = net.layer("stem", "image", (3, 24), 3, 2, gain=1.0)
+    value = net.node("MaxPool", "stem_pool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    channels, plane = 24, size // 4
+    for stage, (outputs, count) in enumerate(((116, 4), (232, 8), (464, 4)), start=2):
+        plane //= 2
+        for index in range(count):
+            value = _shuffle_unit(net, f"stage{stage}_{index}", value, (channels, outputs), plane)
+            channels = outputs
+    return net.classifier(net.layer("last", value, (channels, 1024), 1), (1024, 1000))
+
+
+def _shuffle_unit(net: NetworkBuilder, name: str, source: str, channels: tuple[int, int], plane: int) -> str:
+    """Half of the channels goes on as it is, or where the plane halves through a branch; then the halves are mixed."""
+    inputs, half = channels[0], channels[1] // 2
+    if inputs != channels[1]:
+        first = net.layer(f"{name}_left_dw", source, (inputs, inputs), 3, 2, inputs, activation="linear")
+        first = net.layer(f"{name}_left", first, (inputs, half), 1, gain=1.0)
+        second, stride, width = source, 2, inputs
+    else:
+        first, second = net.split(f"{name}_split", source, (half, half))
+        stride, width = 1, half
+    second = net.layer(f"{name}_widen", second, (width, half), 1)
+    second = net.layer(f"{name}_dw", second, (half, half), 3, stride, half, activation="linear")
+    second = net.layer(f"{name}_mix", second, (half, half), 1, gain=1.0)
+    value = net.reshape(f"{name}_groups", net.concat(f"{name}_concat", first, second), (1, 2, half, plane, plane))
+    value = net.node("Transpose", f"{name}_shuffle", value, perm=[0, 2, 1, 3, 4])
+    return net.reshape(f"{name}_out", value, (1, 2 * half, plane, plane))
