@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx.helper import tensor_dtype_to_np_dtype
 from PIL import Image
 
 from experiments.models import MODELS
@@ -37,21 +39,34 @@ def test_crops_are_seeded_and_differ() -> None:
     assert not (first[0] == next(photograph_crops(1, seed=6, size=32))).all()
 
 
+LARGE = re.compile("light-(vgg19|zfnet512|alexnet)|bert-.*|gpt2-.*|c3d|r2plus1d|lstm|point-pillars")
+"""Names of networks that take long to build; one of a kind is enough."""
+
+
 @pytest.mark.parametrize(
-    "name", [name for name in MODELS if name not in ("light-vgg19", "light-zfnet512", "light-alexnet")]
+    "name",
+    [
+        *(name for name in MODELS if not LARGE.fullmatch(name)),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert-2-128", "gpt2-1")),
+    ],
 )
 def test_feeds_fit_the_network(name: str) -> None:
     builtin = MODELS[name]
     graph = builtin.build(0).graph
     constants = {tensor.name for tensor in graph.initializer}
-    shapes = {
-        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    kinds = {
+        value.name: (
+            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
+            tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+        )
         for value in graph.input
         if value.name not in constants
     }
-    for feed in (builtin.sample_input(), next(builtin.calibration(0))):
-        assert {key: array.shape for key, array in feed.items()} == shapes
-        assert all(array.dtype == np.float32 for array in feed.values())
+    feeds = [builtin.sample_input(), *builtin.calibration(0)]
+    for feed in feeds:
+        assert {key: (array.shape, array.dtype) for key, array in feed.items()} == kinds
+    for feed in feeds[1:]:
+        assert any(not np.array_equal(array, feeds[0][key]) for key, array in feed.items())
 
 
 def test_arrays_are_read(tmp_path: Path) -> None:
