@@ -1,0 +1,84 @@
+"""A second oracle, ``onnx.reference``, which shares no code with ONNX Runtime: every unit of every region apart by
+at most one step of its output's scale.
+
+``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of built-in networks. Units are fed what the
+accelerator is fed, so that a step more or less in one does not grow through all that follow. The evaluator computes in
+float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.compiler import compile
+from byoc.frontend.onnx.cutting import cut_model
+from byoc.graph import Node
+from byoc.host.parts import Oracle
+from byoc.importing import import_model
+from byoc.package.package import Package
+from experiments.models import MODELS
+from isa.arch import Arch
+
+Feeds = Mapping[str, NDArray[Any]]
+
+
+def steps_apart(package: Package, feeds: Feeds, arch: Arch) -> Counter[int]:
+    """How many elements of the units in regions of ``arch`` differ by how many steps between the two oracles."""
+    partition = compile(package, arch).partition
+    nodes = [node for region in partition.regions for node in region.nodes]
+    results = [name for node in nodes for name in node.outputs]
+    inputs = {name for node in nodes for name in node.inputs if package.graph.values[name].constant is None}
+    names = sorted(inputs.union(results) - set(package.graph.inputs))
+    known = {**feeds, **Oracle(package.model, package.graph, names).values(feeds)}
+    found: Counter[int] = Counter()
+    for node in nodes:
+        found.update(_steps(package, node, known))
+    return found
+
+
+def _steps(package: Package, node: Node, known: Feeds) -> Counter[int]:
+    from onnx.reference import ReferenceEvaluator
+
+    values = package.graph.values
+    sources = [name for name in dict.fromkeys(node.inputs) if values[name].constant is None]
+    cut = cut_model(package.model, package.graph, sources, node.outputs)
+    if any(item.domain not in ("", "ai.onnx") for item in cut.graph.node):
+        return Counter({-1: sum(values[name].elements for name in node.outputs)})
+    evaluated = ReferenceEvaluator(cut).run(list(node.outputs), {name: known[name] for name in sources})
+    found: Counter[int] = Counter()
+    for name, result in zip(node.outputs, evaluated, strict=True):
+        apart = np.abs(result.astype(np.int64) - known[name].astype(np.int64))
+        steps, counts = np.unique(apart, return_counts=True)
+        found.update(dict(zip(map(int, steps), map(int, counts), strict=True)))
+    return found
+
+
+def told(found: Counter[int]) -> str:
+    """The counts as a line; -1 are elements of operators that only ONNX Runtime knows."""
+    words = {0: "equal", 1: "one step apart", -1: "not known to onnx.reference"}
+    return ", ".join(f"{count:,} {words.get(steps, f'{steps} steps apart')}" for steps, count in sorted(found.items()))
+
+
+def main() -> int:
+    """Print the counts of networks; exit status 1 where elements are more than one step apart."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("networks", nargs="+", choices=tuple(MODELS))
+    worst = 0
+    for name in parser.parse_args().networks:
+        model = MODELS[name]
+        package = import_model(model.build(0), name, calibration=model.calibration(0))
+        found = steps_apart(package, model.sample_input(), Arch(isa="v4"))
+        print(f"{name}: {told(found)}", flush=True)
+        worst = max(worst, *found)
+    return int(worst > 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
