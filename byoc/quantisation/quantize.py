@@ -44,7 +44,6 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
 def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     from onnxruntime.quantization import CalibrationMethod, QuantType
     from onnxruntime.quantization.calibrate import TensorsData
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     closures = _quantised_closures(model)
     stay_float = _float_nodes(model, {closure.result for closure in closures})
@@ -59,7 +58,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
     mark = source.metadata_props.add()
     mark.key, mark.value = "onnx.infer", "onnxruntime.quant"
-    quantizer = QDQQuantizer(
+    quantizer = _quantizer()(
         source,
         True,  # per channel
         False,  # full 8-bit range
@@ -92,6 +91,24 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
     return result
+
+
+def _quantizer() -> Any:
+    """ONNX Runtime's quantiser with biases of at most 2**30: the sums of a convolution need room beside them."""
+    from onnx import numpy_helper
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    class Quantizer(QDQQuantizer):  # type: ignore[misc]
+        def _adjust_weight_scale_for_int32_bias(
+            self, input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool
+        ) -> Any:
+            """Where a bias would not fit, the weights get a coarser scale; here, where its double would not."""
+            doubled = numpy_helper.from_array(2 * numpy_helper.to_array(bias), bias.name)
+            return super()._adjust_weight_scale_for_int32_bias(
+                input_scale, weight_scale, weight_name, doubled, is_per_channel
+            )
+
+    return Quantizer
 
 
 def _captured(model: ModelProto) -> set[str]:

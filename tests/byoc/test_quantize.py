@@ -208,3 +208,13 @@ def test_default_feeds_are_seeded() -> None:
 def test_is_quantised() -> None:
     assert not is_quantised(network())
     assert is_quantised(quantise(network()))
+
+
+def test_a_channel_that_is_all_bias_leaves_room_for_its_sums() -> None:
+    """Weights of 1e-9 beside a bias of 1: the step of their products would take the bias to the end of int32."""
+    constants = random_arrays(0, w=(4, 3, 3, 3), b=(4,))
+    constants["w"][2] *= np.float32(1e-9)
+    constants["b"][2] = 1.0
+    model = make_model([helper.make_node("Conv", ["x", "w", "b"], ["y"])], (1, 3, 8, 8), constants)
+    integers = [array for array in initializers(quantise(prepare(model))).values() if array.dtype == np.int32]
+    assert 1 << 28 < max(abs(int(array.min())) + abs(int(array.max())) for array in integers) <= 1 << 30
