@@ -16,8 +16,10 @@ from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
+from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
 from byoc.frontend.onnx.rewriting.integers import integer_biases
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
+from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.registry import annotate
 from byoc.package.package import Fidelity, Package, build_package
@@ -68,10 +70,17 @@ def _imported(
     calibration: Iterable[Feeds] | None,
     seed: int,
 ) -> Package:
+    given, model = model, widen(model)
+    widened = model is not given
+    feeds = None if calibration is None else iter(calibration)
+    made_static = dynamic_operators(model)
+    if made_static:
+        given = apply(passes(model, shapes), model)
+        observed = list(default_feeds(given, seed) if feeds is None else feeds)
+        model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
     steps = passes(model, shapes)
     if is_quantised(apply(steps, model)):
         return _as_it_is(model, steps, name, seed)
-    feeds = None if calibration is None else iter(calibration)
     samples: list[Feeds] = []
 
     def first(prepared: ModelProto) -> Feeds:
@@ -85,8 +94,9 @@ def _imported(
     prepared, fidelity = prepared_faithfully(model, steps, first)
     calibrated = default_feeds(prepared, seed) if feeds is None else chain(samples, feeds)
     quantised = quantise(prepared, calibrated, seed)
+    fidelity = replace(fidelity, widened=widened, made_static=made_static)
     if quantised.graph.node:
-        fidelity = replace(fidelity, noise=noise(prepared, quantised, samples[0]))
+        fidelity = replace(fidelity, noise=noise(given if made_static else prepared, quantised, samples[0]))
     return package_of(quantised, name, fidelity)
 
 

@@ -94,7 +94,9 @@ def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
     """The first input that is neither int8 nor uint8."""
     for name in names:
         if graph.values[name].dtype not in INT8:
-            return finding("input '{name}' has element type {type}", name=name, type=graph.values[name].dtype)
+            kind = graph.values[name].dtype
+            remedy = ": quantise it to 8 bits" if kind in ("int16", "uint16") else ""
+            return finding(f"input '{{name}}' has element type {{type}}{remedy}", name=name, type=kind)
     return None
 
 

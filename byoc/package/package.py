@@ -41,7 +41,8 @@ class Fidelity:
     ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
     ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.
     ``noise`` has the signal-to-noise ratio of every float output, in decibels, where quantising was ours. ``left_out``:
-    passes that would have moved rounding too far.
+    passes that would have moved rounding too far. ``widened``: it was given in half precision, and float32 is computed.
+    ``made_static``: operators that quantised activations when they ran, and now have scales from calibration.
     """
 
     tensors: Annotated[int, Field(ge=0)]
@@ -50,6 +51,8 @@ class Fidelity:
     integer: float | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    widened: bool = False
+    made_static: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -209,7 +209,8 @@ class ModelFidelity(Part):
     ``difference``: the largest of ``elements``, as a share of its tensor's range. ``integer``: the same of the outputs
     with integer operators, for models that came quantised; 0: equal to the bit. ``noise``: signal-to-noise ratio of
     every float output in decibels, where quantising was ours. ``left_out``: passes that would have moved rounding too
-    far.
+    far. ``widened``: given in half precision, computed in float32. ``made_static``: operators that quantised
+    activations when they ran, and now have scales from calibration; ``noise`` is against the model with them.
     """
 
     tensors: Count
@@ -218,6 +219,8 @@ class ModelFidelity(Part):
     integer: float | None = None
     noise: Mapping[str, float] = Field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    widened: bool = False
+    made_static: Count = 0
 
 
 _SUSPICIONS = {

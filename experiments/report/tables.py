@@ -218,6 +218,10 @@ def _fidelity_line(found: ModelFidelity | None) -> str:
     if found.integer is not None:
         return f"as given ({compared}); ONNX Runtime fuses it otherwise, by up to {found.integer:.0e} of the range"
     text = f"float as given ({compared}, largest difference {found.difference:.0e} of the range)"
+    if found.widened:
+        text += ", in float32 for half precision"
+    if found.made_static:
+        text += f", {found.made_static} dynamic quantisations made static on the calibration samples"
     if found.left_out:
         text += f", without {', '.join(found.left_out)}"
     noise = ", ".join(f"{level:.1f} dB" for level in list(found.noise.values())[:4])

@@ -18,7 +18,9 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
+from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators
 from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.graph import Graph, Value
 from byoc.importing import import_model
@@ -126,7 +128,12 @@ def _build(
     package = import_model(
         source, name, shapes=shapes, calibration=_samples(source, builtin, shapes, seed, calibration), seed=seed
     )
-    return Network(name, package, None if is_quantised(source) else source, builtin)
+    return Network(name, package, None if _fixed_scales(source) else widen(source), builtin)
+
+
+def _fixed_scales(model: ModelProto) -> bool:
+    """Whether a model came with scales, so that there is nothing to calibrate."""
+    return is_quantised(model) and not dynamic_operators(model)
 
 
 def _samples(
@@ -135,9 +142,9 @@ def _samples(
     """What to calibrate on; None leaves it to the quantiser."""
     if calibration is None:
         return builtin.calibration(seed) if builtin else None
-    if is_quantised(source):
+    if _fixed_scales(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
-    return load_calibration(calibration, prepare(source, shapes))
+    return load_calibration(calibration, prepare(widen(source), shapes))
 
 
 def network_feeds(network: Network, file: Path | None = None, seed: int = 0) -> Feeds:

@@ -322,7 +322,9 @@ SENTENCES = {
     "empty": "tensor 'x' of shape (0, 4, 5, 6) is empty; tensors have at least one element",
     "run-time weights": "weights 'w' are computed at run time; only constant weights run on the accelerator",
     "constant operands": "'k' and 'w' are constant; one of the operands is computed at run time",
-    "operand type": "input 'w' has element type int16; only int8 and uint8 tensors run on the accelerator",
+    "operand type": (
+        "input 'w' has element type int16: quantise it to 8 bits; only int8 and uint8 tensors run on the accelerator"
+    ),
     "zero points": (
         "'w' has 3 zero points; bare integers have one zero point an operand, weights that or one an output channel"
     ),
