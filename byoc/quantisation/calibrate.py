@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from byoc.frontend.onnx.rewriting.edit import copy_model
+from byoc.frontend.onnx.rewriting.edit import attributes, copy_model, use_counts
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
 from byoc.session import readable_errors
@@ -17,6 +17,8 @@ from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
+NEGLIGIBLE = np.float32(16)
+"""What is so much below the largest of its row is e^-16 of it behind a Softmax: masks need no range of their own."""
 
 
 def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict[str, NDArray[np.generic]]]:
@@ -37,7 +39,8 @@ def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict
 def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     """Smallest and largest value of every float32 input, output and intermediate value over all ``feeds``.
 
-    Runs the float model on ONNX Runtime, one thread, one feed at a time.
+    Runs the float model on ONNX Runtime, one thread, one feed at a time. Of what only a Softmax reads, values that are
+    NEGLIGIBLE behind it do not count; they may be -inf.
 
     Raises:
         ValueError: there is no feed.
@@ -55,12 +58,15 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
         )
     del observed
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
+    softmaxes = _softmax_operands(model)
     ranges: Ranges = {}
     for feed in feeds:
         with readable_errors():
             results = session.run(names, dict(feed))
         for name, array in chain(zip(names, results, strict=True), ((name, feed[name]) for name in inputs)):
             low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
+            if name in softmaxes and array.size:
+                low = max(low, array.max(axis=softmaxes[name]).min() - NEGLIGIBLE)
             old = ranges.get(name, (low, high))
             ranges[name] = (min(low, old[0]), max(high, old[1]))
     if not ranges:
@@ -69,6 +75,13 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
         if not np.isfinite(limits).all():
             raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
     return {name: _usable(*limits) for name, limits in ranges.items()}
+
+
+def _softmax_operands(model: ModelProto) -> dict[str, int]:
+    """Tensors that only one Softmax reads, with its axis."""
+    uses = use_counts(model.graph)
+    found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
+    return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}
 
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:

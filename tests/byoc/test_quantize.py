@@ -120,6 +120,14 @@ def test_activations_of_constants_stay_float() -> None:
     assert operators(quantise(model)) == {"QuantizeLinear": 2, "DequantizeLinear": 2, "Relu": 2}
 
 
+def test_masks_do_not_widen_the_range_of_what_a_softmax_reads() -> None:
+    mask = np.where(np.tri(4, dtype=bool), 0, -np.float32(3e38)).astype(np.float32)
+    nodes = [node("Add", ["x", "m"], ["a"]), node("Softmax", ["a"], ["y"])]
+    model = prepare(make_model(nodes, [1, 3, 4, 4], {"m": mask}))
+    ranges = observe_ranges(model, [{"x": np.ones((1, 3, 4, 4), np.float32)}])
+    assert ranges["a"] == (-15, 1)
+
+
 def test_products_of_computed_values_are_quantised() -> None:
     nodes = [node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]), node("MatMul", ["x", "t"], ["y"])]
     quantised = quantise(prepare(make_model(nodes, [1, 3, 4, 4], {})))

@@ -9,6 +9,7 @@ from onnx import ModelProto
 from onnx.inliner import inline_local_functions
 
 from byoc.frontend.onnx.rewriting.affine import fold_affine
+from byoc.frontend.onnx.rewriting.attention import decompose_attention
 from byoc.frontend.onnx.rewriting.branches import take_branches
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
@@ -60,7 +61,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
-    folds: tuple[Pass, ...] = (join_biases,) if quantised else (fold_affine, canonicalise_gemm)
+    written = decompose_attention, fold_constants
+    folds: tuple[Pass, ...] = (join_biases,) if quantised else (*written, fold_affine, canonicalise_gemm)
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (
         inline_functions,

@@ -1,0 +1,404 @@
+"""Writes attention and the operators around it in the matrix products, sums and softmaxes that they stand for.
+
+Attention of ONNX, Attention and MultiHeadAttention of ONNX Runtime, and its FusedMatMul, SkipLayerNormalization,
+BiasGelu and FastGelu; Einsum of two operands that is a matrix product. Forms that are not known here are left as they
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from onnx import GraphProto, ModelProto, NodeProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    add_constant,
+    attributes,
+    copy_model,
+    remove_dead_code,
+    shapes_of,
+    unused,
+)
+from byoc.frontend.onnx.rewriting.shapes import infer_shapes
+
+MASKED = -1e4
+"""What is added where nothing may be attended to: below e^-9000 of anything else."""
+_MICROSOFT = "com.microsoft"
+
+
+def decompose_attention(model: ModelProto) -> ModelProto:
+    """A copy in which these operators are others of ONNX. Wants shapes inferred and constants folded.
+
+    Shapes behind operators of other domains become known only by and by.
+    """
+    current, left = model, 0
+    while (count := sum(_key(node) in _KNOWN for node in current.graph.node)) and count != left:
+        current, left = infer_shapes(_decomposed(current)), count
+    return current
+
+
+def _key(node: NodeProto) -> tuple[str, str]:
+    return "" if node.domain == "ai.onnx" else node.domain, node.op_type
+
+
+def _decomposed(model: ModelProto) -> ModelProto:
+    result = copy_model(model)
+    graph = result.graph
+    arrays = ConstantArrays(graph, lambda tensor: True)
+    taken = {name for node in graph.node for name in node.output} | set(arrays)
+    taken |= {value.name for value in graph.input}
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        write = _KNOWN.get(_key(node))
+        writer = _Writer(graph, node, arrays, shapes_of(graph) if write else {}, taken)
+        nodes += writer.nodes if write is not None and write(writer) else [node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    remove_dead_code(graph)
+    return result
+
+
+class _Writer:
+    """Nodes in place of one node."""
+
+    def __init__(
+        self,
+        graph: GraphProto,
+        node: NodeProto,
+        arrays: ConstantArrays,
+        shapes: Mapping[str, tuple[int, ...]],
+        taken: set[str],
+    ) -> None:
+        self.graph, self.node, self.arrays, self.shapes, self._taken = graph, node, arrays, dict(shapes), taken
+        self.options: dict[str, Any] = attributes(node)
+        self.nodes: list[NodeProto] = []
+
+    def input(self, index: int) -> str:
+        """Name of an input, or the empty string where it is absent."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def output(self, index: int) -> str:
+        """Name of an output, or the empty string where it is absent."""
+        return self.node.output[index] if index < len(self.node.output) else ""
+
+    def constant(self, array: ArrayLike, dtype: Any = np.float32) -> str:
+        """Name of a new constant."""
+        name = add_constant(
+            self.graph, unused(f"{self.node.output[0]}_constant", self._taken), np.asarray(array, dtype)
+        )
+        self.shapes[name] = np.shape(array)
+        return name
+
+    def make(self, op_type: str, *inputs: str, result: str = "", **options: Any) -> str:
+        """Name of the result of a new node."""
+        name = result or unused(f"{self.node.output[0]}_{op_type.lower()}", self._taken)
+        self.nodes.append(helper.make_node(op_type, list(inputs), [name], name, **options))
+        return name
+
+    def reshaped(self, name: str, shape: Sequence[int], result: str = "") -> str:
+        """``name`` in a shape, unless it has that; ``result`` is always made."""
+        if self.shapes.get(name) == tuple(shape) and not result:
+            return name
+        made = self.make("Reshape", name, self.constant(shape, np.int64), result=result)
+        self.shapes[made] = tuple(shape)
+        return made
+
+    def transposed(self, name: str, order: Sequence[int], result: str = "") -> str:
+        """``name`` with its dimensions in another order, unless they are; ``result`` is always made."""
+        if list(order) == list(range(len(order))) and not result:
+            return name
+        made = self.make("Transpose", name, perm=list(order), result=result)
+        if name in self.shapes:
+            self.shapes[made] = tuple(self.shapes[name][axis] for axis in order)
+        return made
+
+
+def _attend(
+    writer: _Writer, q: str, k: str, v: str, sizes: tuple[int, int, int], scale: float | None, masks: Sequence[str]
+) -> str:
+    """softmax(q k^T · scale + masks) v, (B, H, S, d), of q (B, H, S, d'), k (B, G, d', L) and v (B, G, L, d).
+
+    ``sizes`` are H, S and L. Where G is less than H, so many heads in a row share one of k and v.
+    """
+    heads, rows, columns = sizes
+    batch, groups, depth, _ = writer.shapes[k]
+    width = writer.shapes[v][-1]
+    together = heads // groups * rows
+    scores = writer.make("MatMul", writer.reshaped(q, (batch, groups, together, depth)), k)
+    writer.shapes[scores] = (batch, groups, together, columns)
+    factor = depth**-0.5 if scale is None else scale
+    if factor != 1:
+        scaled = writer.make("Mul", scores, writer.constant(factor))
+        writer.shapes[scaled] = writer.shapes[scores]
+        scores = scaled
+    scores = writer.reshaped(scores, (batch, heads, rows, columns))
+    cap = writer.options.get("softcap", 0.0)
+    if cap:
+        limit = writer.constant(cap)
+        scores = writer.make("Mul", writer.make("Tanh", writer.make("Div", scores, limit)), limit)
+    for mask in masks:
+        scores = writer.make("Add", scores, mask)
+    weights = writer.make("Softmax", scores, axis=-1)
+    writer.shapes[weights] = (batch, heads, rows, columns)
+    mixed = writer.make("MatMul", writer.reshaped(weights, (batch, groups, together, columns)), v)
+    writer.shapes[mixed] = (batch, groups, together, width)
+    return writer.reshaped(mixed, (batch, heads, rows, width))
+
+
+def _heads(writer: _Writer, name: str, heads: int, *, last: bool = False) -> str:
+    """(B, heads, S, d) of (B, S, heads · d), or (B, heads, d, S) with ``last``; of four dimensions, as it is."""
+    shape = writer.shapes[name]
+    if len(shape) == 4:
+        return writer.transposed(name, (0, 1, 3, 2)) if last else name
+    split = writer.reshaped(name, (*shape[:2], heads, shape[2] // heads))
+    return writer.transposed(split, (0, 2, 3, 1) if last else (0, 2, 1, 3))
+
+
+def _join(writer: _Writer, mixed: str, result: str) -> None:
+    """(B, S, heads · d) of (B, heads, S, d)."""
+    batch, heads, rows, width = writer.shapes[mixed]
+    turned = writer.transposed(mixed, (0, 2, 1, 3))
+    writer.reshaped(turned, (batch, rows, heads * width), result)
+
+
+def _causal(writer: _Writer, rows: int, columns: int, past: int = 0) -> str:
+    allowed = np.tri(rows, columns, past, dtype=bool)
+    return writer.constant(np.where(allowed, 0, MASKED).reshape(1, 1, rows, columns))
+
+
+def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
+    """What to add for a (B, L) mask of integers, 0 where nothing is; None for other masks."""
+    shape = writer.shapes.get(mask, ())
+    if len(shape) != 2:
+        return None
+    if mask in writer.arrays:
+        found = (1 - writer.arrays[mask].astype(np.float32)) * np.float32(filter_value)
+        return writer.constant(found.reshape(shape[0], 1, 1, shape[1]))
+    number = writer.make("Cast", mask, to=1)
+    missing = writer.make("Mul", writer.make("Sub", writer.constant(1), number), writer.constant(filter_value))
+    return writer.make("Reshape", missing, writer.constant((shape[0], 1, 1, shape[1]), np.int64))
+
+
+def _standard_attention(writer: _Writer) -> bool:
+    """Attention of ONNX 23 and later."""
+    options = writer.options
+    names = [writer.input(index) for index in range(6)]
+    if not all(name in writer.shapes for name in (*names[:3], *filter(None, names[3:]))):
+        return False
+    windows = (options.get("left_window_size", -1), options.get("right_window_size", -1))
+    if writer.input(6) or writer.output(3) or windows != (-1, -1):
+        return False
+    q, k, v = names[:3]
+    four = len(writer.shapes[q]) == 4
+    q_heads = writer.shapes[q][1] if four else options.get("q_num_heads", 0)
+    kv_heads = writer.shapes[k][1] if four else options.get("kv_num_heads", 0)
+    if not q_heads or not kv_heads or q_heads % kv_heads:
+        return False
+    q = _heads(writer, q, q_heads)
+    v = _heads(writer, v, kv_heads)
+    past = 0
+    if names[4] or writer.output(1) or writer.output(2):
+        k = _heads(writer, k, kv_heads)
+        if names[4]:
+            past = writer.shapes[names[4]][2]
+            k, v = (_appended(writer, *pair) for pair in ((names[4], k), (names[5], v)))
+        for index, name in ((1, k), (2, v)):
+            if writer.output(index):
+                writer.make("Identity", name, result=writer.output(index))
+        k = writer.transposed(k, (0, 1, 3, 2))
+    else:
+        k = _heads(writer, k, kv_heads, last=True)
+    rows, columns = writer.shapes[q][2], writer.shapes[k][3]
+    masks = [_causal(writer, rows, columns, past)] if options.get("is_causal", 0) else []
+    if names[3]:
+        found = _given_mask(writer, names[3], columns)
+        if found is None:
+            return False
+        masks.append(found)
+    mixed = _attend(writer, q, k, v, (q_heads, rows, columns), options.get("scale"), masks)
+    if four:
+        writer.reshaped(mixed, writer.shapes[mixed], writer.node.output[0])
+    else:
+        _join(writer, mixed, writer.node.output[0])
+    return True
+
+
+def _appended(writer: _Writer, past: str, new: str) -> str:
+    joined = writer.make("Concat", past, new, axis=2)
+    first, second = writer.shapes[past], writer.shapes[new]
+    writer.shapes[joined] = (*first[:2], first[2] + second[2], first[3])
+    return joined
+
+
+def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
+    """What to add for a mask of numbers to add, or of truths; None for one that is too short."""
+    if writer.shapes[mask][-1] not in (1, columns):
+        return None
+    kind = writer.arrays[mask].dtype if mask in writer.arrays else _element_type(writer.graph, mask)
+    if kind != np.bool_:
+        return mask
+    if mask in writer.arrays:
+        return writer.constant(np.where(writer.arrays[mask], 0, MASKED))
+    return writer.make("Where", mask, writer.constant(0), writer.constant(MASKED))
+
+
+def _element_type(graph: GraphProto, name: str) -> Any:
+    for value in (*graph.input, *graph.value_info):
+        if value.name == name:
+            return helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+    return None
+
+
+def _packed_attention(writer: _Writer) -> bool:
+    """Attention of ONNX Runtime: projections in one matrix."""
+    data, weights, bias = (writer.input(index) for index in range(3))
+    heads, options = writer.options["num_heads"], writer.options
+    shape = writer.shapes.get(data, ())
+    if writer.input(4) or writer.output(1) or options.get("do_rotary", 0) or weights not in writer.arrays:
+        return False
+    if len(shape) != 3 or (bias and bias not in writer.arrays):
+        return False
+    matrix = writer.arrays[weights]
+    widths = options.get("qkv_hidden_sizes") or [matrix.shape[1] // 3] * 3
+    ends = np.cumsum(widths)[:2]
+    rows = [None] * 3 if not bias else np.split(writer.arrays[bias], ends)
+    parts = []
+    for own, row, width in zip(np.split(matrix, ends, axis=1), rows, widths, strict=True):
+        part = writer.make("MatMul", data, writer.constant(own))
+        part = part if row is None else writer.make("Add", part, writer.constant(row))
+        writer.shapes[part] = (*shape[:2], int(width))
+        parts.append(part)
+    return _multi_head(writer, parts, heads, mask=writer.input(3), added=writer.input(5))
+
+
+def _multi_head_attention(writer: _Writer) -> bool:
+    """MultiHeadAttention of ONNX Runtime."""
+    parts, bias = [writer.input(index) for index in range(3)], writer.input(3)
+    if any(len(writer.shapes.get(name, ())) not in (3, 4) for name in parts) or len(writer.shapes[parts[0]]) != 3:
+        return False
+    if any(writer.input(index) for index in range(6, 10)) or any(writer.output(index) for index in range(1, 4)):
+        return False
+    if bias:
+        if bias not in writer.arrays or any(len(writer.shapes[name]) != 3 for name in parts):
+            return False
+        ends = np.cumsum([writer.shapes[name][-1] for name in parts])[:2]
+        for index, row in enumerate(np.split(writer.arrays[bias], ends)):
+            moved = writer.make("Add", parts[index], writer.constant(row))
+            writer.shapes[moved] = writer.shapes[parts[index]]
+            parts[index] = moved
+    return _multi_head(writer, parts, writer.options["num_heads"], mask=writer.input(4), added=writer.input(5))
+
+
+def _multi_head(writer: _Writer, parts: Sequence[str], heads: int, mask: str, added: str) -> bool:
+    q, v = (_heads(writer, name, heads) for name in (parts[0], parts[2]))
+    k = _heads(writer, parts[1], heads, last=True)
+    rows, columns = writer.shapes[q][2], writer.shapes[k][3]
+    masks = [_causal(writer, rows, columns)] if writer.options.get("unidirectional", 0) else []
+    if mask:
+        padding = _padding(writer, mask, writer.options.get("mask_filter_value", -10000.0))
+        if padding is None:
+            return False
+        masks.append(padding)
+    masks += [added] if added else []
+    scale = writer.options.get("scale", 0.0) or None
+    _join(writer, _attend(writer, q, k, v, (heads, rows, columns), scale, masks), writer.node.output[0])
+    return True
+
+
+def _fused_product(writer: _Writer) -> bool:
+    """FusedMatMul: transposed operands, and a factor."""
+    names, options = [writer.input(0), writer.input(1)], writer.options
+    if options.get("transBatchA", 0) or options.get("transBatchB", 0):
+        return False
+    if any(len(writer.shapes.get(name, ())) < 2 for name in names):
+        return False
+    for index, key in enumerate(("transA", "transB")):
+        if options.get(key, 0):
+            order = list(range(len(writer.shapes[names[index]])))
+            names[index] = writer.transposed(names[index], [*order[:-2], order[-1], order[-2]])
+    alpha = options.get("alpha", 1.0)
+    result = writer.make("MatMul", *names, result=writer.node.output[0] if alpha == 1 else "")
+    if alpha != 1:
+        writer.make("Mul", result, writer.constant(alpha), result=writer.node.output[0])
+    return True
+
+
+def _skip_normalization(writer: _Writer) -> bool:
+    """SkipLayerNormalization: the sum of two, or three with a bias, normalised."""
+    if writer.output(1) or writer.output(2):
+        return False
+    total = writer.make("Add", writer.input(0), writer.input(1))
+    if writer.input(4):
+        total = writer.make("Add", total, writer.input(4))
+    if writer.output(3):
+        writer.make("Identity", total, result=writer.output(3))
+    operands = [total, *filter(None, (writer.input(2), writer.input(3)))]
+    epsilon = writer.options.get("epsilon", 1e-12)
+    writer.make("LayerNormalization", *operands, axis=-1, epsilon=epsilon, result=writer.node.output[0])
+    return True
+
+
+def _biased_gelu(approximate: str) -> Callable[[_Writer], bool]:
+    def write(writer: _Writer) -> bool:
+        name = writer.input(0)
+        if writer.input(1):
+            name = writer.make("Add", name, writer.input(1))
+        writer.make("Gelu", name, approximate=approximate, result=writer.node.output[0])
+        return True
+
+    return write
+
+
+def _einsum(writer: _Writer) -> bool:
+    """Einsum of two operands, each dimension of which is in the other one, in the result, or in both."""
+    equation = writer.options["equation"].decode().replace(" ", "")
+    sides, arrow, result = equation.partition("->")
+    operands = sides.split(",")
+    names = list(writer.node.input)
+    if not arrow or len(operands) != 2 or "." in equation or any(len(writer.shapes.get(n, "?")) == 0 for n in names):
+        return False
+    first, second = operands
+    known = all(
+        name in writer.shapes and len(writer.shapes[name]) == len(o) for name, o in zip(names, operands, strict=True)
+    )
+    if not known or any(len(set(letters)) != len(letters) for letters in (first, second, result)):
+        return False
+    size = dict(zip((*first, *second), (*writer.shapes[names[0]], *writer.shapes[names[1]]), strict=True))
+    batch = [c for c in result if c in first and c in second]
+    left = [c for c in result if c in first and c not in second]
+    right = [c for c in result if c in second and c not in first]
+    inner = [c for c in first if c in second and c not in result]
+    if len(batch) + len(left) + len(inner) != len(first) or len(batch) + len(right) + len(inner) != len(second):
+        return False
+    if len(batch) + len(left) + len(right) != len(result):
+        return False
+    lead = [size[c] for c in batch]
+    m, k, n = (prod(size[c] for c in letters) for letters in (left, inner, right))
+    a = writer.transposed(names[0], [first.index(c) for c in (*batch, *left, *inner)])
+    b = writer.transposed(names[1], [second.index(c) for c in (*batch, *inner, *right)])
+    made = writer.make("MatMul", writer.reshaped(a, (*lead, m, k)), writer.reshaped(b, (*lead, k, n)))
+    writer.shapes[made] = (*lead, m, n)
+    order = [*batch, *left, *right]
+    apart = writer.reshaped(made, [size[c] for c in order])
+    if order == list(result):
+        writer.make("Identity", apart, result=writer.node.output[0])
+    else:
+        writer.transposed(apart, [order.index(c) for c in result], writer.node.output[0])
+    return True
+
+
+_KNOWN: Mapping[tuple[str, str], Callable[[_Writer], bool]] = {
+    ("", "Attention"): _standard_attention,
+    ("", "Einsum"): _einsum,
+    (_MICROSOFT, "Attention"): _packed_attention,
+    (_MICROSOFT, "MultiHeadAttention"): _multi_head_attention,
+    (_MICROSOFT, "FusedMatMul"): _fused_product,
+    (_MICROSOFT, "SkipLayerNormalization"): _skip_normalization,
+    (_MICROSOFT, "BiasGelu"): _biased_gelu("none"),
+    (_MICROSOFT, "FastGelu"): _biased_gelu("tanh"),
+}
