@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from byoc.emission.emit import emit
+from byoc.fusing import fuse
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split
 from byoc.operators.layer import make_layer
@@ -85,7 +86,10 @@ def compile_region(
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
     """
-    lowered = lower(region.operations, values, region.inputs, region.outputs)
+    operations = region.operations
+    if schedule != "seed":
+        operations = fuse(operations, region.outputs, arch, lambda fused: shortage(fused, arch, schedule) is None)
+    lowered = lower(operations, values, region.inputs, region.outputs)
     if schedule == "seed":
         lowered = split(lowered)
     layers = tuple(make_layer(operation, arch) for operation in lowered.operations)

@@ -259,7 +259,7 @@ class Convolution(Product, Window):
         return tuple(o for image in range(record.batch) for o in cls._image(record, image, parts, choices))
 
     @classmethod
-    def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, bool]) -> Iterator[Operator]:
+    def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any]) -> Iterator[Operator]:
         """One image as ``parts`` operations, of one or all of the groups."""
         channels, *spatial = record.source_plane
         outputs, *result_spatial = record.result_plane

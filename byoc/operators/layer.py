@@ -10,6 +10,7 @@ from byoc.operators.operator import Geometry, Operator
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Instruction
+from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
 from isa.plugins import variant
 
 
@@ -52,6 +53,8 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
             f"layer '{operation.name}' needs {mnemonic}, which ISA {arch.isa} does not have; choose another ISA"
         )
     registers, fields = operation.settings(arch)
+    if operation.tables is not None:
+        fields = {**fields, LOOK_UP.name: 1 if len(operation.tables) == 1 else 2}
     constants = operation.constants()
     weights = constants.weights if constants is not None else None
     records = constants is not None and constants.bias is not None
@@ -71,6 +74,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
         fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
         second=operation.second,
+        tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:
@@ -99,4 +103,5 @@ def address_registers(geometry: Geometry) -> tuple[str, ...]:
     names = ["EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS"]
     names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or geometry.inputs > 1 else []
     names += ["EX_CHANNEL_ADDRESS"] if geometry.record_bytes else []
+    names += [EX_TABLE_ADDRESS.name] if geometry.tables != "none" else []
     return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.operator.planes else ()))

@@ -24,12 +24,15 @@ from byoc.target import Target
 from isa.arch import Arch
 from isa.instruction import Instruction
 from isa.ops.convolution import parallel_groups
+from isa.ops.lookup import TABLE_BYTES
 
 Requirement = Rule[[Graph, Node]]
 Constraint = Rule[[Any, Target]]
 Registers = Mapping[str, int]
 
 MANY = 1 << 16
+Tables = Literal["none", "one", "each"]
+"""In how many tables results are looked up last: none, one for all, or one an output channel."""
 Second = Literal["alike", "columns", "rows"]
 """How the second operand is cut: as the first one is, or, as weights are, by output channels: its columns or rows."""
 _PLAIN = (str, int, float, tuple)
@@ -104,6 +107,7 @@ class Geometry:
     the layer less its ``numbers``. ``weight_bytes`` and ``record_bytes`` are those of one output channel,
     ``input_bytes`` and ``output_bytes`` those of one element. ``single``: a command computes one output channel of a
     tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
+    ``tables``: those in which results are looked up last, which lie apart from the other constants.
     """
 
     operator: type[Operator]
@@ -118,6 +122,7 @@ class Geometry:
     registers: tuple[tuple[str, int], ...]
     fields: tuple[tuple[str, int], ...]
     second: Second = "alike"
+    tables: Tables = "none"
 
     @property
     def flat(self) -> bool:
@@ -141,6 +146,10 @@ class Geometry:
     def constant_bytes(self, channels: int) -> int:
         """Bytes of the packed constants of ``channels`` output channels: records, padding to 8 bytes, weights."""
         return self.weights_offset(channels) + channels * self.weight_bytes
+
+    def table_bytes(self, channels: int) -> int:
+        """Bytes of the tables of a tile of so many output channels."""
+        return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * channels}[self.tables]
 
     def input_tile_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the input box of a tile of so many output channels and rows, where it is largest."""
@@ -213,6 +222,8 @@ class Operator:
     inputs: tuple[Operand, ...]
     output: Operand
     onnx_nodes: tuple[str, ...] = ()
+    tables: NDArray[np.int8] | None = None
+    """In which its results are looked up last: (1, 256), or one an output channel; None: they are not."""
 
     # From an ONNX model to a canonical node. ------------------------------------------------------------------------
 

@@ -43,9 +43,31 @@ class ConstantPool:
 
         return pack
 
-    def _append(self, layer: Layer, channels: Span, records: bytes, constants: ChannelConstants | None) -> int:
+    def table_packer(self, layer: Layer) -> Callable[[Span], int]:
+        """A function that packs the tables of a span of the layer's channels, once, and returns their address."""
+        tables, geometry = layer.operation.tables, layer.geometry
+        packed: dict[Span, int] = {}
+
+        def pack(channels: Span) -> int:
+            if channels not in packed:
+                start = self._begin(geometry.table_bytes(channels.size))
+                if tables is not None and self._data:
+                    chosen = np.ascontiguousarray(tables[channels.start : channels.stop])
+                    self._pieces.append((start, chosen.reshape(-1).view(np.uint8)))
+                packed[channels] = self.address + start
+            return packed[channels]
+
+        return pack
+
+    def _begin(self, nbytes: int) -> int:
+        """Where so many bytes more begin."""
         start = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+        self.nbytes = start + nbytes
+        return start
+
+    def _append(self, layer: Layer, channels: Span, records: bytes, constants: ChannelConstants | None) -> int:
         geometry = layer.geometry
+        start = self._begin(geometry.constant_bytes(channels.size))
         if constants is not None:
             width = geometry.record_bytes
             self._pieces.append((start, records[channels.start * width : channels.stop * width]))
@@ -54,7 +76,6 @@ class ConstantPool:
             part = constants.weights[channels.start : channels.stop]
             part = part.T if constants.by_row else part
             self._pieces.append((offset, np.ascontiguousarray(part).reshape(-1).view(np.uint8)))
-        self.nbytes = start + geometry.constant_bytes(channels.size)
         return self.address + start
 
     def image(self) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@ from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile, Transfer
 from isa.instruction import Instruction, Unit
 from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
+from isa.ops.lookup import EX_TABLE_ADDRESS
 
 
 class Pointer(NamedTuple):
@@ -81,6 +82,7 @@ class Operands(NamedTuple):
     output: Pointer
     input_plane: int = 0
     output_plane: int = 0
+    tables: Pointer | None = None
 
 
 def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
@@ -97,6 +99,8 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     if operands.constants is not None and geometry.weight_bytes:
         weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
         pointers["EX_OPERAND_ADDRESS"] = weights
+    if operands.tables is not None:
+        pointers[EX_TABLE_ADDRESS.name] = operands.tables
     if geometry.operator.planes:
         registers["EX_INPUT_PLANE"] = operands.input_plane
         registers["EX_OUTPUT_PLANE"] = operands.output_plane

@@ -81,6 +81,7 @@ class _LayerStream:
     def __init__(self, layer: Layer, tiling: Tiling, memory: Memory) -> None:
         self._layer, self._memory = layer, memory
         self._pack: Callable[[Span], int] = memory.constants.packer(layer)
+        self._pack_tables: Callable[[Span], int] = memory.constants.table_packer(layer)
         operation, lowered = layer.operation, memory.lowered
         self._inputs = [lowered.place(operand) for operand in operation.inputs]
         self._output = lowered.place(operation.output)
@@ -99,6 +100,10 @@ class _LayerStream:
         if geometry.has_constants and (self._second is None or self._second.buffer not in memory.residents):
             nbytes = geometry.constant_bytes(tiling.channels)
             self._constant_buffers = _TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
+        self._table_buffers = None
+        if geometry.tables != "none":
+            count = slots.constants if geometry.tables == "each" else 1
+            self._table_buffers = _TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
         self._output_buffers = None
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
@@ -109,9 +114,10 @@ class _LayerStream:
         source = source_of(self._layer, number)
         loads: list[Step] = []
         constants = self._load_constants(tile, source, loads)
+        tables = self._load_tables(tile, source, loads)
         inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._input_buffers)))
         output, stores = self._place_output(tile, inputs[0], source)
-        operands = Operands(inputs, constants, output, self._input_plane(tile), self._output_plane(tile))
+        operands = Operands(inputs, constants, output, self._input_plane(tile), self._output_plane(tile), tables)
         computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 
@@ -129,6 +135,17 @@ class _LayerStream:
         elif empty:
             transfer = Transfer(0, geometry.constant_bytes(channels.size))
             loads.append(load(self._pack(channels), pointer, transfer, source))
+        return pointer
+
+    def _load_tables(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:
+        if self._table_buffers is None:
+            return None
+        geometry = self._layer.geometry
+        channels = tile.output.channels if geometry.tables == "each" else Span(0, 1)
+        pointer, empty = self._table_buffers.get(channels)
+        if empty:
+            transfer = Transfer(0, geometry.table_bytes(channels.size))
+            loads.append(load(self._pack_tables(channels), pointer, transfer, source))
         return pointer
 
     def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from byoc.operators.nest import Span, band_rows, make_tile
 from byoc.operators.operator import Geometry
-from byoc.tiling.tiling import Resident, Tiling, aligned, loads_constants, streams
+from byoc.tiling.tiling import Resident, Tiling, aligned, loads_constants, streams, table_slots
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Unit, ceil_div
@@ -35,6 +35,7 @@ class Shape(NamedTuple):
     input_bytes: int
     constant_bytes: int
     output_bytes: int
+    table_bytes: int
     input_cycles: int
     constant_cycles: int
     output_cycles: int
@@ -80,6 +81,7 @@ class LayerCost:
         total = inputs * shape.input_bytes
         if loads_constants(self._geometry, resident):
             total += min(slots.constants, parts) * shape.constant_bytes
+        total += table_slots(self._geometry, min(slots.constants, parts)) * shape.table_bytes
         if not resident.output:
             total += min(slots.output, parts * bands) * shape.output_bytes
         return total
@@ -97,6 +99,8 @@ class LayerCost:
         again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
         constants = shape.constant_cycles if loads_constants(self._geometry, resident) else 0
         edge, traffic = constants, constants * parts * again
+        if shape.table_bytes:
+            traffic += shape.table_bytes // BUS_BYTES * (parts * again if self._geometry.tables == "each" else 1)
         loaded = streams(self._geometry, resident)
         if loaded:
             reread = grouped or (tiling.channels_outer and tiling.slots.input < bands)
@@ -128,6 +132,7 @@ class LayerCost:
             aligned(geometry.input_tile_bytes(channels, rows), alignment),
             aligned(constants, alignment),
             0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
+            aligned(geometry.table_bytes(channels), alignment),
             _input_cycles(geometry, channels, rows),
             constants // BUS_BYTES + apart,
             _output_cycles(geometry, channels, rows),

@@ -50,6 +50,11 @@ def loads_constants(geometry: Geometry, resident: Resident) -> bool:
     return geometry.has_constants and not any(resident.inputs[geometry.inputs :])
 
 
+def table_slots(geometry: Geometry, constants: int) -> int:
+    """Buffers of tables beside so many of other constants."""
+    return {"none": 0, "one": 1, "each": constants}[geometry.tables]
+
+
 def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
     """The tiles in order of execution."""
     nest = geometry.nest
@@ -85,6 +90,7 @@ def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignmen
     total += slots.input * aligned(wanted, alignment) * streams(geometry, resident)
     if loads_constants(geometry, resident):
         total += slots.constants * aligned(geometry.constant_bytes(tiling.channels), alignment)
+    total += table_slots(geometry, slots.constants) * aligned(geometry.table_bytes(tiling.channels), alignment)
     if not resident.output and not geometry.in_place:
         total += slots.output * aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
     return total
@@ -147,4 +153,6 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
         )
     if geometry.record_bytes:
         sizes["channel record" + many] = channels * geometry.record_bytes
+    if geometry.tables != "none":
+        sizes["look-up tables"] = geometry.table_bytes(channels)
     return sizes

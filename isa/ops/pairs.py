@@ -17,6 +17,7 @@ from isa.arch import Arch
 from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.elementwise import add_result
+from isa.ops.lookup import with_tables
 from isa.registers import float_value
 
 _REPEATS = "0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value"
@@ -144,4 +145,4 @@ OP_B_MIN = _declare(
     (), _compare, "Of each pair of stored values, one: no scale, no zero point, no limits.",
     (MAXIMUM,), {"OP_B_MAX": {"maximum": 1}},
 )  # fmt: skip
-INSTRUCTIONS = (OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN)
+INSTRUCTIONS = tuple(map(with_tables, (OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN)))

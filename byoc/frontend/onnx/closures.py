@@ -174,9 +174,12 @@ def _closures(
 
 
 def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
-    """Whether a float result has no other use than to be computed with: ONNX Runtime may fuse it as in a part."""
+    """Whether a float result has no other use than to be computed with: ONNX Runtime may fuse it as in a part.
+
+    It gives every reader of a dequantised tensor a DequantizeLinear of its own.
+    """
     name = node.outputs[0]
-    if node.op_type == QUANTIZE or origins.get(name) == _CONSTANT:
+    if node.op_type in BOUNDARIES or origins.get(name) == _CONSTANT:
         return True
     users = view.consumers.get(name, ())
     return name not in view.outputs and all(origins.get(user.outputs[0]) == source for user in users)
