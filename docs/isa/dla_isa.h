@@ -467,6 +467,9 @@
 #define DLA_OP_E_MUL_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_MUL_REPEAT_B_WIDTH 2
 #define DLA_OP_E_MUL_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_OP_E_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_MUL_LOOK_UP_WIDTH 2
+#define DLA_OP_E_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_MUL 0x4400000000000000ull /* the word with all fields 0 */
 
 /* OP_E_SUB */
@@ -477,6 +480,9 @@
 #define DLA_OP_E_SUB_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
 #define DLA_OP_E_SUB_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_OP_E_SUB_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_SUB_LOOK_UP_WIDTH 2
+#define DLA_OP_E_SUB_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_E_SUB 0x4500000000000000ull /* the word with all fields 0 */
 
 /* OP_B_ADD */
@@ -487,6 +493,9 @@
 #define DLA_OP_B_ADD_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_B_ADD_REPEAT_B_WIDTH 2
 #define DLA_OP_B_ADD_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_OP_B_ADD_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_B_ADD_LOOK_UP_WIDTH 2
+#define DLA_OP_B_ADD_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_B_ADD 0x4600000000000000ull /* the word with all fields 0 */
 
 /* OP_B_MIN */
@@ -500,6 +509,9 @@
 #define DLA_OP_B_MIN_MAXIMUM_SHIFT 47 /* 0 the smaller of the two, 1 the larger */
 #define DLA_OP_B_MIN_MAXIMUM_WIDTH 1
 #define DLA_OP_B_MIN_MAXIMUM_MASK 0x0000800000000000ull
+#define DLA_OP_B_MIN_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_B_MIN_LOOK_UP_WIDTH 2
+#define DLA_OP_B_MIN_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_B_MIN 0x4700000000000000ull /* the word with all fields 0 */
 #define DLA_WORD_OP_B_MAX 0x4700800000000000ull /* OP_B_MIN maximum=1 */
 

@@ -608,6 +608,10 @@
 `define DLA_OP_E_MUL_REPEAT_B_SHIFT 48
 `define DLA_OP_E_MUL_REPEAT_B_WIDTH 2
 `define DLA_OP_E_MUL_REPEAT_B_MASK 64'h0003000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_E_MUL_LOOK_UP_SHIFT 44
+`define DLA_OP_E_MUL_LOOK_UP_WIDTH 2
+`define DLA_OP_E_MUL_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_E_MUL 64'h4400000000000000
 
@@ -622,6 +626,10 @@
 `define DLA_OP_E_SUB_REPEAT_B_SHIFT 48
 `define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
 `define DLA_OP_E_SUB_REPEAT_B_MASK 64'h0003000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_E_SUB_LOOK_UP_SHIFT 44
+`define DLA_OP_E_SUB_LOOK_UP_WIDTH 2
+`define DLA_OP_E_SUB_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_E_SUB 64'h4500000000000000
 
@@ -636,6 +644,10 @@
 `define DLA_OP_B_ADD_REPEAT_B_SHIFT 48
 `define DLA_OP_B_ADD_REPEAT_B_WIDTH 2
 `define DLA_OP_B_ADD_REPEAT_B_MASK 64'h0003000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_B_ADD_LOOK_UP_SHIFT 44
+`define DLA_OP_B_ADD_LOOK_UP_WIDTH 2
+`define DLA_OP_B_ADD_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_B_ADD 64'h4600000000000000
 
@@ -654,6 +666,10 @@
 `define DLA_OP_B_MIN_MAXIMUM_SHIFT 47
 `define DLA_OP_B_MIN_MAXIMUM_WIDTH 1
 `define DLA_OP_B_MIN_MAXIMUM_MASK 64'h0000800000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_B_MIN_LOOK_UP_SHIFT 44
+`define DLA_OP_B_MIN_LOOK_UP_WIDTH 2
+`define DLA_OP_B_MIN_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_B_MIN 64'h4700000000000000
 // OP_B_MIN maximum=1
