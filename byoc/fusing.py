@@ -29,8 +29,11 @@ def fuse(
     ``outputs`` are the values that leave the region; ``fits`` says whether a fused operation can be tiled. An
     operation goes on under its own name, for the ONNX nodes of both.
     """
-    kept: list[Operator | None] = list(operations)
-    makers, readers = _uses(kept)
+    listed = tuple(operations)
+    if not variant(arch.isa).mnemonics.issuperset(Table.instructions):
+        return listed
+    kept: list[Operator | None] = list(listed)
+    makers, readers = _uses(listed)
     for index, operation in enumerate(kept):
         tables = None if operation is None else _function(operation, arch)
         if operation is None or tables is None:
@@ -55,12 +58,11 @@ def fuse(
     return tuple(operation for operation in kept if operation is not None)
 
 
-def _uses(operations: Sequence[Operator | None]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+def _uses(operations: Sequence[Operator]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
     """The operations that make and that read each value, by their positions."""
     makers: dict[str, list[int]] = {}
     readers: dict[str, list[int]] = {}
     for index, operation in enumerate(operations):
-        assert operation is not None
         makers.setdefault(operation.output.value, []).append(index)
         for name in dict.fromkeys(operand.value for operand in operation.inputs):
             readers.setdefault(name, []).append(index)

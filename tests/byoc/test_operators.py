@@ -172,7 +172,18 @@ def test_layers_share_a_search_exactly_where_nothing_that_a_tiling_depends_on_di
     assert all(name not in NUMBERS for layer in layers for name, _ in layer.geometry.registers)
 
 
-ORDER = ("graph", "options", "target", "operators", "lowering", "tiling", "scheduling", "emission", "partition")
+ORDER = (
+    "graph",
+    "options",
+    "target",
+    "operators",
+    "fusing",
+    "lowering",
+    "tiling",
+    "scheduling",
+    "emission",
+    "partition",
+)
 
 
 def test_the_rooms_import_each_other_in_the_order_in_which_data_flows() -> None:
