@@ -133,7 +133,7 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Grou
 
 def _only_moves(group: Group, outcomes: dict[str, Outcome]) -> bool:
     operations = (outcomes[node.name] for node in group.nodes)
-    return all(not isinstance(found, Refusal) and all(operation.free for operation in found) for found in operations)
+    return all(not isinstance(found, Refusal) and all(operation.moves for operation in found) for found in operations)
 
 
 def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:

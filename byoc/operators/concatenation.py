@@ -1,8 +1,9 @@
-"""Concatenation of dense slices: free where quantisations agree, a change of scale of every operand where not."""
+"""Concatenation: of dense slices free where quantisations agree, else with a change of scale, or copied by strides."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,32 +13,32 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import Activation
 from byoc.operators.forms import Form, QLinear, Written
-from byoc.operators.movement import Alias
+from byoc.operators.movement import Alias, needs_permutation, placed
 from byoc.operators.operator import Constraint, Operand, Operator, Requirement
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.pieces import Dim, Piece, merged
+from byoc.operators.rules import Finding, rule
 from byoc.target import Target
 
 
 @dataclass(frozen=True, eq=False)
 class ConcatRecord:
-    """Operands with their first elements in the result; ``free`` where none changes its quantisation."""
+    """Operands with their first elements in the result; ``free`` where none changes its quantisation.
+
+    ``slices``: how many times all operands follow one another in the result; starts count the elements of all.
+    """
 
     node: Node
     sources: tuple[Value, ...]
     result: Value
     starts: tuple[int, ...]
     free: bool
+    slices: int
 
 
-@rule("every operand is one dense slice of the result: the dimensions before the axis are 1")
-def dense_slices(graph: Graph, node: Node) -> Finding | None:
-    """No operand is spread over the result."""
-    shape, axis = graph.values[node.outputs[0]].shape, node.attributes["axis"]
-    slices = math.prod(shape[:axis])
-    if slices == 1:
-        return None
-    values = {"axis": axis, "shape": shape, "slices": slices}
-    return finding("axis {axis} of shape {shape} makes {slices} slices of every operand", **values)
+@rule("operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4")
+def permutation_available(record: ConcatRecord, target: Target) -> Finding | None:
+    """Either every operand is one dense slice of the result, or the machine can copy strided ones."""
+    return needs_permutation(0 if record.slices == 1 else len(record.sources), target)
 
 
 @rule(domain.FIXED)
@@ -53,7 +54,7 @@ def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Concatenation(Operator):
-    """What a Concat becomes are operations of other families: one alias, or one change of scale an operand."""
+    """What a Concat becomes are operations of other classes: an alias, or a change of scale and a copy an operand."""
 
     family: ClassVar[str] = "concatenation"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -72,9 +73,8 @@ class Concatenation(Operator):
         elementwise.equal_types,
         domain.per_tensor,
         domain.usable_scales,
-        dense_slices,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32,)
+    constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32, permutation_available)
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
@@ -88,14 +88,21 @@ class Concatenation(Operator):
         sources = tuple(graph.values[name] for name in node.inputs)
         result = graph.values[node.outputs[0]]
         starts = np.cumsum([0, *(source.elements for source in sources)])[:-1]
-        return ConcatRecord(node, sources, result, tuple(int(start) for start in starts), _free(node, sources, result))
+        slices = math.prod(result.shape[: node.attributes["axis"]])
+        free = _free(node, sources, result)
+        return ConcatRecord(node, sources, result, tuple(int(start) for start in starts), free, slices)
 
     @classmethod
     def operations(cls, record: ConcatRecord, target: Target) -> tuple[Operator, ...]:
         """One alias, or one change of scale an operand into its slice of the result."""
+        if record.slices > 1:
+            return tuple(_interleaved(record))
         if not record.free:
             pairs = zip(record.sources, record.starts, strict=True)
-            return tuple(_rescaled(record, source, start) for source, start in pairs)
+            return tuple(
+                _rescaled(record, source, Operand(record.result.name, domain.elementwise_shape(source.shape), start))
+                for source, start in pairs
+            )
         return (
             Alias(
                 name=record.node.name,
@@ -108,6 +115,19 @@ class Concatenation(Operator):
         )
 
 
+def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
+    """One copy an operand, behind a change of scale where it has another."""
+    node, result = record.node, record.result
+    whole = result.elements // record.slices
+    for number, (source, start) in enumerate(zip(record.sources, record.starts, strict=True)):
+        name, size = source.name, source.elements // record.slices
+        if not record.free:
+            name = f"{result.name}:{number}"
+            yield _rescaled(record, source, Operand(name, domain.elementwise_shape(source.shape)))
+        dims = merged((Dim(record.slices, size, whole), Dim(size, 1, 1)))
+        yield from placed(node, name, result.name, (Piece(0, start // record.slices, dims),))
+
+
 def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
     """Whether every operand already has the quantisation of the result."""
     if node.attributes.get("plain"):
@@ -116,15 +136,14 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
     return all(value.quantization is not None and value.quantization.same_as(result.quantization) for value in sources)
 
 
-def _rescaled(record: ConcatRecord, source: Value, start: int) -> Activation:
-    """``source`` at ``start`` of the result, in the result's quantisation: a leaky Relu of slope 1."""
+def _rescaled(record: ConcatRecord, source: Value, output: Operand) -> Activation:
+    """``source`` as ``output``, in the result's quantisation: a leaky Relu of slope 1."""
     before, after = domain.affine(source), domain.affine(record.result)
-    shape = domain.elementwise_shape(source.shape)
     return Activation(
         name=record.node.name,
         kind="ACT",
-        inputs=(domain.whole(source, shape),),
-        output=Operand(record.result.name, shape, start),
+        inputs=(domain.whole(source, output.shape),),
+        output=output,
         onnx_nodes=record.node.onnx_nodes,
         function="leaky_relu",
         alpha=1.0,

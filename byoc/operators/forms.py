@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 
 
@@ -48,7 +51,8 @@ class Form:
     ``canonical`` is the type of the node in the graph, that of the ONNX operator by default. The first ``operands``
     inputs are tensors of data (None: all), the rest parameters. ``attributes`` are those that a canonical node must
     have. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``: it works
-    on bare integers as well. ``integer``: integer operators of the same meaning.
+    on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies elements, which
+    ones is found by running it.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
     hands on what others make, and stays in float among float operators; ``ranges``: its result has a range of its
@@ -69,6 +73,7 @@ class Form:
     ranges: Literal["own", "first", "all"] = "own"
     clamps: tuple[Literal["low", "high"], ...] = ()
     range_ratio: int = 0
+    traced: bool = False
 
     @property
     def op_type(self) -> str:
@@ -77,14 +82,29 @@ class Form:
 
 
 @dataclass(frozen=True, eq=False)
+class Positions:
+    """Where each element of a result comes from: positions in the flat operand, or -1, which stands for ``fill``.
+
+    ``index`` is int64 and has the result's shape; ``fill`` is a real number, or the integer itself of bare integers.
+    """
+
+    index: NDArray[np.int64]
+    fill: float | None
+
+
+@dataclass(frozen=True, eq=False)
 class Written:
-    """An operator as a model writes it: its ``form``, and the tensors that are its data, not parameters, by name."""
+    """An operator as a model writes it: its ``form``, and the tensors that are its data, not parameters, by name.
+
+    ``positions`` of a form that is traced; text, why they are not known.
+    """
 
     view: OnnxView
     node: OnnxNode
     form: Form
     operands: tuple[str, ...]
     result: str
+    positions: Positions | str | None = None
 
     def operand_shape(self, index: int = 0) -> tuple[int, ...]:
         """Static shape of an operand."""

@@ -68,7 +68,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         inputs=1 if apart else len(operation.inputs),
         weight_bytes=weight_bytes,
         record_bytes=arch.channel_record_bytes if records else 0,
-        input_bytes=operation.inputs[0].element_bytes,
+        input_bytes=operation.inputs[0].element_bytes if operation.inputs else 1,
         output_bytes=operation.output.element_bytes,
         single=operation.single,
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),

@@ -1,49 +1,113 @@
-"""Data movement: Reshape and its kin and Transpose that keeps the order, which cost nothing; copies where they must."""
+"""Data movement: what keeps the order of elements costs nothing; what does not is copied by strides.
+
+Which element comes from where is a map of positions, the same whatever the numbers: the importer has the host's own
+operator make it, so it is exact by construction. In the canonical node it stands as strided pieces
+(:mod:`byoc.operators.pieces`).
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from byoc.graph import Graph, Node
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.forms import Form, Written
-from byoc.operators.operator import Operand, Operator, Requirement
+from byoc.operators.forms import Form, Positions, Written
+from byoc.operators.nest import Axis, Nest, Tile, Transfer
+from byoc.operators.operator import Constraint, Geometry, Operand, Operator, Part, Registers, Requirement, Settings
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
+from isa.arch import Arch
+from isa.ops.movement import DIMENSIONS
+
+MOST_COMMANDS = 512
+"""Copies that one movement may need at most."""
+_GAP = 8
+"""Bytes from element to element up to which a transfer brings what lies between along: one beat of the bus."""
 
 
-@rule("only a Transpose that keeps the order of the dimensions longer than 1 costs nothing")
-def keeps_order(graph: Graph, node: Node) -> Finding | None:
-    """The elements of the result are in the order of the operand's."""
-    if "perm" not in node.attributes:
+# Canonical nodes. ---------------------------------------------------------------------------------------------------
+
+_KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+_MOVERS = ("Slice", "Pad", "DepthToSpace", "SpaceToDepth", "Resize", "Tile", "Expand", "Gather")
+FORMS = (
+    *(Form(name, plain=True, passive=True, ranges="first") for name in _KEEPERS),
+    *(Form(name, plain=True, quantise=False) for name in ("Identity", "Dropout")),
+    Form("Transpose", plain=True, passive=True, ranges="first", attributes=("perm",)),
+    *(Form(name, plain=True, passive=True, ranges="first", traced=True) for name in _MOVERS),
+)
+
+
+def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
+    """The pieces of a canonical node: its ``pieces``, those of its ``perm``, or all elements in their order."""
+    if "pieces" in node.attributes:
+        return tuple(_decoded(numbers) for numbers in node.attributes["pieces"])
+    shape = graph.values[node.inputs[0]].shape
+    index = np.arange(math.prod(shape)).reshape(shape)
+    return find_pieces(index.transpose(node.attributes["perm"]) if "perm" in node.attributes else index)
+
+
+def _decoded(numbers: Sequence[int]) -> Piece:
+    source, target, *rest = numbers
+    return Piece(source, target, tuple(Dim(*rest[at : at + 3]) for at in range(0, len(rest), 3)))
+
+
+def _encoded(piece: Piece) -> tuple[int, ...]:
+    return (piece.source, piece.target, *(number for dim in piece.dims for number in dim))
+
+
+@dataclass(frozen=True, eq=False)
+class MovementRecord:
+    """What is moved: the pieces, and those that are filled with the stored byte ``fill``."""
+
+    node: Node
+    source: Value
+    result: Value
+    pieces: tuple[Piece, ...]
+    filled: tuple[Piece, ...]
+    fill: int
+
+    @property
+    def dense(self) -> bool:
+        """Whether the result is one dense slice of the operand."""
+        return not self.filled and len(self.pieces) == 1 and self.pieces[0].dense
+
+
+def needs_permutation(copies: int, target: Target) -> Finding | None:
+    """That a machine without OP_PERMUTE cannot make so many strided copies."""
+    if not copies or "OP_PERMUTE" in target.instructions:
         return None
-    shape, permutation = graph.values[node.inputs[0]].shape, node.attributes["perm"]
-    long = [axis for axis in permutation if shape[axis] > 1]
-    if long == sorted(long):
-        return None
-    return finding("perm {permutation} reorders shape {shape}", permutation=permutation, shape=shape)
+    return finding("{copies} strided copies need OP_PERMUTE, which is not in ISA {isa}", isa=target.isa, copies=copies)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Alias(Operator):
-    """Each input's elements are, unchanged, a dense slice of the output: Reshape, Flatten, free Transpose, Concat.
+@rule("what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4")
+def permutation_available(record: MovementRecord, target: Target) -> Finding | None:
+    """Either nothing is to be copied, or the machine can."""
+    return needs_permutation(0 if record.dense else len(record.pieces) + len(record.filled), target)
 
-    ``offsets`` gives for each input its first element in the output. Costs nothing where both can share one buffer;
-    where they cannot, lowering inserts a :class:`Copy`.
+
+@rule(f"a movement takes at most {MOST_COMMANDS} copies")
+def few_copies(record: MovementRecord, target: Target) -> Finding | None:
+    """The map of positions is regular enough."""
+    pieces = (*record.pieces, *record.filled)
+    copies = sum(math.prod(dim.size for dim in _unrolled(piece.dims)[1]) for piece in pieces)
+    return finding("it takes {copies} copies", copies=copies) if copies > MOST_COMMANDS else None
+
+
+class Movement(Operator):
+    """What a node becomes are operations of other classes: an alias where the result is one dense slice of the operand,
+    else one copy a piece, and one fill a piece of what no element gives.
     """
 
-    family: ClassVar[str] = "movement"
-    free: ClassVar[bool] = True
-    forms: ClassVar[tuple[Form, ...]] = (
-        Form("Reshape", plain=True, passive=True, ranges="first"),
-        Form("Flatten", plain=True, passive=True, ranges="first"),
-        Form("Squeeze", plain=True, passive=True, ranges="first"),
-        Form("Unsqueeze", plain=True, passive=True, ranges="first"),
-        Form("Identity", plain=True, quantise=False),
-        Form("Dropout", plain=True, quantise=False),
-        Form("Transpose", plain=True, passive=True, ranges="first", attributes=("perm",)),
-    )
-    arity: ClassVar[tuple[int, int]] = (1, 1)
+    family = "movement"
+    forms = FORMS
+    arity = (1, 1)
     requirements: ClassVar[tuple[Requirement, ...]] = (
         elementwise.computed_operands,
         domain.eight_bit_input,
@@ -51,30 +115,108 @@ class Alias(Operator):
         domain.per_tensor,
         domain.not_empty,
         domain.moves_integers,
-        keeps_order,
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = (few_copies, permutation_available)
 
-    offsets: tuple[int, ...] = (0,)
+    @classmethod
+    def misshapen(cls, written: Written) -> str:
+        """Why its positions are not known."""
+        return written.positions if isinstance(written.positions, str) else ""
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The permutation of a Transpose."""
-        if written.form.onnx != "Transpose":
+        """The permutation of a Transpose; of others the pieces, where they are not all elements in their order.
+
+        ``fill`` is the real number that stands where no element does, or the integer itself between bare integers.
+        """
+        if "perm" in written.form.attributes:
+            rank = len(written.operand_shape())
+            return {"perm": tuple(written.node.attributes.get("perm", tuple(reversed(range(rank)))))}
+        found = written.positions
+        if not isinstance(found, Positions):
             return {}
-        rank = len(written.operand_shape())
-        return {"perm": tuple(written.node.attributes.get("perm", tuple(reversed(range(rank)))))}
+        pieces = find_pieces(found.index)
+        attributes: dict[str, Any] = {} if found.fill is None else {"fill": found.fill}
+        count = math.prod(written.operand_shape())
+        whole = len(pieces) == 1 and pieces[0].dense and pieces[0].elements == count == found.index.size
+        return attributes if whole else {**attributes, "pieces": tuple(_encoded(piece) for piece in pieces)}
 
     @classmethod
-    def parse(cls, graph: Graph, node: Node) -> Alias:
-        """The alias that a data movement node is."""
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """The pieces lie in both tensors; every element of the result is written once, or is filled."""
+        source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
+        if "perm" in node.attributes and sorted(node.attributes["perm"]) != list(range(len(source.shape))):
+            return f"'{node.name}' permutes {source.shape} by {node.attributes['perm']}"
+        written = node.attributes.get("pieces", ())
+        if any(len(numbers) % 3 != 2 or min(numbers[2::3], default=1) < 1 for numbers in written):
+            return f"'{node.name}' has pieces of a wrong form"
+        pieces = node_pieces(graph, node)
+        total = sum(piece.elements for piece in pieces)
+        inside = all(piece.lowest >= 0 and piece.highest < source.elements for piece in pieces)
+        if not inside or total > result.elements:
+            return f"'{node.name}' moves what '{source.name}' of shape {source.shape} does not have"
+        targets = np.concatenate([piece.positions()[1] for piece in pieces]) if pieces else np.zeros(0, np.int64)
+        beyond = targets.size and (targets.min() < 0 or targets.max() >= result.elements)
+        filled = total == result.elements or "fill" in node.attributes
+        if beyond or len(np.unique(targets)) != total or not filled:
+            return f"'{node.name}' does not make every element of '{result.name}' once"
+        return None
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> MovementRecord:
+        """The record of a movement."""
         source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
-        return cls(
-            name=node.name,
-            kind="DMA",
-            inputs=(domain.whole(source, domain.elementwise_shape(source.shape)),),
-            output=domain.whole(result, domain.elementwise_shape(result.shape)),
-            onnx_nodes=node.onnx_nodes,
+        pieces = node_pieces(graph, node)
+        filled: tuple[Piece, ...] = ()
+        fill = 0
+        if "fill" in node.attributes:
+            index = np.zeros(result.elements, np.int64)
+            for piece in pieces:
+                index[piece.positions()[1]] = NOTHING
+            filled = find_pieces(index.reshape(result.shape))
+            fill = _stored_fill(node, result)
+        return MovementRecord(node, source, result, pieces, filled, fill)
+
+    @classmethod
+    def operations(cls, record: MovementRecord, target: Target) -> tuple[Operator, ...]:
+        """An alias, or a copy a piece and a fill a piece."""
+        if record.dense:
+            return (_alias(record),)
+        copies = placed(record.node, record.source.name, record.result.name, record.pieces)
+        fills = (
+            Fill(**_fields(record.node, piece, record.result.name), inputs=(), value=record.fill)
+            for piece in record.filled
         )
+        return (*copies, *fills)
+
+
+def _stored_fill(node: Node, result: Value) -> int:
+    """The byte that stands for ``fill`` in the accelerator's int8 domain: as QuantizeLinear has it."""
+    real = node.attributes["fill"]
+    if node.attributes.get("plain"):
+        steps = np.float32(real) - np.float32(128 if result.dtype == "uint8" else 0)
+    else:
+        affine = domain.affine(result)
+        with np.errstate(over="ignore"):
+            steps = np.rint(np.float32(real) / affine.scale) + np.float32(affine.stored_zero_point)
+    return int(np.clip(steps, -128, 127))
+
+
+# What costs nothing. ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Alias(Operator):
+    """Each input's elements are, unchanged, a dense slice of the output.
+
+    ``offsets`` gives for each input its first element in the output. Costs nothing where both can share one buffer;
+    where they cannot, lowering inserts a :class:`Copy`.
+    """
+
+    free: ClassVar[bool] = True
+    moves: ClassVar[bool] = True
+
+    offsets: tuple[int, ...] = (0,)
 
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """Each input, and where it is in the output."""
@@ -83,6 +225,230 @@ class Alias(Operator):
             (source, Operand(output.value, source.shape, output.offset + offset, source.dtype))
             for source, offset in zip(self.inputs, self.offsets, strict=True)
         )
+
+
+def _alias(record: MovementRecord) -> Alias:
+    shape = domain.elementwise_shape(record.result.shape)
+    return Alias(
+        name=record.node.name,
+        kind="DMA",
+        inputs=(Operand(record.source.name, shape, record.pieces[0].source),),
+        output=domain.whole(record.result, shape),
+        onnx_nodes=record.node.onnx_nodes,
+    )
+
+
+# Copies. ------------------------------------------------------------------------------------------------------------
+
+
+def placed(node: Node, source: str, result: str, pieces: Iterable[Piece]) -> tuple[Operator, ...]:
+    """The copies that move ``pieces`` of the value ``source`` into ``result``."""
+    found = []
+    for piece in pieces:
+        hull = piece.highest - piece.lowest + 1
+        operand = Operand(source, (1, hull), piece.lowest)
+        found.append(StridedCopy(**_fields(node, piece, result), inputs=(operand,), begin=piece.source - piece.lowest))
+    return tuple(found)
+
+
+def _fields(node: Node, piece: Piece, result: str) -> dict[str, Any]:
+    """What a copy and a fill have in common: a name, and where the piece is in the result."""
+    hull = 1 + sum((dim.size - 1) * dim.target for dim in piece.dims)
+    output = Operand(result, (hull,), piece.target)
+    parts = _cut(piece.dims)
+    return {"name": node.name, "kind": "ELTWISE", "output": output, "onnx_nodes": node.onnx_nodes, **parts}
+
+
+def _cut(dims: tuple[Dim, ...]) -> dict[str, Any]:
+    """Which two dimensions tiles cut: the one that lies outermost on both sides, then one of many steps.
+
+    Cutting between elements that lie side by side makes transfers of few bytes.
+    """
+
+    def apart(dim: Dim) -> int:
+        return min(dim.source or dim.target, dim.target)
+
+    able = [dim for dim in dims if dim.source > 0 or all(other.source == 0 for other in dims)]
+    chosen = [max(able, key=lambda dim: (apart(dim), dim.size))] if able else []
+    others = [dim for dim in able if dim not in chosen]
+    if others:
+        chosen.append(max(others, key=lambda dim: (min(apart(dim), 16), dim.size)))
+    channels, rows = (*chosen, Dim(1, 0, 0), Dim(1, 0, 0))[:2]
+    return {"channels": channels, "rows": rows, "inner": tuple(dim for dim in dims if dim not in chosen)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Strided(Operator):
+    """One piece in three parts: the dimensions ``channels`` and ``rows``, which tiles cut, and those ``inner`` ones.
+
+    In tile buffers elements lie densely, in the order in which they lie in the tensor.
+    """
+
+    instructions: ClassVar[tuple[str, ...]] = ("OP_PERMUTE",)
+    moves: ClassVar[bool] = True
+
+    channels: Dim
+    rows: Dim
+    inner: tuple[Dim, ...]
+
+    def nest(self) -> Nest:
+        """Every element of ``channels`` and ``rows`` is a channel and a row, all others are columns."""
+        channels, rows = self.channels.size, self.rows.size
+        columns = math.prod(dim.size for dim in self.inner)
+        width = math.prod(dim.size for dim in self.inner if dim.source) * self._spread()
+        return Nest(channels, rows, columns, channels, rows, width, groups=channels)
+
+    def _spread(self) -> int:
+        """Bytes of a tile buffer that one byte of the source takes: small gaps between elements come along."""
+        smallest = min((abs(dim.source) for dim in (self.channels, self.rows, *self.inner) if dim.source), default=1)
+        return smallest if smallest <= _GAP else 1
+
+    def settings(self, arch: Arch) -> Settings:
+        """What estimates need: the fastest dimension. Every command has registers of its own."""
+        inside, _ = _unrolled((self.channels, self.rows, *self.inner))
+        fastest = inside[-1] if inside else Dim(1, 0, 0)
+        names = ("EX_COUNT_1", "EX_INPUT_STRIDE_1", "EX_OUTPUT_STRIDE_1")
+        return Settings(dict(zip(names, fastest, strict=True)), {"fill": int(not self.inputs)})
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """The other dimensions as one."""
+        steps = -(-tile.output.elements // dict(geometry.registers)["EX_COUNT_1"])
+        return {"EX_COUNT_2": steps, "EX_COUNT_3": 1, "EX_COUNT_4": 1}
+
+    @classmethod
+    def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
+        """A command takes what it is given."""
+        return 1
+
+    def _loops(self, channels: int, rows: int) -> tuple[Dim, ...]:
+        """The dimensions of a tile of so many channels and rows."""
+        return (self.channels._replace(size=channels), self.rows._replace(size=rows), *self.inner)
+
+    def _offset(self, tile: Tile, side: int) -> int:
+        """Where the tile begins on a side (1 source, 2 target) of the piece."""
+        box = tile.output
+        return box.channels.start * self.channels[side] + box.rows.start * self.rows[side]
+
+    def stores(self, geometry: Geometry, tile: Tile, plane: int, whole: bool) -> tuple[Transfer, ...]:
+        """The tile's elements from where they lie densely, or ``whole`` as in the tensor, to the tensor."""
+        loops = self._loops(tile.output.channels.size, tile.output.rows.size)
+        axes = _layout([(dim.size, dim.target) for dim in loops], 1)
+        return _transfers(self._offset(tile, 2), axes, 1, whole)
+
+    def placed_commands(
+        self, geometry: Geometry, tile: Tile, registers: Registers, input_whole: bool, output_whole: bool
+    ) -> tuple[Part, ...]:
+        """Copies of at most four dimensions that count upwards."""
+        loops = self._loops(tile.output.channels.size, tile.output.rows.size)
+        counts = [dim.size for dim in loops]
+        sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
+        sources = sources if input_whole else _packed(counts, sources, self._spread())
+        targets = targets if output_whole else _packed(counts, targets, 1)
+        inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
+        # Sources that count downwards begin behind the lowest one.
+        steps = Piece(sum(-(dim.size - 1) * dim.source for dim in outside if dim.source < 0), 0, outside)
+        values = dict(registers)
+        for number, loop in zip(DIMENSIONS, (*reversed(inside), *[Dim(1, 0, 0)] * len(DIMENSIONS)), strict=False):
+            values[f"EX_COUNT_{number}"] = loop.size
+            values[f"EX_INPUT_STRIDE_{number}"] = loop.source
+            values[f"EX_OUTPUT_STRIDE_{number}"] = loop.target
+        places = zip(*(positions.tolist() for positions in steps.positions()), strict=True)
+        if not self.inputs:
+            return tuple(Part(values, {"EX_OUTPUT_ADDRESS": target}) for _, target in places)
+        return tuple(
+            Part(values, {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target}) for source, target in places
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StridedCopy(Strided):
+    """A copy; the first element is ``begin`` bytes behind the lowest one that is read, where the operand begins."""
+
+    begin: int = 0
+
+    def loads(self, geometry: Geometry, tile: Tile) -> tuple[Transfer, ...]:
+        """The elements that the tile reads, with what little lies between them."""
+        loops = self._loops(tile.output.channels.size, tile.output.rows.size)
+        spread = self._spread()
+        return _transfers(self._offset(tile, 1), _layout([(d.size, abs(d.source)) for d in loops], spread), spread)
+
+    def rows_read(self) -> NDArray[np.bool_]:
+        """Which elements of the operand it reads."""
+        read = np.zeros(self.inputs[0].elements, np.bool_)
+        read[Piece(self.begin, 0, (self.channels, self.rows, *self.inner)).positions()[0]] = True
+        return read
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fill(Strided):
+    """One byte everywhere in a piece: no operand."""
+
+    value: int
+
+    def settings(self, arch: Arch) -> Settings:
+        """The byte, too."""
+        registers, fields = super().settings(arch)
+        return Settings({**registers, "EX_INPUT_ZERO_POINT": self.value}, fields)
+
+
+_LANES, _BANKS = 64, 16
+"""The machine by which the order of dimensions is chosen; on another one the order may be a little slower."""
+
+
+def _unrolled(dims: Iterable[Dim]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """The dimensions that one command has, the best one to be its fastest last, and those that take a command a step.
+
+    A command counts upwards, and in four dimensions at most.
+    """
+    copies = merged(dims)
+    upwards = sorted((dim for dim in copies if dim.source >= 0), key=lambda dim: -dim.size)
+    inside, outside = upwards[: len(DIMENSIONS)], upwards[len(DIMENSIONS) :]
+    return tuple(sorted(inside, key=_steps, reverse=True)), (*outside, *(dim for dim in copies if dim.source < 0))
+
+
+def _steps(dim: Dim) -> float:
+    """Cycles a byte where ``dim`` is the fastest dimension."""
+    parallel = _LANES if max(dim.source, dim.target) <= 1 else _BANKS
+    return -(-dim.size // parallel) / dim.size
+
+
+def _layout(dims: Sequence[tuple[int, int]], spread: int) -> tuple[Axis, ...]:
+    """Dimensions (count, stride in the tensor) as they lie in a tile buffer, innermost first: by growing strides.
+
+    Those of one step, and those that stay where they are, have no place there.
+    """
+    found = []
+    extent = spread
+    for count, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
+        found.append(Axis(count, stride, extent))
+        extent *= count
+    return tuple(found)
+
+
+def _packed(counts: Sequence[int], strides: Sequence[int], spread: int) -> list[int]:
+    """Bytes from element to element along each dimension in a tile buffer."""
+    moving = sorted((n for n, stride in enumerate(strides) if stride and counts[n] > 1), key=lambda n: abs(strides[n]))
+    axes = _layout([(counts[number], abs(strides[number])) for number in moving], spread)
+    found = [0] * len(strides)
+    for number, axis in zip(moving, axes, strict=True):
+        found[number] = axis.buffer if strides[number] > 0 else -axis.buffer
+    return found
+
+
+def _transfers(offset: int, axes: tuple[Axis, ...], spread: int, whole: bool = False) -> tuple[Transfer, ...]:
+    """Transfers of at most three strided dimensions; ``whole``: the scratchpad has the strides of the tensor, too."""
+    extent, rest = spread, list(axes)
+    while rest and rest[0].tensor == rest[0].buffer == extent:
+        extent *= rest.pop(0).size
+    rest = [axis._replace(buffer=axis.tensor) if whole else axis for axis in rest]
+    row, dims, outer = extent - spread + 1, tuple(rest[:3]), rest[3:]
+    found = []
+    for place in np.ndindex(*(axis.size for axis in outer)):
+        tensor = sum(step * axis.tensor for step, axis in zip(place, outer, strict=True))
+        buffer = sum(step * axis.buffer for step, axis in zip(place, outer, strict=True))
+        found.append(Transfer(offset + tensor, row, dims=dims, sram_offset=buffer))
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

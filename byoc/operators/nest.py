@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 
@@ -127,19 +128,29 @@ def band_rows(nest: Nest, rows: int) -> int:
     return min(nest.input_rows, (rows - 1) * nest.stride + nest.extent)
 
 
+class Axis(NamedTuple):
+    """A dimension of a transfer: steps, bytes from one to the next in the tensor and in the scratchpad."""
+
+    size: int
+    tensor: int
+    buffer: int
+
+
 class Transfer(NamedTuple):
-    """``repeats`` rows of ``nbytes`` bytes from byte ``offset`` of the tensor; strides are bytes from row to row."""
+    """Rows of ``nbytes`` bytes from byte ``offset`` of the tensor, along ``dims``, at most three, the innermost first.
+
+    In the scratchpad they begin ``sram_offset`` bytes behind the tile's address.
+    """
 
     offset: int
     nbytes: int
-    repeats: int = 1
-    dram_stride: int = 0
-    sram_stride: int = 0
+    dims: tuple[Axis, ...] = ()
+    sram_offset: int = 0
 
     @property
     def total(self) -> int:
         """Bytes moved."""
-        return self.nbytes * self.repeats
+        return self.nbytes * prod(axis.size for axis in self.dims)
 
 
 def plane_transfer(box: Box, rows: int, columns: int, element: int, plane: int = 0) -> Transfer:
@@ -163,4 +174,4 @@ def matrix_transfer(box: Box, channels: int, element: int) -> Transfer:
 def _strided(offset: int, nbytes: int, repeats: int, dram_stride: int, sram_stride: int) -> Transfer:
     if repeats == 1 or dram_stride == sram_stride == nbytes:
         return Transfer(offset, nbytes * repeats)
-    return Transfer(offset, nbytes, repeats, dram_stride, sram_stride)
+    return Transfer(offset, nbytes, (Axis(repeats, dram_stride, sram_stride),))

@@ -60,6 +60,7 @@ class OnnxView:
     producer: Mapping[str, OnnxNode] = field(default_factory=dict)
     consumers: Mapping[str, tuple[OnnxNode, ...]] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    opset: int = 21
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Static shape of a tensor. Raises :class:`InputError` where it is not known."""
@@ -82,6 +83,17 @@ class OnnxView:
         if source is not None and source.op_type == DEQUANTIZE:
             name = source.inputs[0]
         return name in self.constants
+
+    def constant(self, name: str) -> NDArray[Any] | None:
+        """What ``name`` holds, looking through one DequantizeLinear of one scale; None where it is not constant."""
+        source = self.producer.get(name)
+        if source is None or source.op_type != DEQUANTIZE or source.inputs[0] not in self.constants:
+            return self.constants.get(name)
+        quantization = self.quantization_of(source)
+        if quantization is None or not quantization.per_tensor:
+            return None
+        steps = self.constants[source.inputs[0]].astype(np.int64) - int(quantization.zero_point.reshape(()))
+        return steps.astype(np.float32) * quantization.scale.reshape(())
 
     def scalar(self, name: str) -> float | None:
         """The real number that ``name`` holds, looking through one DequantizeLinear; None where it is not constant."""

@@ -204,6 +204,8 @@ class Operator:
     arity: ClassVar[tuple[int, int]] = (1, MANY)
     free: ClassVar[bool] = False
     """Needs no instruction as long as buffers can be shared (:meth:`slices`)."""
+    moves: ClassVar[bool] = False
+    """Hands on what others compute: alone not worth a call of the accelerator."""
     flat: ClassVar[bool] = False
     """Works on elements without channels, so that tiles are lengths."""
     in_place: ClassVar[bool] = False
@@ -353,6 +355,20 @@ class Operator:
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers) -> tuple[Part, ...]:
         """The commands that compute a tile; ``registers`` are those of layer and tile, planes included."""
         return (Part(registers, {}),)
+
+    def placed_commands(
+        self, geometry: Geometry, tile: Tile, registers: Registers, input_whole: bool, output_whole: bool
+    ) -> tuple[Part, ...]:
+        """:meth:`commands`; ``input_whole``, ``output_whole``: operand or result lies in the scratchpad as a whole."""
+        return self.commands(geometry, tile, registers)
+
+    def loads(self, geometry: Geometry, tile: Tile) -> tuple[Transfer, ...]:
+        """What brings the tile's part of an operand into a tile buffer; the first begins at its lowest byte."""
+        return (geometry.input_transfer(tile),)
+
+    def stores(self, geometry: Geometry, tile: Tile, plane: int, whole: bool) -> tuple[Transfer, ...]:
+        """What takes the tile's result out of a tile buffer, or of the ``whole`` tensor; the first begins lowest."""
+        return (geometry.output_transfer(tile, plane),)
 
     @classmethod
     def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import TileSteps
@@ -98,13 +99,14 @@ def _loads(tiles: Sequence[TileSteps], used: Sequence[frozenset[int]]) -> list[_
 def _dram(step: Step, unit: str) -> Access:
     """The bytes of system memory that a DMA step reads or writes."""
     registers = step.registers
-    rows = registers[f"{unit}_COUNT_1"], registers.get(f"{unit}_DRAM_STRIDE_1", 0)
-    return strided("dram", registers[f"{unit}_DRAM_ADDRESS"], registers[f"{unit}_BYTES"], rows)
+    dims = [(registers[f"{unit}_COUNT_{n}"], registers.get(f"{unit}_DRAM_STRIDE_{n}", 0)) for n in (3, 2, 1)]
+    return strided("dram", registers[f"{unit}_DRAM_ADDRESS"], registers[f"{unit}_BYTES"], *dims)
 
 
 def _cycles(step: Step, unit: str) -> int:
     """Estimated bus cycles of a DMA step."""
-    return step.registers[f"{unit}_COUNT_1"] * (step.registers[f"{unit}_BYTES"] // BUS_BYTES + 1)
+    rows = prod(step.registers[f"{unit}_COUNT_{number}"] for number in (1, 2, 3))
+    return rows * (step.registers[f"{unit}_BYTES"] // BUS_BYTES + 1)
 
 
 def _buffers(tile: TileSteps) -> Iterator[int]:

@@ -54,28 +54,34 @@ def source_of(layer: Layer, tile: int) -> Source:
 
 def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
-    return Step(OP_DMA_READ, Unit.LD, _dma("LD", address, transfer), {"LD_SRAM_ADDRESS": pointer}, source)
+    return Step(OP_DMA_READ, Unit.LD, _dma("LD", address, transfer), _placed("LD", pointer, transfer), source)
 
 
 def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
-    return Step(OP_DMA_WRITE, Unit.ST, _dma("ST", address, transfer), {"ST_SRAM_ADDRESS": pointer}, source)
+    return Step(OP_DMA_WRITE, Unit.ST, _dma("ST", address, transfer), _placed("ST", pointer, transfer), source)
+
+
+def _placed(unit: str, pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
+    return {f"{unit}_SRAM_ADDRESS": pointer.moved(transfer.sram_offset)}
 
 
 def _dma(unit: str, address: int, transfer: Transfer) -> dict[str, int]:
-    registers = {
-        f"{unit}_DRAM_ADDRESS": address + transfer.offset,
-        f"{unit}_BYTES": transfer.nbytes,
-        f"{unit}_COUNT_1": transfer.repeats,
-    }
-    if transfer.repeats > 1:  # strides of a single row mean nothing, so they keep their values
-        registers[f"{unit}_DRAM_STRIDE_1"] = transfer.dram_stride
-        registers[f"{unit}_SRAM_STRIDE_1"] = transfer.sram_stride
+    registers = {f"{unit}_DRAM_ADDRESS": address + transfer.offset, f"{unit}_BYTES": transfer.nbytes}
+    for number in (1, 2, 3):
+        registers[f"{unit}_COUNT_{number}"] = 1
+    for number, axis in enumerate(transfer.dims, start=1):  # strides of a single row mean nothing and keep their values
+        registers[f"{unit}_COUNT_{number}"] = axis.size
+        registers[f"{unit}_DRAM_STRIDE_{number}"] = axis.tensor
+        registers[f"{unit}_SRAM_STRIDE_{number}"] = axis.buffer
     return registers
 
 
 class Operands(NamedTuple):
-    """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense."""
+    """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense.
+
+    ``input_whole``, ``output_whole``: the (first) operand, the result, lies in the scratchpad as a whole tensor.
+    """
 
     inputs: tuple[Pointer, ...]
     constants: Pointer | None
@@ -83,6 +89,8 @@ class Operands(NamedTuple):
     input_plane: int = 0
     output_plane: int = 0
     tables: Pointer | None = None
+    input_whole: bool = False
+    output_whole: bool = False
 
 
 def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
@@ -91,7 +99,8 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     if geometry.instruction is None:
         return ()
     registers = {**layer.registers, **geometry.operator.tile_registers(geometry, tile)}
-    pointers = {"EX_INPUT_ADDRESS": operands.inputs[0], "EX_OUTPUT_ADDRESS": operands.output}
+    pointers = {"EX_INPUT_ADDRESS": operands.inputs[0]} if operands.inputs else {}
+    pointers["EX_OUTPUT_ADDRESS"] = operands.output
     if len(operands.inputs) > 1:
         pointers["EX_OPERAND_ADDRESS"] = operands.inputs[1]
     if operands.constants is not None and geometry.record_bytes:
@@ -105,7 +114,8 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
         registers["EX_INPUT_PLANE"] = operands.input_plane
         registers["EX_OUTPUT_PLANE"] = operands.output_plane
     steps = []
-    for part in layer.operation.commands(geometry, tile, registers):
+    whole = operands.input_whole, operands.output_whole
+    for part in layer.operation.placed_commands(geometry, tile, registers, *whole):
         moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
         there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
         steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, layer.fields))

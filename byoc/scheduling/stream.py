@@ -116,8 +116,13 @@ class _LayerStream:
         constants = self._load_constants(tile, source, loads)
         tables = self._load_tables(tile, source, loads)
         inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._input_buffers)))
-        output, stores = self._place_output(tile, inputs[0], source)
-        operands = Operands(inputs, constants, output, self._input_plane(tile), self._output_plane(tile), tables)
+        output, stores = self._place_output(tile, inputs, source)
+        planes = self._input_plane(tile), self._output_plane(tile)
+        whole = (
+            any(buffers is None for buffers in self._input_buffers[:1]),
+            self._output.buffer in self._memory.residents,
+        )
+        operands = Operands(inputs, constants, output, *planes, tables, *whole)
         computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 
@@ -150,29 +155,33 @@ class _LayerStream:
 
     def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
         place, buffers = self._inputs[index], self._input_buffers[index]
-        transfer = self._layer.geometry.input_transfer(tile)
+        transfers = self._layer.operation.loads(self._layer.geometry, tile)
         if buffers is None:
-            return self._memory.residents[place.buffer].moved(place.offset + transfer.offset)
+            return self._memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
         pointer, empty = buffers.get(tile.input)
         if empty:
-            loads.append(load(self._memory.dram[place.buffer] + place.offset, pointer, transfer, source))
+            address = self._memory.dram[place.buffer] + place.offset
+            loads += [load(address, pointer, transfer, source) for transfer in transfers]
         return pointer
 
-    def _place_output(self, tile: Tile, first_input: Pointer, source: Source) -> tuple[Pointer, tuple[Step, ...]]:
+    def _place_output(
+        self, tile: Tile, inputs: tuple[Pointer, ...], source: Source
+    ) -> tuple[Pointer, tuple[Step, ...]]:
         place, memory = self._output, self._memory
+        resident = place.buffer in memory.residents
+        transfers = self._layer.operation.stores(self._layer.geometry, tile, self._output_plane(tile), whole=resident)
+        if resident:
+            pointer = memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
+        else:
+            pointer = inputs[0] if self._output_buffers is None else self._output_buffers.take()
         address = memory.dram.get(place.buffer, 0) + place.offset
-        if place.buffer in memory.residents:
-            transfer = self._layer.geometry.output_transfer(tile, self._output_plane(tile))
-            pointer = memory.residents[place.buffer].moved(place.offset + transfer.offset)
-            needed = place.buffer in memory.stored
-            return pointer, (store(address, pointer, transfer, source),) if needed else ()
-        pointer = first_input if self._output_buffers is None else self._output_buffers.take()
-        return pointer, (store(address, pointer, self._layer.geometry.output_transfer(tile), source),)
+        needed = not resident or place.buffer in memory.stored
+        return pointer, tuple(store(address, pointer, transfer, source) for transfer in transfers if needed)
 
     def _input_plane(self, tile: Tile) -> int:
         """Bytes between input channels in the scratchpad, 0 where the tile lies dense there."""
         nest = self._layer.nest
-        if self._input_buffers[0] is not None or tile.input.rows.size == nest.input_rows:
+        if any(buffers is not None for buffers in self._input_buffers[:1]) or tile.input.rows.size == nest.input_rows:
             return 0
         return nest.input_rows * nest.input_columns * self._layer.geometry.input_bytes
 

@@ -175,6 +175,18 @@ def _large_channel_conv() -> onnx.ModelProto:
 
 
 POOL = {"kernel_shape": [3, 3]}
+
+
+def _reversed() -> onnx.ModelProto:
+    """600 elements, the last one first."""
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (600,), "int8"), 0.5)
+    parameters = [builder.constant([number], "int64") for number in (599, -601, 0, -1)]
+    builder.quantize(builder.node("Slice", x, *parameters, name="op"), 0.5, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
 REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] = {
     "rank": (
         lambda: _conv(weights=np.ones((6, 4, 1, 1, 1), np.int8), shape=(1, 4, 5, 6, 7)),
@@ -292,14 +304,15 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "moves_integers",
         {"name": "x0", "scale": 0.125, "zero_point": 0, "result": "y", "result_scale": 0.25, "result_zero_point": 0},
     ),
-    "slices": (lambda: _pair("Concat", (2, 3), (2, 4)), "dense_slices", {"axis": 1, "shape": (2, 7), "slices": 2}),
+    "slices": (lambda: _pair("Concat", (2, 3), (2, 4)), "permutation_available", {"isa": "v2", "copies": 2}),
     "bounds": (_run_time_bounds, "constant_bounds", {}),
     "slope": (lambda: unary_unit("LeakyRelu", (3, 7), alpha=float("inf")), "finite_slope", {"alpha": float("inf")}),
     "order": (
         lambda: unary_unit("Transpose", (3, 7), perm=[1, 0]),
-        "keeps_order",
-        {"permutation": (1, 0), "shape": (3, 7)},
+        "permutation_available",
+        {"isa": "v2", "copies": 1},
     ),
+    "reversed": (_reversed, "few_copies", {"copies": 600}),
     "unknown operator": (lambda: unary_unit("Softmax", (3, 7)), "known", {"operator": "Softmax"}),
 }
 
@@ -368,15 +381,16 @@ SENTENCES = {
         "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^100 times that of the result"
     ),
     "slices": (
-        "axis 1 of shape (2, 7) makes 2 slices of every operand; "
-        "every operand is one dense slice of the result: the dimensions before the axis are 1"
+        "2 strided copies need OP_PERMUTE, which is not in ISA v2; "
+        "operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4"
     ),
     "bounds": "its bounds are computed at run time; the bounds of a Clip are constant",
     "slope": "alpha is inf; the slope of a LeakyRelu is finite",
     "order": (
-        "perm (1, 0) reorders shape (3, 7); "
-        "only a Transpose that keeps the order of the dimensions longer than 1 costs nothing"
+        "1 strided copies need OP_PERMUTE, which is not in ISA v2; "
+        "what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4"
     ),
+    "reversed": "it takes 600 copies; a movement takes at most 512 copies",
     "unknown operator": "operator Softmax has no pattern",
 }
 """One case a rule, as the user reads it."""

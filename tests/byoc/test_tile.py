@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from byoc.operators.layer import Layer, make_layer
 from byoc.operators.nest import (
+    Axis,
     Nest,
     Span,
     Transfer,
@@ -88,7 +89,7 @@ def test_transfers_pick_the_bytes_of_the_box() -> None:
     nest = Nest(4, 6, 5, 4, 6, 5)
     tile = make_tile(nest, Span(1, 3), Span(2, 5))
     found = plane_transfer(tile.output, 6, 5, 1)
-    assert found == Transfer(40, 15, 2, 30, 15)
+    assert found == Transfer(40, 15, (Axis(2, 30, 15),))
     assert _bytes(found) == data[1:3, 2:5].reshape(-1).tolist()
     assert plane_transfer(make_tile(nest, Span(1, 3), Span(0, 6)).output, 6, 5, 4) == Transfer(120, 240)
     matrix = np.arange(7 * 9).reshape(7, 9)
@@ -98,8 +99,9 @@ def test_transfers_pick_the_bytes_of_the_box() -> None:
 
 def _bytes(transfer: Transfer) -> list[int]:
     return [
-        transfer.offset + row * transfer.dram_stride + byte
-        for row in range(transfer.repeats)
+        transfer.offset + row * axis.tensor + byte
+        for axis in transfer.dims
+        for row in range(axis.size)
         for byte in range(transfer.nbytes)
     ]
 

@@ -18,10 +18,11 @@ import onnx
 from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
 from byoc.frontend.onnx.reading import build_view
 from byoc.frontend.onnx.shapes import tensor_types
+from byoc.frontend.onnx.tracing import trace
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.activation import clip_bounds
-from byoc.operators.forms import QLinear, Written
+from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import installed
 from byoc.operators.table import TABLE
@@ -90,8 +91,7 @@ class _Builder:
             if not self._quantizations.setdefault(name, quantization).same_as(quantization):
                 return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
         if unit.family is not None and unit.form is not None:
-            written = Written(self._view, unit.node, unit.form, unit.operands, unit.result)
-            misshapen = unit.family.misshapen(written)
+            misshapen = unit.family.misshapen(_written(self._view, unit, unit.form))
             if misshapen:
                 return Unrecognised(misshapen)
         return unit
@@ -199,10 +199,15 @@ def canonical_attributes(view: OnnxView, unit: Unit) -> dict[str, Any]:
         bounds = clip_bounds(view, unit.activation)
         attributes["activation"] = "Relu" if unit.activation.op_type == "Relu" else ("Clip", *(bounds or ()))
     if unit.family is not None and unit.form is not None:
-        attributes |= unit.family.attributes(Written(view, unit.node, unit.form, unit.operands, unit.result))
+        attributes |= unit.family.attributes(_written(view, unit, unit.form))
     if unit.zero_points is not None:
         attributes["zero_points"] = unit.zero_points
     return attributes
+
+
+def _written(view: OnnxView, unit: Unit, form: Form) -> Written:
+    positions = trace(view, unit.node, view.shape(unit.operands[0])) if form.traced else None
+    return Written(view, unit.node, form, unit.operands, unit.result, positions)
 
 
 _FUSED = {"FusedConv": "Conv"}

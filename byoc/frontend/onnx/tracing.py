@@ -1,0 +1,67 @@
+"""Tracing: which element of a result is a copy of which of the operand, found by running the operator itself."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from byoc.operators.forms import Positions
+from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.operators.pieces import NOTHING
+from byoc.session import OnnxRuntimeSession
+
+LARGEST = 1 << 23
+"""Elements of a tensor whose positions, and as many more numbers, float32 tells apart."""
+
+
+@lru_cache(maxsize=1)
+def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions | str:
+    """What the operator does with positions; text, why that is not known: parameters computed at run time, no copy.
+
+    The operator runs twice: once on the positions themselves, once on them in another order and elsewhere. What is the
+    same both times is no copy of an element but a constant; whatever is neither is computed.
+    """
+    count = math.prod(shape)
+    if count >= LARGEST:
+        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
+    parameters = {}
+    for name in filter(None, node.inputs[1:]):
+        found = view.constant(name)
+        if found is None:
+            return f"its parameter '{name}' is computed at run time"
+        same = found.dtype.name == view.element_type(node.inputs[0])  # what stands among the elements, as Pad's value
+        parameters[name] = found.astype(np.float32) if same else found
+    again = np.random.default_rng(0).permutation(count)
+    results = [
+        _moved(view.opset, node, parameters, numbers.reshape(shape).astype(np.float32))
+        for numbers in (np.arange(count), again + count)
+    ]
+    same = results[0] == results[1]
+    fills = np.unique(results[0][same])
+    index = np.where(same, NOTHING, results[0]).astype(np.int64)
+    copied = np.isin(results[0][~same], np.arange(count)).all() and (results[1] == again[index] + count)[~same].all()
+    if not copied or len(fills) > 1:
+        return f"it computes what is between elements; {node.op_type} moves them only"
+    return Positions(index, float(fills[0]) if len(fills) else None)
+
+
+def _moved(
+    opset: int, node: OnnxNode, parameters: dict[str, NDArray[Any]], numbers: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """What the operator, alone and in float, makes of ``numbers``."""
+    source, result = "numbers", "moved"
+    inputs = [source, *node.inputs[1:]]
+    part = helper.make_graph(
+        [helper.make_node(node.op_type, inputs, [result], domain=node.domain, **node.attributes)],
+        "movement",
+        [helper.make_tensor_value_info(source, TensorProto.FLOAT, numbers.shape)],
+        [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in parameters.items()],
+    )
+    model = helper.make_model(part, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return OnnxRuntimeSession(model, optimised=False).run([result], {source: numbers})[result]
