@@ -228,6 +228,6 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
         return math.prod(view.shape(node.inputs[0])) * math.prod(weights[1:])
     else:
         return 0
-    if not all(map(view.shape, operands[:2])):
+    if not all(view.shape(name) for name in operands[:2] if name):
         return 0  # an operand without dimensions: no product that anybody can run
     return family.macs(Written(view, node, form, operands, node.outputs[0]))
