@@ -79,6 +79,37 @@ def test_scale_and_shift_behind_batch_norm_fold_too() -> None:
     assert operators(check_equal(model, fold_affine, 1e-5)) == {"Conv": 1}
 
 
+@pytest.mark.parametrize(
+    ("product", "shape", "constants"),
+    [
+        (node("ConvTranspose", ["x", "w"], ["c"], strides=[2, 2]), [1, 3, 5, 5], {"w": [3, 4, 2, 2]}),
+        (node("ConvTranspose", ["x", "w", "b"], ["c"]), [1, 3, 5, 5], {"w": [3, 4, 3, 3], "b": [4]}),
+        (node("Gemm", ["x", "w", "b"], ["c"], transB=1), [2, 3], {"w": [4, 3], "b": [4]}),
+        (node("Gemm", ["x", "w"], ["c"]), [2, 3], {"w": [3, 4]}),
+    ],
+)
+def test_batch_norm_folds_into_every_product(
+    product: onnx.NodeProto, shape: list[int], constants: dict[str, list[int]]
+) -> None:
+    arrays = {**batch_norm_constants(4), **random_arrays(2, **constants)}
+    model = infer_shapes(make_model([product, batch_norm("c", "y")], shape, arrays))
+    assert operators(check_equal(model, fold_affine, 1e-5)) == {product.op_type: 1}
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        node("Gemm", ["x", "w", "b"], ["c"], alpha=0.5),
+        node("Gemm", ["x", "w", "rows"], ["c"]),
+        node("Relu", ["x"], ["c"]),
+    ],
+)
+def test_batch_norm_of_rows_behind_anything_else_stays(product: onnx.NodeProto) -> None:
+    arrays = {**batch_norm_constants(4), **random_arrays(2, w=[4, 4], b=[4], rows=[2, 4])}
+    model = infer_shapes(make_model([product, batch_norm("c", "y")], [2, 4], arrays))
+    assert operators(check_equal(model, fold_affine, 1e-5)) == {product.op_type: 1, "BatchNormalization": 1}
+
+
 def test_batch_norm_behind_a_shared_convolution_becomes_depthwise() -> None:
     nodes = [
         node("Conv", ["x", "w"], ["c"]),

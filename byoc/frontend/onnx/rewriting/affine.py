@@ -1,7 +1,8 @@
-"""Folds per-channel scales and shifts (BatchNormalization, Mul, Add, Sub, Div by constants) into convolutions.
+"""Folds per-channel scales and shifts (BatchNormalization, Mul, Add, Sub, Div by constants) into products.
 
-A chain of them behind a Conv disappears into its weights and bias. A chain with nothing to fold into, as in DenseNet's
-pre-activation blocks, becomes one 1×1 depthwise Conv, which the accelerator can run quantised.
+A chain of them behind a Conv, a ConvTranspose or a Gemm disappears into its weights and bias. A chain on planes with
+nothing to fold into, as in DenseNet's pre-activation blocks, becomes one 1×1 depthwise Conv, which the accelerator can
+run quantised.
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ class Affine:
 
 
 def fold_affine(model: ModelProto) -> ModelProto:
-    """A copy with every chain of per-channel affine nodes on float32 planes folded or made a depthwise Conv.
+    """A copy with every chain of per-channel affine nodes on float32 values folded or made a depthwise Conv.
 
     ``w' = w * scale`` for each output channel and ``b' = b * scale + shift``, in float64, rounded once to float32; for
     BatchNormalization ``scale = gamma / sqrt(variance + epsilon)`` and ``shift = beta - mean * scale``. A chain is
-    folded into the Conv before it only if nobody else reads what lies between. Chains of scalar factors and summands
-    that do not follow a Conv stay as they are. Wants shapes inferred and constants folded.
+    folded into the product before it only if nobody else reads what lies between. Chains of scalar factors and
+    summands, and chains on rows (N, C), that do not follow a product stay as they are. Wants shapes inferred and
+    constants folded.
     """
     result = copy_model(model)
     rewriter = _Rewriter(result.graph)
@@ -79,11 +81,12 @@ class _Rewriter:
         """The node to put in this one's place; None for an affine node that has been absorbed by an earlier node."""
         if node.output and node.output[0] in self.absorbed:
             return None
-        if self._is_plain_convolution(node):
+        axis = self._columns(node)
+        if axis is not None:
             chain = self._chain(self._next_affine(node.output[0]))
-            return self._fold(node, *chain) if chain else node
+            return self._fold(node, axis, *chain) if chain else node
         chain = self._chain(self._affine(node))
-        if chain is None or not chain[0].per_channel:
+        if chain is None or not chain[0].per_channel or len(self.shapes[chain[0].source]) < 3:
             return node
         self.absorbed.update(name for name in chain[1] if name != node.output[0])
         return self._depthwise(node, *chain)
@@ -138,7 +141,7 @@ class _Rewriter:
 
     def _channels(self, name: str) -> int | None:
         shape = self.shapes.get(name, ())
-        return shape[1] if len(shape) > 2 and name not in self.arrays else None
+        return shape[1] if len(shape) > 1 and name not in self.arrays else None
 
     def _next_affine(self, name: str) -> tuple[Affine, str] | None:
         """The affine node that alone reads ``name``."""
@@ -157,36 +160,40 @@ class _Rewriter:
             outputs.append(following[1])
         return affine, outputs
 
-    def _is_plain_convolution(self, node: NodeProto) -> bool:
-        return (
-            node.op_type == "Conv"
-            and node.domain in ("", "ai.onnx")
-            and all(name in self.arrays for name in node.input[1:] if name)
-            and len(self.shapes.get(node.output[0], ())) > 2
-        )
+    def _columns(self, node: NodeProto) -> int | None:
+        """The axis of the weights that counts the channels of the result; None for what is no plain product."""
+        if node.domain not in ("", "ai.onnx") or any(name not in self.arrays for name in node.input[1:] if name):
+            return None
+        options = attributes(node)
+        if node.op_type == "Conv":
+            return 0 if len(self.shapes.get(node.output[0], ())) > 2 else None
+        if node.op_type == "ConvTranspose":
+            return 1 if options.get("group", 1) == 1 else None
+        if node.op_type == "Gemm":
+            biases = self.shapes.get(node.input[2], ()) if len(node.input) == 3 and node.input[2] else (0,)
+            plain = options.get("alpha", 1.0) == options.get("beta", 1.0) == 1.0
+            return (0 if options.get("transB", 0) else 1) if plain and len(biases) == 1 else None
+        return None
 
-    def _fold(self, node: NodeProto, affine: Affine, outputs: list[str]) -> NodeProto:
+    def _fold(self, node: NodeProto, axis: int, affine: Affine, outputs: list[str]) -> NodeProto:
         weights = np.asarray(self.arrays[node.input[1]], np.float64)
         biased = len(node.input) == 3 and node.input[2]
-        bias = np.asarray(self.arrays[node.input[2]], np.float64) if biased else np.zeros(len(weights))
+        bias = np.asarray(self.arrays[node.input[2]], np.float64) if biased else np.zeros(weights.shape[axis])
+        shape = [1] * weights.ndim
+        shape[axis] = -1
         self.absorbed.update(outputs)
-        return self._convolution(
-            node,
-            node.input[0],
-            outputs[-1],
-            weights * affine.scale.reshape(-1, *(1,) * (weights.ndim - 1)),
-            bias * affine.scale + affine.shift,
-        )
+        scaled, moved = weights * affine.scale.reshape(shape), bias * affine.scale + affine.shift
+        return self._product(node, node.input[0], outputs[-1], scaled, moved)
 
     def _depthwise(self, node: NodeProto, affine: Affine, outputs: list[str]) -> NodeProto:
         channels = len(affine.scale)
         kernel = [1] * (len(self.shapes[affine.source]) - 2)
         plain = helper.make_node("Conv", [""], [""], node.name or outputs[0], kernel_shape=kernel, group=channels)
         scale = affine.scale.reshape(-1, 1, *kernel)
-        return self._convolution(plain, affine.source, outputs[-1], scale, affine.shift)
+        return self._product(plain, affine.source, outputs[-1], scale, affine.shift)
 
-    def _convolution(self, like: NodeProto, source: str, output: str, weights: Array, bias: Array) -> NodeProto:
-        """A Conv with ``like``'s name and attributes and new constants."""
+    def _product(self, like: NodeProto, source: str, output: str, weights: Array, bias: Array) -> NodeProto:
+        """A node with ``like``'s name and attributes and new constants."""
         node = NodeProto()
         node.CopyFrom(like)
         del node.input[:], node.output[:]
