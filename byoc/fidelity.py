@@ -10,7 +10,7 @@ a model that came quantised are compared with integer operators, too, to the bit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,20 +135,45 @@ def trial_feed(model: ModelProto, seed: int) -> dict[str, NDArray[Any]]:
     return feed
 
 
-def noise(float_model: ModelProto, integer_model: ModelProto, feed: Tensors) -> dict[str, float]:
-    """How well a quantised model resembles the float one: signal-to-noise ratio of every float output, in decibels."""
+def resemblance(
+    float_model: ModelProto, integer_model: ModelProto, feeds: Iterable[Tensors]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """How well a quantised model resembles the float one on ``feeds``.
+
+    The signal-to-noise ratio of every float output, in decibels, over all feeds; and for outputs that tell classes, a
+    row of numbers a sample, the share of rows whose largest number is at the same place (the first of equal ones).
+    """
     names = [value.name for value in float_model.graph.output]
-    inputs = {name: feed[name] for name in (value.name for value in float_model.graph.input)}
-    wanted = OnnxRuntimeSession(float_model, optimised=False).run(names, inputs)
-    found = OnnxRuntimeSession(integer_model).run(names, inputs)
-    return {name: _decibels(wanted[name], found[name]) for name in names if wanted[name].dtype == np.float32}
+    inputs = [value.name for value in float_model.graph.input]
+    exact, integer = OnnxRuntimeSession(float_model, optimised=False), OnnxRuntimeSession(integer_model)
+    signals, errors = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    equal: dict[str, list[NDArray[np.bool_]]] = {}
+    levels: dict[str, float] = {}
+    for feed in feeds:
+        given = {name: feed[name] for name in inputs}
+        wanted, found = exact.run(names, given), integer.run(names, given)
+        for name in (name for name in names if wanted[name].dtype == np.float32):
+            signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())
+            errors[name] += _error(wanted[name], found[name])
+            levels[name] = _decibels(signals[name], errors[name])
+            if _tells_classes(wanted[name]):
+                rows = (array.reshape(array.shape[:2]).argmax(1) for array in (wanted[name], found[name]))
+                equal.setdefault(name, []).append(np.equal(*rows))
+    return levels, {name: float(np.concatenate(rows).mean()) for name, rows in equal.items()}
 
 
-def _decibels(signal: NDArray[Any], found: NDArray[Any]) -> float:
-    if signal.shape != found.shape:
-        return 0.0  # of an output whose shape depends on the data
-    power = float(np.square(signal, dtype=np.float64).sum())
-    error = float(np.square(signal.astype(np.float64) - found).sum())
+def _tells_classes(array: NDArray[Any]) -> bool:
+    """Whether an output is a row of numbers a sample, further dimensions of 1 apart."""
+    return array.ndim >= 2 and array.shape[1] > 1 and 0 < array.size == array.shape[0] * array.shape[1]
+
+
+def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
+    """The power of what differs; all of the signal's where an output depends on the data and is of another shape."""
+    differs = signal.astype(np.float64) - found if signal.shape == found.shape else signal.astype(np.float64)
+    return float(np.square(differs).sum())
+
+
+def _decibels(power: float, error: float) -> float:
     if not error:
         return MOST_DECIBELS
     ratio = max(power / error, 10 ** (-MOST_DECIBELS / 10))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto
 
-from byoc.fidelity import integer_difference, noise, prepared_faithfully, trial_feed
+from byoc.fidelity import integer_difference, prepared_faithfully, resemblance, trial_feed
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
@@ -22,7 +23,7 @@ from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.registry import annotate
-from byoc.package.package import Fidelity, Package, build_package
+from byoc.package.package import Calibration, Fidelity, Package, build_package
 from byoc.quantisation.calibrate import Feeds, default_feeds
 from byoc.quantisation.quantize import quantise
 from isa.errors import InputError
@@ -37,19 +38,21 @@ def import_model(
     fixed: Mapping[str, float] | None = None,
     calibration: Iterable[Feeds] | None = None,
     seed: int = 0,
+    origin: str = "",
 ) -> Package:
     """Package of an ONNX model (or of the file that holds one): folded and, where it is float, quantised first.
 
     ``source`` is the name it goes by in reports: by default the file's, or that of the model's graph. ``shapes``
     gives dynamic inputs their dimensions; ``fixed`` makes inputs constants; ``calibration`` are the feeds of the
-    quantiser, seeded standard-normal ones by default. Raises InputError for a model that cannot be imported.
+    quantiser, seeded standard-normal ones by default, and ``origin`` says for reports where they are from. Raises
+    InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)
     model = fix_inputs(model, fixed or {}, shapes)
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     with _advice(model):
-        return _imported(model, source or model.graph.name, shapes, calibration, seed)
+        return _imported(model, source or model.graph.name, shapes, calibration, seed, origin)
 
 
 @contextmanager
@@ -69,38 +72,60 @@ def _imported(
     shapes: Mapping[str, Sequence[int]],
     calibration: Iterable[Feeds] | None,
     seed: int,
+    origin: str,
 ) -> Package:
     given, model = model, widen(model)
-    widened = model is not given
+    facts: dict[str, Any] = {"widened": model is not given, "made_static": dynamic_operators(model)}
     feeds = None if calibration is None else iter(calibration)
-    made_static = dynamic_operators(model)
-    if made_static:
+    if facts["made_static"]:
         given = apply(passes(model, shapes), model)
         observed = list(default_feeds(given, seed) if feeds is None else feeds)
         model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
     steps = passes(model, shapes)
     if is_quantised(apply(steps, model)):
-        return _as_it_is(model, steps, name, seed)
-    samples: list[Feeds] = []
+        return _as_it_is(model, steps, name, seed, facts)
+    samples = _Samples(lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds)
+    prepared, fidelity = prepared_faithfully(model, steps, samples.first)
+    quantised = quantise(prepared, samples.all(), seed)
+    if samples.count:
+        source = given if facts["made_static"] else prepared
+        facts["noise"], agreement = resemblance(source, quantised, samples.kept)
+        facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
+    return package_of(quantised, name, replace(fidelity, **facts))
 
-    def first(prepared: ModelProto) -> Feeds:
-        if not samples:
-            found = next(default_feeds(prepared, seed) if feeds is None else feeds, None)
-            if found is None:
+
+MOST_KEPT = 64
+"""Calibration samples on which the quantised model is compared with the float one: the first of them."""
+
+
+class _Samples:
+    """Calibration samples on their way to the quantiser: how many there were, and the first of them."""
+
+    def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]]) -> None:
+        self.count = 0
+        self.kept: list[Feeds] = []
+        self._make = feeds
+        self._feeds: Iterator[Feeds] | None = None
+
+    def first(self, prepared: ModelProto) -> Feeds:
+        """The first sample for ``prepared``, and every time the same; raises InputError where there is none."""
+        if self._feeds is None:
+            self._feeds = self._make(prepared)
+            self.kept = list(islice(self._feeds, 1))
+            if not self.kept:
                 raise InputError("there are no calibration samples; give at least one")
-            samples.append(found)
-        return samples[0]
+        return self.kept[0]
 
-    prepared, fidelity = prepared_faithfully(model, steps, first)
-    calibrated = default_feeds(prepared, seed) if feeds is None else chain(samples, feeds)
-    quantised = quantise(prepared, calibrated, seed)
-    fidelity = replace(fidelity, widened=widened, made_static=made_static)
-    if quantised.graph.node:
-        fidelity = replace(fidelity, noise=noise(given if made_static else prepared, quantised, samples[0]))
-    return package_of(quantised, name, fidelity)
+    def all(self) -> Iterator[Feeds]:
+        """All samples, counted as they go by, once."""
+        for feed in chain(tuple(self.kept), self._feeds or ()):
+            self.count += 1
+            if len(self.kept) < min(self.count, MOST_KEPT):
+                self.kept.append(feed)
+            yield feed
 
 
-def _as_it_is(model: ModelProto, steps: Sequence[Pass], source: str, seed: int) -> Package:
+def _as_it_is(model: ModelProto, steps: Sequence[Pass], source: str, seed: int, facts: Mapping[str, Any]) -> Package:
     """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
     try:
         prepared, fidelity = prepared_faithfully(model, steps, lambda m: trial_feed(m, seed))
@@ -108,7 +133,7 @@ def _as_it_is(model: ModelProto, steps: Sequence[Pass], source: str, seed: int) 
         integer = integer_difference(model, prepared, trial_feed(prepared, seed))
     except InputError:
         return package_of(integer_biases(apply(steps, model)), source)
-    return package_of(prepared, source, replace(fidelity, integer=integer))
+    return package_of(prepared, source, replace(fidelity, integer=integer, **facts))
 
 
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:

@@ -35,12 +35,26 @@ _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """What scales were chosen on: so many ``samples``, drawn at ``random`` or given, and then of some ``origin``.
+
+    ``agreement``: of outputs that tell classes, the share of the (first) samples of which int8 and float say the same.
+    """
+
+    samples: Annotated[int, Field(ge=0)]
+    random: bool
+    origin: str = ""
+    agreement: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Fidelity:
     """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.fidelity`).
 
     ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
     ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.
-    ``noise`` has the signal-to-noise ratio of every float output, in decibels, where quantising was ours. ``left_out``:
+    ``noise`` has the signal-to-noise ratio of every float output over the calibration samples, in decibels, where
+    quantising was ours, and ``calibration`` what that was done on. ``left_out``:
     passes that would have moved rounding too far. ``widened``: it was given in half precision, and float32 is computed.
     ``made_static``: operators that quantised activations when they ran, and now have scales from calibration.
     """
@@ -53,6 +67,7 @@ class Fidelity:
     left_out: tuple[str, ...] = ()
     widened: bool = False
     made_static: Annotated[int, Field(ge=0)] = 0
+    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, eq=False)

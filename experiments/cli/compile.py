@@ -5,6 +5,7 @@ A package serves every machine. A partition and programs, one a region, are made
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from json import dumps
@@ -43,6 +44,13 @@ def compile(
     place = output or Path(f"{network.name}.dla")
     save_package(network.package, place)
     graph = network.package.graph
+    fidelity = network.package.fidelity
+    if fidelity is not None and fidelity.calibration is not None:
+        from experiments.report.tables import calibration_line
+
+        say(calibration_line(fidelity.calibration))
+        if fidelity.calibration.random:
+            say("warning: real inputs give better scales: --calibration FILE.npz", file=sys.stderr)
     say(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")
 
 

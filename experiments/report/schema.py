@@ -203,6 +203,18 @@ class Check(Part):
     outputs: OutputsCheck | None = None
 
 
+class CalibrationSamples(Part):
+    """What a float model was quantised on: so many samples, drawn at random or given, and then of some origin.
+
+    ``agreement``: of outputs that tell classes, the share of (the first) samples of which int8 and float say the same.
+    """
+
+    samples: Count
+    random: bool
+    origin: Text = ""
+    agreement: Mapping[str, Fraction] = Field(default_factory=dict)
+
+
 class ModelFidelity(Part):
     """How the imported model was held to the model as given, on one inference.
 
@@ -221,9 +233,11 @@ class ModelFidelity(Part):
     left_out: tuple[str, ...] = ()
     widened: bool = False
     made_static: Count = 0
+    calibration: CalibrationSamples | None = None
 
 
 _SUSPICIONS = {
+    "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
     "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
     "outside": (
         "{share:.1%} of input '{tensor}' ({least:.3g} to {most:.3g}) lie outside the calibrated range "
@@ -235,9 +249,12 @@ _SUSPICIONS = {
 
 
 class Suspicion(Part):
-    """What should be looked at although every bit is right; ``figures`` by the ``kind``."""
+    """What should be looked at although every bit is right; ``figures`` by the ``kind``.
 
-    kind: Literal["noise", "outside", "constant", "saturated"]
+    ``tensor`` is empty where all of the network is meant.
+    """
+
+    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated"]
     tensor: Text
     figures: Mapping[str, float]
 

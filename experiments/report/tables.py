@@ -9,9 +9,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from byoc.package.package import Calibration
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
-from experiments.report.schema import EndToEnd, Figures, HostLayer, Layer, ModelFidelity, OutputsCheck, RunReport
+from experiments.report.schema import (
+    CalibrationSamples,
+    EndToEnd,
+    Figures,
+    HostLayer,
+    Layer,
+    ModelFidelity,
+    OutputsCheck,
+    RunReport,
+)
 from experiments.report.terminal import LiteralTable, line, plain_table
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
@@ -177,6 +187,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
     yield "model", _fidelity_line(report.fidelity)
+    if report.fidelity is not None and report.fidelity.calibration is not None:
+        yield "calibration", calibration_line(report.fidelity.calibration)
     for suspicion in report.warnings:
         yield "warning", Text(suspicion.message(), style="yellow")
     if report.accuracy is not None:
@@ -224,8 +236,18 @@ def _fidelity_line(found: ModelFidelity | None) -> str:
         text += f", {found.made_static} dynamic quantisations made static on the calibration samples"
     if found.left_out:
         text += f", without {', '.join(found.left_out)}"
-    noise = ", ".join(f"{level:.1f} dB" for level in list(found.noise.values())[:4])
+    several = len(found.noise) > 1
+    noise = ", ".join(f"{level:.1f} dB" + f" ({name})" * several for name, level in list(found.noise.items())[:4])
     return f"{text}; int8 to float: {noise} signal to noise" if noise else text
+
+
+def calibration_line(found: Calibration | CalibrationSamples) -> str:
+    """What a float model was quantised on, and how often int8 and float agree there on a class."""
+    inputs = f"{found.samples} input{'s' * (found.samples != 1)}"
+    text = f"quantised on {inputs} of random numbers" if found.random else f"quantised on {inputs}"
+    text += f" of {found.origin}" if found.origin else ""
+    agreement = ", ".join(f"{share:.1%} ({name})" for name, share in list(found.agreement.items())[:4])
+    return f"{text}; int8 and float have the same top-1 in {agreement}" if agreement else text
 
 
 def _accuracy_line(report: RunReport) -> str:

@@ -145,6 +145,9 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, values: Tensors) ->
     """What about a run that is right to the bit should still be looked at, with figures."""
     graph, fidelity = network.graph, network.package.fidelity
     found: list[Suspicion] = []
+    if fidelity is not None and fidelity.calibration is not None and fidelity.calibration.random:
+        figures = {"samples": float(fidelity.calibration.samples)}
+        found.append(Suspicion(kind="uncalibrated", tensor="", figures=figures))
     if fidelity is not None:
         quiet = {name: level for name, level in fidelity.noise.items() if level < LEAST_DECIBELS}
         found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]

@@ -125,8 +125,10 @@ def _build(
     source = fix_inputs(builtin.build(seed) if builtin else load_model(model), fixed, shapes)
     shapes = {name: dims for name, dims in shapes.items() if name not in fixed}
     name = builtin.name if builtin else Path(model).stem
+    samples = _samples(source, builtin, shapes, seed, calibration)
+    origin = "the network's own samples" if calibration is None else calibration.name
     package = import_model(
-        source, name, shapes=shapes, calibration=_samples(source, builtin, shapes, seed, calibration), seed=seed
+        source, name, shapes=shapes, calibration=samples, seed=seed, origin=origin if samples else ""
     )
     return Network(name, package, None if _fixed_scales(source) else widen(source), builtin)
 

@@ -148,7 +148,9 @@ def _suspicions(tmp_path: Path, factor: float, calibration: float | None = None)
     assert report.check.mismatches == 0
     for suspicion in report.warnings:
         assert suspicion.tensor in suspicion.message()
-    return {suspicion.kind: dict(suspicion.figures) for suspicion in report.warnings}
+    found = {suspicion.kind: dict(suspicion.figures) for suspicion in report.warnings}
+    assert (found.pop("uncalibrated", None) == {"samples": 4}) == (calibration is None)
+    return found
 
 
 def test_a_run_on_inputs_like_those_of_the_calibration_warns_of_nothing(tmp_path: Path) -> None:

@@ -11,9 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 import experiments
+from byoc.importing import import_model
 from experiments.models import MODELS
+from experiments.report.schema import CalibrationSamples, RunReport
+from experiments.report.tables import total_lines
 from experiments.running.network import load_network
 from isa.errors import InputError
+from tests.experiments.command_line import dla, save_tiny
 
 FLOATS = np.zeros((2, 1, 1, 8, 8), np.float32)
 
@@ -77,3 +81,72 @@ def test_bad_files(model: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             load_network(str(model), calibration=path)
         assert str(caught.value).startswith(f"--calibration {path}: {message}")
+
+
+def calibrated(report: RunReport) -> CalibrationSamples:
+    assert report.fidelity is not None
+    assert report.fidelity.calibration is not None
+    return report.fidelity.calibration
+
+
+def shown(report: RunReport) -> dict[str, str]:
+    return {name: str(text) for name, text in total_lines(report)}
+
+
+def test_a_run_says_what_it_was_calibrated_on(model: Path, tmp_path: Path) -> None:
+    samples = tmp_path / "samples.npz"
+    np.savez(samples, image=np.stack([feed["image"] for feed in MODELS["digits-cnn"].calibration(0)]))
+    own, builtin = experiments.run(model, calibration=samples), experiments.run("digits-cnn")
+    found = calibrated(own)
+    assert (found.samples, found.random, found.origin) == (64, False, "samples.npz")
+    assert calibrated(builtin).origin == "the network's own samples"
+    assert found.agreement == calibrated(builtin).agreement
+    assert found.agreement["logits"] >= 0.95
+    assert shown(own)["calibration"].startswith(
+        "quantised on 64 inputs of samples.npz; int8 and float have the same top-1"
+    )
+    assert not [item for item in own.warnings if item.kind == "uncalibrated"]
+
+
+def test_random_numbers_are_warned_of_wherever_the_package_goes(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = dla(capsys, "compile", model, "-o", tmp_path / "digits.dla")
+    assert made.out.startswith("quantised on 4 inputs of random numbers; int8 and float have the same top-1 in ")
+    assert made.err == "warning: real inputs give better scales: --calibration FILE.npz\n"
+    for given in (model, tmp_path / "digits.dla"):
+        report = experiments.run(given)
+        assert (calibrated(report).samples, calibrated(report).random) == (4, True)
+        (warning,) = (item for item in report.warnings if item.kind == "uncalibrated")
+        wanted = "quantised on 4 inputs of random numbers; give real ones with --calibration FILE.npz"
+        assert warning.message() == wanted
+        assert wanted in [str(text) for name, text in total_lines(report) if name == "warning"]
+
+
+def test_the_error_of_int8_is_that_over_all_samples(model: Path) -> None:
+    """Two samples between which the range grows a hundredfold: the quiet one alone would sound far worse."""
+    source = onnx.load(model)
+    quiet = next(iter(MODELS["digits-cnn"].calibration(0)))
+    loud = {"image": quiet["image"] * np.float32(100)}
+    levels = []
+    for feeds in ([quiet, loud], [loud, quiet], [quiet]):
+        fidelity = import_model(source, calibration=iter(feeds)).fidelity
+        assert fidelity is not None
+        assert fidelity.calibration is not None
+        assert fidelity.calibration.samples == len(feeds)
+        levels.append(fidelity.noise["logits"])
+    assert levels[0] == levels[1]
+
+
+def test_outputs_that_tell_no_classes_have_no_agreement(tmp_path: Path) -> None:
+    report = experiments.run(save_tiny(tmp_path))
+    assert calibrated(report).agreement == {}
+    assert shown(report)["calibration"] == "quantised on 4 inputs of random numbers"
+
+
+def test_a_model_that_came_quantised_was_calibrated_elsewhere(tmp_path: Path) -> None:
+    onnx.save(load_network("digits-cnn").package.model, tmp_path / "quantised.onnx")
+    report = experiments.run(tmp_path / "quantised.onnx")
+    assert report.fidelity is not None
+    assert report.fidelity.calibration is None
+    assert "calibration" not in shown(report)
