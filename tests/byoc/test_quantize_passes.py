@@ -209,6 +209,21 @@ def test_product_and_row_become_gemm() -> None:
     assert [(n.name, n.op_type) for n in after.graph.node] == [("fc", "Gemm")]
 
 
+def test_products_of_any_rank_become_gemm_under_new_names() -> None:
+    nodes = [node("MatMul", ["x", "w"], ["y_product"]), node("Add", ["y_product", "b"], ["y"])]
+    model = infer_shapes(make_model(nodes, [2, 3, 4], random_arrays(2, w=[1, 4, 3], b=[1, 1, 3])))
+    after = check_equal(model, canonicalise_gemm, 1e-6)
+    assert [n.op_type for n in after.graph.node] == ["Reshape", "Gemm", "Reshape"]
+    assert "y_product" not in {name for n in after.graph.node for name in n.output}
+
+
+def test_what_is_no_plain_gemm_is_written_out() -> None:
+    gemm = node("Gemm", ["x", "w", "b"], ["y"], beta=2.0, transA=1)
+    model = infer_shapes(make_model([gemm], [4, 2], random_arrays(2, w=[4, 3], b=[2, 1])))
+    after = check_equal(model, canonicalise_gemm, 1e-6)
+    assert [n.op_type for n in after.graph.node] == ["Transpose", "Gemm", "Add"]
+
+
 def test_activations_move_before_what_they_commute_with() -> None:
     nodes = [
         node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]),

@@ -20,6 +20,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    names_of,
     remove_dead_code,
     shapes_of,
     unused,
@@ -50,8 +51,7 @@ def _decomposed(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     arrays = ConstantArrays(graph, lambda tensor: True)
-    taken = {name for node in graph.node for name in node.output} | set(arrays)
-    taken |= {value.name for value in graph.input}
+    taken = names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         write = _KNOWN.get(_key(node))

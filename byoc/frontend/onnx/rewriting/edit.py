@@ -79,6 +79,12 @@ def add_constant(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     return unique
 
 
+def names_of(graph: GraphProto) -> set[str]:
+    """Every name that a tensor of the graph itself has."""
+    names = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+    return names | {name for node in graph.node for name in node.output}
+
+
 def standard(node: NodeProto) -> bool:
     """True for operators of the default ONNX domain: those of others only share names with them."""
     return node.domain in ("", "ai.onnx")

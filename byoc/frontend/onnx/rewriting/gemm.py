@@ -14,9 +14,11 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     is_float32,
+    names_of,
     remove_dead_code,
     shapes_of,
     standard,
+    unused,
     use_counts,
 )
 
@@ -38,13 +40,14 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     shapes, uses = shapes_of(graph), use_counts(graph)
     readers = {name: node for node in graph.node for name in node.input}
     absorbed: set[str] = set()
+    taken = names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         if node.output and node.output[0] in absorbed:
             continue
         if node.op_type == "Gemm" and standard(node):
             _fold_factors(node, graph, arrays)
-            nodes += _plain_gemm(node, graph, arrays, shapes)
+            nodes += _plain_gemm(node, graph, arrays, shapes, taken)
             continue
         if node.op_type == "MatMul" and standard(node):
             _flatten_weights(node, graph, arrays, shapes)
@@ -56,7 +59,8 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
         bias = next(name for name in following.input if name != node.output[0])
         columns = arrays[node.input[1]].shape[1]
         row = add_constant(graph, f"{following.output[0]}_bias", np.broadcast_to(arrays[bias].reshape(-1), (columns,)))
-        nodes += _biased_gemm(node, following, row, graph, shapes, columns)
+        shapes[row] = (columns,)
+        nodes += _biased_gemm(node, following, row, graph, shapes, taken)
     del graph.node[:]
     graph.node.extend(nodes)
     remove_dead_code(graph)
@@ -76,12 +80,13 @@ def join_biases(model: ModelProto) -> ModelProto:
     readers = {name: node for node in graph.node for name in node.input}
     dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
     absorbed: set[str] = set()
+    taken = names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         if node.output and node.output[0] in absorbed:
             continue
         if node.op_type == "Gemm" and standard(node):
-            nodes += [*_turned(node, shapes), node]
+            nodes += [*_turned(node, shapes, taken), node]
             continue
         add = readers.get(node.output[0]) if node.output and uses[node.output[0]] == 1 else None
         if add is None or (node.op_type, add.op_type) != ("MatMul", "Add") or not all(map(standard, (node, add))):
@@ -93,7 +98,7 @@ def join_biases(model: ModelProto) -> ModelProto:
         joined = row in arrays and arrays[row].shape == (columns,) and arrays[row].dtype == np.float32
         if joined and node.input[0] in dequantised and len(shapes.get(node.input[0], ())) > 1:
             absorbed.add(add.output[0])
-            nodes += _biased_gemm(node, add, row, graph, shapes, columns)
+            nodes += _biased_gemm(node, add, row, graph, shapes, taken)
         else:
             nodes.append(node)
     del graph.node[:]
@@ -130,15 +135,17 @@ def _drop(node: NodeProto, *names: str) -> None:
     node.attribute.extend(kept)
 
 
-def _plain_gemm(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes) -> Iterator[NodeProto]:
+def _plain_gemm(
+    node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes, taken: set[str]
+) -> Iterator[NodeProto]:
     """A Gemm that transposes no data, its bias an Add behind it where it is not one constant number a column."""
-    yield from _turned(node, shapes)
+    yield from _turned(node, shapes, taken)
     bias, result = node.input[2] if len(node.input) == 3 else "", node.output[0]
     if not bias or (bias in arrays and node.input[1] in arrays and arrays[bias].ndim == 1):
         yield node
         return
     beta = np.float32(attributes(node).get("beta", 1.0))
-    node.output[0] = f"{result}_product"
+    node.output[0] = unused(f"{result}_product", taken)
     del node.input[2:]
     _drop(node, "beta")
     yield node
@@ -146,15 +153,15 @@ def _plain_gemm(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shap
         bias = add_constant(graph, f"{result}_bias", arrays[bias] * beta)
     elif beta != 1:
         scale = add_constant(graph, f"{result}_beta", np.array(beta))
-        yield helper.make_node("Mul", [bias, scale], [f"{result}_bias"])
-        bias = f"{result}_bias"
+        bias, given = unused(f"{result}_bias", taken), bias
+        yield helper.make_node("Mul", [given, scale], [bias])
     yield helper.make_node("Add", [node.output[0], bias], [result])
 
 
-def _turned(node: NodeProto, shapes: Shapes) -> Iterator[NodeProto]:
+def _turned(node: NodeProto, shapes: Shapes, taken: set[str]) -> Iterator[NodeProto]:
     """The Transpose of a Gemm's data, where it transposes that, which the Gemm reads from now on."""
     if attributes(node).get("transA", 0) and len(shapes.get(node.input[0], (0, 0))) == 2:
-        turned = f"{node.output[0]}_transposed"
+        turned = unused(f"{node.output[0]}_transposed", taken)
         yield helper.make_node("Transpose", [node.input[0]], [turned], perm=[1, 0])
         node.input[0] = turned
         _drop(node, "transA")
@@ -190,7 +197,7 @@ def _is_biased_product(node: NodeProto, add: NodeProto, arrays: ConstantArrays, 
 
 
 def _biased_gemm(
-    node: NodeProto, add: NodeProto, row: str, graph: GraphProto, shapes: Shapes, columns: int
+    node: NodeProto, add: NodeProto, row: str, graph: GraphProto, shapes: Shapes, taken: set[str]
 ) -> Iterator[NodeProto]:
     """The Gemm of a product and a row of its columns, of rows as many as the data has altogether."""
     data, result, shape = node.input[0], add.output[0], shapes[node.input[0]]
@@ -198,8 +205,8 @@ def _biased_gemm(
         yield helper.make_node("Gemm", [data, node.input[1], row], [result], node.name)
         return
     rows = add_constant(graph, f"{result}_rows", np.array([prod(shape[:-1]), shape[-1]], np.int64))
-    whole = add_constant(graph, f"{result}_shape", np.array([*shape[:-1], columns], np.int64))
-    flat, product = f"{result}_data", f"{result}_product"
+    whole = add_constant(graph, f"{result}_shape", np.array([*shape[:-1], shapes[row][-1]], np.int64))
+    flat, product = unused(f"{result}_data", taken), unused(f"{result}_product", taken)
     yield helper.make_node("Reshape", [data, rows], [flat])
     yield helper.make_node("Gemm", [flat, node.input[1], row], [product], node.name)
     yield helper.make_node("Reshape", [product, whole], [result])

@@ -15,8 +15,10 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    names_of,
     sort_nodes,
     standard,
+    unused,
     use_counts,
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
@@ -47,6 +49,7 @@ def _sink(graph: GraphProto) -> None:
     for node in graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node)
+    taken = names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes.append(node)
@@ -60,7 +63,7 @@ def _sink(graph: GraphProto) -> None:
             continue
         moved, name = NodeProto(), node.output[0]
         moved.CopyFrom(source)
-        node.input[0], node.output[0] = source.input[0], f"{name}_integers"
+        node.input[0], node.output[0] = source.input[0], unused(f"{name}_integers", taken)
         moved.name = ""
         moved.input[0], moved.output[0] = node.output[0], name
         kept = [item for item in moved.attribute if item.name != "axis"]
@@ -93,7 +96,7 @@ def _moved_axis(node: NodeProto, source: NodeProto, constants: ConstantArrays) -
 def _raise(graph: GraphProto) -> None:
     """Move QuantizeLinear nodes up, in place, where nobody else reads what they quantise."""
     scalars = {tensor.name for tensor in graph.initializer if not tensor.dims or list(tensor.dims) == [1]}
-    uses = use_counts(graph)
+    uses, taken = use_counts(graph), names_of(graph)
     producers = {name: node for node in graph.node for name in node.output}
     for node in graph.node:
         while node.op_type == QUANTIZE and node.input[1] in scalars:
@@ -103,7 +106,7 @@ def _raise(graph: GraphProto) -> None:
                 break
             if uses[node.input[0]] != 1 or uses[mover.input[0]] != 1:
                 break
-            whole = f"{mover.input[0]}_integers"
+            whole = unused(f"{mover.input[0]}_integers", taken)
             mover.output[0], node.input[0], node.output[0] = node.output[0], mover.input[0], whole
             mover.input[0] = whole
             producers[mover.output[0]], producers[whole] = mover, node
@@ -116,7 +119,7 @@ def integer_biases(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     constants = ConstantArrays(graph, lambda tensor: len(tensor.dims) <= 1)
-    dequantised = {node.output[0]: node for node in graph.node if node.op_type == DEQUANTIZE}
+    dequantised, taken = {node.output[0]: node for node in graph.node if node.op_type == DEQUANTIZE}, names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         position, axis = _BIASED.get(node.op_type, (0, 0))
@@ -131,7 +134,7 @@ def integer_biases(model: ModelProto) -> ModelProto:
             fits = bias.ndim == 1 and bias.dtype == np.float32 and all(scale is not None for scale in scales)
             along = int(attributes(weights).get("axis", 1)) == axis or scales[1] is None or scales[1].size == 1
             if fits and along and scales[0] is not None and scales[1] is not None and scales[0].size == 1:
-                source = _integer_bias(graph, node, position, bias, scales[0].reshape(()) * scales[1])
+                source = _integer_bias(graph, node, position, bias, scales[0].reshape(()) * scales[1], taken)
                 nodes.append(source)
         nodes.append(node)
     del graph.node[:]
@@ -140,7 +143,12 @@ def integer_biases(model: ModelProto) -> ModelProto:
 
 
 def _integer_bias(
-    graph: GraphProto, node: NodeProto, position: int, bias: NDArray[np.float32], scale: NDArray[np.float32]
+    graph: GraphProto,
+    node: NodeProto,
+    position: int,
+    bias: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    taken: set[str],
 ) -> NodeProto:
     """The DequantizeLinear of a bias in the scale of the accumulators, which ``node`` reads from now on."""
     scale = scale.reshape(()) if scale.size == 1 else scale
@@ -152,5 +160,5 @@ def _integer_bias(
         add_constant(graph, f"{name}_scale", scale.astype(np.float32)),
         add_constant(graph, f"{name}_zero_point", np.zeros(scale.shape, np.int32)),
     ]
-    node.input[position] = f"{name}_dequantized"
+    node.input[position] = unused(f"{name}_dequantized", taken)
     return helper.make_node(DEQUANTIZE, operands, [node.input[position]], node.input[position], axis=0)
