@@ -89,6 +89,8 @@ class ElementType:
 
 
 INT8, INT32, BYTES = ElementType("int8"), ElementType("int32"), ElementType("bytes")
+FLOAT32 = ElementType("float32")
+"""Words: int32 with numerics fixed."""
 
 
 @dataclass(frozen=True)

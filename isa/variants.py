@@ -90,6 +90,9 @@ _FOURTH = (
     "OP_E_SUB",
     "OP_B_ADD",
     "OP_B_MIN",
+    "OP_REDUCE",
+    "OP_SOFTMAX",
+    "OP_NORM",
 )
 _LATER = ("OP_DEPTH_CONV", "OP_GROUP_CONV", *_FOURTH)
 _FIRST = {name: item.forms[-1] for name, item in ALL.items()}

@@ -17,6 +17,7 @@ from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import pooling
 from dla_sim.kernels.requantisation import requantisation
+from dla_sim.kernels.rows import normalisation, reduction, softmax
 from isa.arch import Arch
 from isa.assembler import command_text
 from isa.errors import InputError
@@ -46,6 +47,9 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_E_SUB": at_once(pairs.subtraction),
     "OP_B_ADD": at_once(pairs.addition),
     "OP_B_MIN": at_once(pairs.comparison),
+    "OP_REDUCE": at_once(reduction),
+    "OP_SOFTMAX": at_once(softmax),
+    "OP_NORM": at_once(normalisation),
     "OP_DMA_READ": transfer,
     "OP_DMA_WRITE": transfer,
 }

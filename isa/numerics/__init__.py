@@ -61,6 +61,16 @@ from isa.numerics.floats import bits_float32, float32_bits, fused_multiply_add
 from isa.numerics.integers import accumulator_bound, add_int32, check_int32, saturate, saturate_int8, shift_int32
 from isa.numerics.pooling import average_fixed, average_taps, global_average, global_average_scale
 from isa.numerics.requantising import requantise, requantise_float32, requantise_scale
+from isa.numerics.rows import (
+    normalisation_scales,
+    normalise,
+    normalise_fixed,
+    softmax,
+    softmax_factor,
+    softmax_fixed,
+    softmax_table,
+    softmax_table_fixed,
+)
 from isa.numerics.unary import unary, unary_fixed, unary_table
 
 __all__ = [
@@ -83,6 +93,9 @@ __all__ = [
     "multiply",
     "multiply_by_quantised_multiplier",
     "multiply_fixed",
+    "normalisation_scales",
+    "normalise",
+    "normalise_fixed",
     "quantise_multiplier",
     "requantise",
     "requantise_fixed",
@@ -94,6 +107,11 @@ __all__ = [
     "saturate_int8",
     "saturating_rounding_doubling_high_multiply",
     "shift_int32",
+    "softmax",
+    "softmax_factor",
+    "softmax_fixed",
+    "softmax_table",
+    "softmax_table_fixed",
     "subtract",
     "unary",
     "unary_fixed",

@@ -14,6 +14,7 @@ from isa.instruction import Command, Operands
 from isa.sanitizer.findings import Finding, Stream, ranges_text
 
 _COMMAND_ALIGNMENT = 8
+_WORDS = ("int32", "float32")
 
 
 def contained(stream: Stream) -> tuple[list[Finding], tuple[Operands, ...]]:
@@ -73,15 +74,15 @@ def _misaligned(stream: Stream, number: int, register: str, granule: int) -> Fin
 
 
 def word_registers(command: Command) -> Iterator[str]:
-    """The registers of ``command`` that place int32 words or channel records in the scratchpad.
+    """The registers of ``command`` that place words or channel records in the scratchpad.
 
-    Which operands are int32 is what the instruction declares as its ``inputs`` and ``outputs``.
+    Which operands are words is what the instruction declares as its ``inputs`` and ``outputs``.
     """
     instruction = command.instruction
     if "EX_CHANNEL_ADDRESS" in command.registers:
         yield "EX_CHANNEL_ADDRESS"
     operands = zip(("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS"), instruction.inputs, strict=False)
-    yield from (name for name, kind in operands if kind.of(command) == "int32" and name in command.registers)
+    yield from (name for name, kind in operands if kind.of(command) in _WORDS and name in command.registers)
     if any(kind.of(command) == "int32" for kind in instruction.outputs):
         yield from (name for name in ("EX_OUTPUT_ADDRESS", "EX_OUTPUT_PLANE") if name in command.registers)
 

@@ -122,13 +122,13 @@ def _dma(rng: random.Random, kind: str, scale: int, arch: Arch) -> Step:
 
 def _compute(rng: random.Random, arch: Arch) -> Step:
     """Any compute instruction on a small shape, its operands anywhere in the scratchpad."""
-    mnemonic = rng.choice(COMPUTE)
-    instruction = ALL[mnemonic]
-    fields = {item.name: rng.randint(0, 2 if item.name == "look_up" else 1) for item in instruction.fields}
-    if fields.get("look_up") and "requantise" in fields:
-        fields["requantise"] = 1
     extent = arch.sram_bytes + 1
-    while extent > arch.sram_bytes:
+    while extent > arch.sram_bytes:  # some scratchpads are too small for some instructions whatever their shape
+        mnemonic = rng.choice(COMPUTE)
+        instruction = ALL[mnemonic]
+        fields = {item.name: rng.randint(0, 2 if item.name == "look_up" else 1) for item in instruction.fields}
+        if fields.get("look_up") and "requantise" in fields:
+            fields["requantise"] = 1
         registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}
         inputs, outputs = (registers.get(f"EX_{side}_CHANNELS", 1) for side in ("INPUT", "OUTPUT"))
         if mnemonic == "OP_POOL":

@@ -207,6 +207,73 @@ def test_permutations_are_taken_by_the_kernel(fill: int) -> None:
     assert compare("OP_PERMUTE", registers, {"fill": fill}, random_bytes(8000, 3), FLOAT)
 
 
+ROWS = st.sampled_from([(1, 1, 1), (3, 40, 1), (1, 9, 30), (2, 5, 7), (0, 4, 1), (2, 1, 6), (1, 700, 1), (1, 3, 0), (2, 0, 3)])
+ZERO_POINTS = st.one_of(INT8, st.sampled_from([-32768, 32767]))
+
+
+def rows(data: Any, **more: int) -> dict[str, int]:
+    """Shape, places and planes of a command on rows; results apart, in place, over the operand, beyond the end."""
+    shape = data.draw(ROWS)
+    plane = st.sampled_from([0, 0, shape[2], shape[2] + 3])
+    return {
+        **dict(zip(("EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH"), shape, strict=True)),
+        "EX_INPUT_ADDRESS": data.draw(st.sampled_from([0, 1000])), "EX_OPERAND_ADDRESS": 4001,
+        "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([0, 999, 1000, 1001, 12000, 15990])),
+        "EX_INPUT_ZERO_POINT": data.draw(ZERO_POINTS), "EX_OUTPUT_ZERO_POINT": data.draw(ZERO_POINTS),
+        **{f"EX_{name}_PLANE": data.draw(plane) for name in more.pop("planes", ())}, **more,
+    }  # fmt: skip
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), mode=st.integers(0, 2))
+def test_reductions(data: Any, seed: int, arch: Any, mode: int) -> None:
+    registers = rows(data, planes=("INPUT", "OUTPUT")) | clamps(data)
+    fixed = {"EX_SCALE_A": data.draw(st.integers(1 << 30, (1 << 31) - 1)), "EX_SHIFT_A": -data.draw(st.integers(1, 9))}
+    registers |= {f"EX_SCALE_{name}": bits(data.draw(SCALES)) for name in "AY"}
+    registers |= fixed if arch.numerics == "fixed" else {}
+    compare("OP_REDUCE", registers, {"mode": mode}, random_bytes(16000, seed), arch)
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), scale=st.floats(1e-4, 1.5))
+def test_softmax(data: Any, seed: int, arch: Any, scale: float) -> None:
+    """Tables as they are made, of fewer or more elements than the row has, falling, and of random bytes."""
+    registers = rows(data, planes=("INPUT", "OUTPUT"))
+    count, sram = data.draw(st.sampled_from([max(registers["EX_INPUT_CHANNELS"], 1), 1, 5000])), random_bytes(16000, seed)
+    fixed, kind = arch.numerics == "fixed", data.draw(st.sampled_from(["made", "made", "falling", "random"]))
+    table = (numerics.softmax_table_fixed if fixed else numerics.softmax_table)(scale, count)
+    if kind != "random":
+        sram[4001 : 4001 + 1024] = np.ascontiguousarray(table[::-1] if kind == "falling" else table).view(np.uint8)
+    factor = data.draw(st.sampled_from([0, 1, 255, 256, 1000, 1 << 24]))
+    compare("OP_SOFTMAX", {**registers, "EX_SCALE_Y": factor if fixed else bits(factor)}, {}, sram, arch)
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+def test_normalisations(data: Any, seed: int, arch: Any) -> None:
+    registers, sram = rows(data), random_bytes(16000, seed)
+    fields = {"centred": data.draw(st.integers(0, 1)), "by_row": data.draw(st.integers(0, 1))}
+    if data.draw(st.integers(0, 3)):
+        rng, unit = np.random.default_rng(seed), 1 << 15 if arch.numerics == "fixed" else 1
+        pairs = rng.normal(0, 9, 1400) * unit
+        sram[4001:9601] = pairs.astype(np.int32 if unit > 1 else np.float32).view(np.uint8)
+    epsilon = data.draw(st.sampled_from([0.0, 1e-3, 0.5, 300.0]))
+    registers["EX_SCALE_A"] = int(epsilon) if arch.numerics == "fixed" else bits(epsilon)
+    compare("OP_NORM", registers, fields, sram, arch)
+
+
+def test_rows_are_taken_by_the_kernels() -> None:
+    for shape in ((128, 128, 1), (1, 16, 400), (3, 5, 7)):
+        registers = dict(zip(("EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH"), shape, strict=True))
+        registers |= {"EX_OPERAND_ADDRESS": 20000, "EX_OUTPUT_ADDRESS": 30000, "EX_SCALE_A": bits(0.5)}
+        sram = random_bytes(50000, 3)
+        assert compare("OP_REDUCE", registers, {}, sram, FLOAT)
+        sram[20000:21024] = numerics.softmax_table(0.05, shape[1]).view(np.uint8)
+        assert compare("OP_SOFTMAX", registers | {"EX_SCALE_Y": bits(255)}, {}, sram, FLOAT)
+        sram[20000:30000] = np.full(2500, 0.75, np.float32).view(np.uint8)
+        assert compare("OP_NORM", registers, {"centred": 1}, sram, FLOAT)
+
+
 @EXACT
 @given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
 @pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN"])

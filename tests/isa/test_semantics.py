@@ -443,6 +443,14 @@ FORMULAS = [
      3 * 5 * 2),
     ((1, 4, 2), "OP_PERMUTE", {"COUNT_1": 17, "INPUT_STRIDE_1": 0, "OUTPUT_STRIDE_1": 2}, 3),
     ((8, 4, 2), "OP_LUT", {"ROWS": 3, "OUTPUT_CHANNELS": 5, "LENGTH": 13}, 4),
+    # 64 lanes: 5 rows of 70 elements are 350, six times the lanes; a lane a row sums 70 elements.
+    ((8, 4, 2), "OP_REDUCE", {"ROWS": 5, "INPUT_CHANNELS": 70, "LENGTH": 1}, 6),
+    ((8, 4, 2), "OP_SOFTMAX", {"ROWS": 5, "INPUT_CHANNELS": 70, "LENGTH": 1}, 6 + 70 + 6),
+    ((8, 4, 2), "OP_NORM", {"ROWS": 5, "INPUT_CHANNELS": 70, "LENGTH": 1}, 6 + 6 + 5),
+    # 2 · 33 = 66 rows of 16 elements: 1056 elements, 17 times the lanes, and two rows a lane.
+    ((8, 4, 2), "OP_REDUCE", {"ROWS": 2, "INPUT_CHANNELS": 16, "LENGTH": 33}, 17),
+    ((8, 4, 2), "OP_SOFTMAX", {"ROWS": 2, "INPUT_CHANNELS": 16, "LENGTH": 33}, 17 + 2 * 16 + 17),
+    ((8, 4, 2), "OP_NORM", {"ROWS": 2, "INPUT_CHANNELS": 16, "LENGTH": 33}, 17 + 17 + 2),
 ]  # fmt: skip
 
 

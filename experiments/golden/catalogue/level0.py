@@ -15,6 +15,7 @@ from experiments.golden.catalogue.operations import (
     Convolution,
     DynamicProduct,
     LookUp,
+    OnRows,
     Permutation,
     Pooling,
     Product,
@@ -98,6 +99,17 @@ def _repeating(mnemonic: str) -> Make:
     return lambda name, text, arch: made.case(name, text, arch)
 
 
+def _on_rows(mnemonic: str, **fields: int) -> Make:
+    """Eight values as two rows of four; gains of 1 and 2, biases of 0 and 1."""
+    pairs = np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 1.0], [2.0, 1.0]])
+
+    def make(name: str, text: str, arch: Arch) -> Case:
+        on_rows = OnRows(mnemonic, (2, 4, 1), fields, (0.5, 0.125), (0, 1), input=COUNT.reshape(8, 1), pairs=pairs)
+        return on_rows.case(name, text, arch)
+
+    return make
+
+
 def _wide_add(name: str, text: str, arch: Arch) -> Case:
     return pair_case(name, text, arch, "OP_E32_ADD", (WIDE, WIDE[::-1].copy()))
 
@@ -131,6 +143,8 @@ INSTRUCTIONS: Mapping[str, Make] = {
     "OP_PERMUTE": _permute, "OP_DYN_MAT_MUL": _dynamic,
     "OP_E_MUL": _repeating("OP_E_MUL"), "OP_E_SUB": _repeating("OP_E_SUB"),
     "OP_B_ADD": _repeating("OP_B_ADD"), "OP_B_MIN": _repeating("OP_B_MIN"),
+    "OP_REDUCE": _on_rows("OP_REDUCE"), "OP_SOFTMAX": _on_rows("OP_SOFTMAX"),
+    "OP_NORM": _on_rows("OP_NORM", centred=1),
 }  # fmt: skip
 """How the level-0 case of each instruction is made; the DMA instructions and OP_SYNC share one."""
 

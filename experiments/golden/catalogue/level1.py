@@ -16,6 +16,7 @@ from experiments.golden.catalogue.operations import (
     Convolution,
     DynamicProduct,
     LookUp,
+    OnRows,
     Permutation,
     Pooling,
     Product,
@@ -32,6 +33,7 @@ from experiments.golden.catalogue.operations import (
 from isa.arch import Arch, PeArray
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
+from isa.ops.rows import MAXIMUM, MINIMUM
 
 NONE = (0, 0, 0, 0)
 CONVOLUTIONS: Mapping[str, Convolution] = {
@@ -100,6 +102,7 @@ def instructions() -> Iterator[Case]:
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
         yield from _pairs(suffix, arch)
     yield from _last_look_ups()
+    yield from _rows()
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -236,6 +239,35 @@ def _last_look_ups() -> Iterator[Case]:
                 yield own.case(f"L1/{name}-tables{suffix}", f"{text} a table a channel", arch)
     few = machine("v4", "onnxruntime", post_lanes=3)
     yield Pooling(tables=tables[0]).case("L1/few-lanes-pool-table", "results of a pool looked up by 3 lanes", few)
+
+
+ROWS: Mapping[str, OnRows] = {
+    "mean": OnRows("OP_REDUCE", (6, 30, 1)),
+    "mean-strided": OnRows("OP_REDUCE", (2, 7, 20), planes=(23, 25)),
+    "sum": OnRows("OP_REDUCE", (6, 5, 1), scales=(0.05, 0.01)),
+    "largest": OnRows("OP_REDUCE", (3, 9, 11), {"mode": MAXIMUM}),
+    "smallest": OnRows("OP_REDUCE", (9, 11, 1), {"mode": MINIMUM}, limits=(-60, 20)),
+    "softmax": OnRows("OP_SOFTMAX", (7, 20, 1), scales=(0.04, 1 / 255), zeros=(0, -128)),
+    "softmax-strided": OnRows("OP_SOFTMAX", (1, 16, 25), scales=(0.02, 1 / 255), zeros=(0, -128), planes=(30, 27)),
+    "softmax-outer": OnRows("OP_SOFTMAX", (3, 4, 5), scales=(0.01, 1 / 256), zeros=(0, 0)),
+    "layer-norm": OnRows("OP_NORM", (6, 48, 1), {"centred": 1}),
+    "rms-norm": OnRows("OP_NORM", (6, 48, 1)),
+    "instance-norm": OnRows("OP_NORM", (5, 1, 36), {"centred": 1, "by_row": 1}),
+    "group-norm": OnRows("OP_NORM", (3, 4, 9), {"centred": 1, "by_row": 1}),
+    "rms-norm-by-row": OnRows("OP_NORM", (3, 4, 9), {"by_row": 1}),
+}
+
+
+def _rows() -> Iterator[Case]:
+    fixed, few = machine("v4", "fixed"), machine("v4", "onnxruntime", post_lanes=3)
+    for name, on_rows in ROWS.items():
+        text = f"{on_rows.mnemonic} of {on_rows.shape}"
+        yield on_rows.case(f"L1/{name}", text, TABLES)
+        yield on_rows.case(f"L1/{name}-fixed", f"{text}, integers only", fixed)
+    for name in ("mean", "softmax", "layer-norm"):
+        yield ROWS[name].case(f"L1/few-lanes-{name}", f"{ROWS[name].mnemonic} on 3 lanes", few)
+    for place, timing in TIMINGS.items():
+        yield ROWS["softmax-strided"].case(f"L1/{place}-softmax", f"OP_SOFTMAX, timing {place}", TABLES, timing)
 
 
 def streams() -> Iterator[Case]:

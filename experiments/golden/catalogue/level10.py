@@ -13,6 +13,7 @@ from experiments.golden.catalogue.operations import (
     Convolution,
     DynamicProduct,
     LookUp,
+    OnRows,
     Permutation,
     Pooling,
     Product,
@@ -182,6 +183,22 @@ def _repeating(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     return made.case(name, f"seeded {mnemonic}", arch, timing)
 
 
+def _rows(mnemonic: str, **fields: int) -> Draw:
+    """Rows of any shape; every field below its number of values."""
+
+    def draw(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+        shape = int(rng.integers(1, 4)), _pick(rng, 2, 9, 40, 200), _pick(rng, 1, 1, 8, 33)
+        scales = float(rng.uniform(0.005, 0.2)), float(rng.uniform(0.004, 0.05))
+        zeros = int(rng.integers(-128, 128)), int(rng.integers(-128, 128))
+        planes = _pick(rng, 0, shape[2] + 3), _pick(rng, 0, shape[2] + 1)
+        chosen = {field: int(rng.integers(count)) for field, count in fields.items()}
+        dense = mnemonic == "OP_NORM"
+        on_rows = OnRows(mnemonic, shape, chosen, scales, zeros, planes=(0, 0) if dense else planes)
+        return on_rows.case(name, f"seeded {mnemonic}", arch, timing)
+
+    return draw
+
+
 def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset = _pick(rng, 0, 128)
@@ -214,5 +231,8 @@ YOUNGER: Mapping[str, Draw] = {
     "permute": _permute,
     "product": _dynamic,
     "repeating": _repeating,
+    "reduce": _rows("OP_REDUCE", mode=3),
+    "softmax": _rows("OP_SOFTMAX"),
+    "norm": _rows("OP_NORM", centred=2, by_row=2),
 }
 """Instructions whose cases are drawn by their own names: another one changes none of them."""

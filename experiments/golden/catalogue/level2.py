@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from experiments.golden.catalogue.operations import (
     Convolution,
     DynamicProduct,
     LookUp,
+    OnRows,
     Permutation,
     Pooling,
     Product,
@@ -81,6 +83,7 @@ def values() -> Iterator[Case]:
     yield from _permutations()
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
         yield from _pairs(suffix, arch)
+    yield from _rows()
 
 
 def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
@@ -378,6 +381,54 @@ def _permutations() -> Iterator[Case]:
         yield builder.case(f"L2/permute-over-{name}", "OP_PERMUTE, results over the sources")
 
 
+def _rows() -> Iterator[Case]:
+    """Ties, every value, rows of one element and of equal elements, long rows whose sum depends on its order."""
+    ties = np.array([[0, 1], [0, 3], [0, -1], [-1, -2], [5, 6], [-7, 0]], np.int8)
+    low, steps = np.full((1, 40), -128, np.int8), np.tile(EVERY, (4, 1))
+    uneven, even = np.tile(np.arange(-128, 127, 3, dtype=np.int8), (1, 20)), np.array([[9] * 6, [-128] * 6], np.int8)
+    unit = np.array([[1.0, 0.0]])
+    halves = np.repeat(np.array([[0], [9], [-50]], np.int8), 2, axis=1)
+    late, lowest = np.full((1, 20001), -100, np.int8), np.arange(-128, -88, dtype=np.int8).reshape(2, 20)
+    late[0, 0] = 0  # a sum of one large and many small numbers depends on its order
+    close = np.where(np.arange(600) % 7 < 2, 127, 126).astype(np.int8)[np.newaxis]
+    mean: dict[str, Any] = {"scales": (0.5, 0.5), "zeros": (0, 0)}
+    soft: dict[str, Any] = {"scales": (0.03, 1 / 256), "zeros": (0, -128)}
+    normal: dict[str, Any] = {"fields": {"centred": 1}, "scales": (0.1, 2.0**-6), "zeros": (0, 0)}
+    root: dict[str, Any] = {**normal, "fields": {}, "zeros": (-128, 7)}
+    fine: dict[str, Any] = {**normal, "scales": (0.1, 1 / 8000), "zeros": (0, -12620)}
+    narrow = {**soft, "scales": (2.0**-10, 0.5)}
+    cases = {
+        "mean-ties": OnRows("OP_REDUCE", (6, 2, 1), input=ties, **mean),
+        "mean-saturates": OnRows("OP_REDUCE", (1, 40, 1), scales=(0.5, 0.01), zeros=(127, 0), input=low),
+        "mean-of-one": OnRows("OP_REDUCE", (256, 1, 1), input=EVERY.reshape(256, 1), **mean),
+        "sum-far-zeros": OnRows("OP_REDUCE", (4, 256, 1), scales=(1.0, 256.0), zeros=(-32768, 32767), input=steps),
+        "largest-of-one": OnRows("OP_REDUCE", (256, 1, 1), {"mode": 1}, (0.5, 0.2), input=EVERY.reshape(256, 1)),
+        "smallest-ties": OnRows("OP_REDUCE", (1, 1, 256), {"mode": 2}, (0.5, 1.0), (0, 0), input=EVERY[np.newaxis]),
+        "softmax-every": OnRows("OP_SOFTMAX", (1, 256, 1), input=EVERY[np.newaxis], **soft),
+        "softmax-equal": OnRows("OP_SOFTMAX", (2, 6, 1), input=even, **soft),
+        "softmax-ties": OnRows("OP_SOFTMAX", (2, 6, 1), input=np.zeros((2, 6), np.int8), **narrow),
+        "softmax-long": OnRows("OP_SOFTMAX", (1, uneven.size, 1), input=uneven, **{**soft, "scales": (0.0003, 2e-5)}),
+        "softmax-order": OnRows("OP_SOFTMAX", (1, 20001, 1), scales=(0.105, 3e-5), zeros=(0, -21500), input=late),
+        "softmax-low": OnRows("OP_SOFTMAX", (2, 20, 1), input=lowest, **{**soft, "scales": (1.5, 1 / 256)}),
+        "softmax-halves": OnRows("OP_SOFTMAX", (3, 2, 1), scales=(0.03, 1 / 43.5), zeros=(0, 0), input=halves),
+        "softmax-two": OnRows("OP_SOFTMAX", (1, 2, 256), input=np.stack([EVERY, EVERY[::-1]]), **soft),
+        "layer-norm-constant": OnRows("OP_NORM", (2, 6, 1), input=even, pairs=np.ones((6, 2)), **normal),
+        "layer-norm-ties": OnRows("OP_NORM", (6, 2, 1), input=ties, pairs=np.repeat(unit, 2, 0) / 128, **normal),
+        "layer-norm-cancels": OnRows("OP_NORM", (1, 600, 1), input=close, pairs=np.repeat(unit, 600, 0), **fine),
+        "layer-norm-every": OnRows("OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **normal),
+        "rms-norm-every": OnRows("OP_NORM", (4, 256, 1), input=steps, pairs=np.repeat(unit, 256, 0), **root),
+        "rms-norm-zero": OnRows("OP_NORM", (1, 40, 1), input=low, pairs=np.ones((40, 2)), **root),
+    }
+    for name, on_rows in cases.items():
+        for suffix, numerics in (("", "onnxruntime"), ("-fixed", "fixed")):
+            arch = machine("v4", numerics)
+            yield on_rows.case(f"L2/{name}{suffix}", f"{on_rows.mnemonic}: {name.replace('-', ' ')}", arch)
+    bad = OnRows("OP_SOFTMAX", (1, 4, 1), table=np.zeros(256, np.float32), **soft)
+    yield bad.case("L2/softmax-of-nothing", "exponentials that are all 0", TABLES)
+    flat = {**normal, "scales": (1e30, 1.0)}  # epsilon on integers is then 0
+    yield OnRows("OP_NORM", (2, 6, 1), input=even, **flat).case("L2/layer-norm-without-epsilon", "no variance", TABLES)
+
+
 def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:
     """A look-up whose result begins ``shift`` bytes behind the operand; the tables lie right behind the operand."""
     count, channels = shape[0] * shape[1] * shape[2], shape[1]
@@ -418,6 +469,7 @@ def large() -> Iterator[Case]:
     yield from _large_look_ups()
     yield from _large_products()
     yield from _large_pairs()
+    yield from _large_on_rows()
 
 
 def pattern(*shape: int, period: int = 251) -> NDArray[np.int8]:
@@ -499,6 +551,19 @@ def _large_look_ups() -> Iterator[Case]:
     for name, shape in {"": (1, 1, 40000), "-planes": (2, 7, 1300), "-matrix": (900, 7, 1)}.items():
         look_up = LookUp(shape, pattern(*shape), tables[: shape[1]])
         yield look_up.case(f"L2/large-lut{name}", "OP_LUT of many elements", TABLES)
+
+
+def _large_on_rows() -> Iterator[Case]:
+    soft: dict[str, Any] = {"scales": (0.02, 1 / 255), "zeros": (0, -128)}
+    cases = {
+        "mean": OnRows("OP_REDUCE", (90, 400, 1), input=pattern(90, 400)),
+        "mean-strided": OnRows("OP_REDUCE", (1, 400, 90), input=pattern(400, 90)),
+        "softmax": OnRows("OP_SOFTMAX", (128, 128, 1), input=pattern(128, 128), **soft),
+        "softmax-strided": OnRows("OP_SOFTMAX", (2, 16, 500), input=pattern(32, 500), **soft),
+        "layer-norm": OnRows("OP_NORM", (64, 256, 1), {"centred": 1}, input=pattern(64, 256)),
+    }
+    for name, on_rows in cases.items():
+        yield on_rows.case(f"L2/large-{name}", f"{on_rows.mnemonic} of many elements", TABLES)
 
 
 def refusals() -> Iterator[Case]:

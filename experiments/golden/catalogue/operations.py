@@ -6,6 +6,7 @@ Operands that are not given are drawn from the case's name: the same name gives 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from isa.numerics import add_constants, add_fixed_constants, float32_bits
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import GLOBAL_AVERAGE, MAX
 from isa.ops.requant import pack_records
+from isa.ops.rows import SUM
 from isa.program import TensorType
 
 Pair = tuple[int, int]
@@ -348,6 +350,74 @@ class Permutation:
         result: tuple[TensorType, tuple[int, ...]] = ("int8", (self.result,))
         fields = {"fill": int(self.fill is not None)}
         return single(name, description, arch, "OP_PERMUTE", operands, result, registers, timing, **fields)
+
+
+@dataclass(frozen=True)
+class OnRows:
+    """A reduction, softmax or normalisation of (outer, count, inner) int8 values, planes that far apart (0: dense).
+
+    ``scales`` are those of input and result, ``table``: of softmax, ``pairs``: gains and biases as real numbers.
+    """
+
+    mnemonic: str
+    shape: tuple[int, int, int] = (4, 12, 1)
+    fields: Mapping[str, int] = field(default_factory=dict)
+    scales: tuple[float, float] = (0.05, 0.04)
+    zeros: Pair = (3, -9)
+    limits: Pair = FULL
+    planes: Pair = (0, 0)
+    input: NDArray[np.int8] | None = None
+    table: NDArray[Any] | None = None
+    pairs: NDArray[np.float64] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; operands that are not given are drawn."""
+        rng, (outer, count, inner) = generator(name), self.shape
+        reduces, planar = self.mnemonic == "OP_REDUCE", self.mnemonic != "OP_NORM"
+        drawn = int8(rng, outer * count, self.planes[0] or inner)
+        operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": drawn if self.input is None else self.input}
+        registers = dict(zip(("EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH"), self.shape, strict=True))
+        registers["EX_OUTPUT_ZERO_POINT"] = self.zeros[1]
+        registers |= {} if self.mnemonic == "OP_SOFTMAX" else {"EX_INPUT_ZERO_POINT": self.zeros[0]}
+        registers |= {
+            f"EX_{side}_PLANE": plane for side, plane in zip(("INPUT", "OUTPUT"), self.planes, strict=True) if planar
+        }
+        if reduces:
+            registers |= self._reduction(arch)
+        else:
+            words, numbers = self._softmax(arch) if planar else self._normalisation(rng, arch)
+            operands["EX_OPERAND_ADDRESS"], registers = words, registers | numbers
+        rows = outer if reduces else outer * count
+        result: tuple[TensorType, tuple[int, ...]] = ("int8", (rows, self.planes[1] or inner))
+        return single(name, description, arch, self.mnemonic, operands, result, registers, timing, **self.fields)
+
+    def _reduction(self, arch: Arch) -> dict[str, int]:
+        limits = {"EX_CLAMP_LOW": self.limits[0], "EX_CLAMP_HIGH": self.limits[1]}
+        before, after = self.scales
+        mean = before / (after * self.shape[1]) if self.fields.get("mode", SUM) == SUM else before / after
+        if arch.numerics == "fixed" or self.fields.get("mode", SUM) == SUM:
+            return limits | scale_registers(arch, A=mean)
+        return limits | scale_registers(arch, A=before, Y=after)
+
+    def _softmax(self, arch: Arch) -> tuple[NDArray[Any], dict[str, int]]:
+        fixed, (before, after) = arch.numerics == "fixed", self.scales
+        factor = round(1 / after) if fixed else float32_bits(numerics.softmax_factor(after))
+        make = numerics.softmax_table_fixed if fixed else numerics.softmax_table
+        table = make(before, self.shape[1]) if self.table is None else self.table
+        return table.view(np.uint8), {"EX_SCALE_Y": factor}
+
+    def _normalisation(self, rng: np.random.Generator, arch: Arch) -> tuple[NDArray[Any], dict[str, int]]:
+        outer, count, inner = self.shape
+        pairs = (outer if self.fields.get("by_row") else 1) * count
+        drawn = np.stack([rng.normal(1, 0.3, pairs), rng.normal(0, 0.3, pairs)], axis=1)
+        real = drawn if self.pairs is None else self.pairs
+        centred = bool(self.fields.get("centred"))
+        gain, bias, factor = numerics.normalisation_scales(real[:, 0], real[:, 1], self.scales, count * inner, centred)
+        if arch.numerics == "fixed":
+            both = np.rint(np.stack([gain * (1 << 15), bias * (1 << 16)], axis=1)).astype("<i4")
+            return both.view(np.uint8), {"EX_SCALE_A": int(1e-5 * factor)}
+        floats = np.ascontiguousarray(np.stack([gain, bias], axis=1).astype("<f4"))
+        return floats.view(np.uint8), {"EX_SCALE_A": float32_bits(np.float32(1e-5 * factor))}
 
 
 def pair_case(

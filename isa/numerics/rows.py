@@ -1,0 +1,151 @@
+"""Rows as wholes: softmax by a table of exponentials, layer and root-mean-square normalisation.
+
+ONNX Runtime normalises in float32 between DequantizeLinear and QuantizeLinear, and sums in an order that depends on the
+processor. So the rule here is a definition of its own: integer sums, then float32 steps that IEEE 754 alone determines.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa.errors import InputError
+from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
+from isa.numerics.integers import Int8Array, IntegerArray, saturate_int8
+
+LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+RESERVED = 5.0
+"""ONNX Runtime leaves that much room, as a natural logarithm, above the largest sum of exponentials."""
+FRACTION_BITS, GAIN_BITS = 16, 15
+"""Of normalised values, and of the factors that they are multiplied by, with integers only."""
+
+
+def softmax_table(scale: float, count: int) -> Float32Array:
+    """Return float32 (256,): entry i is exp((i - 255) * scale), times what brings ``count`` of them near the largest.
+
+    Source: QlinearBuildLookupTableUint32 of ONNX Runtime 1.31, which computes with float32 exponentials despite its
+    name. Raises InputError for a bad scale.
+    """
+    step = float(checked_scale(scale, "input scale"))
+    room = np.float32(LARGEST_FLOAT32) / np.float32(count)
+    shift = max(0.0, float(np.float32(math.log(float(room)))) - RESERVED) / step
+    return np.array([math.exp((index - 255 + shift) * step) for index in range(256)]).astype(np.float32)
+
+
+def softmax_factor(output_scale: float) -> np.float32:
+    """Return float32 floor(1 / scale), the steps that ONNX Runtime cuts 1 into."""
+    return np.float32(np.floor(np.float32(1) / checked_scale(output_scale, "output scale")))
+
+
+def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point: int) -> Int8Array:
+    """Softmax along axis 1 of ``x`` (rows, count, length), stored int8 values; int8 of the same shape.
+
+    Formula, in float32: ``v = table[255 + x - max(x)]``; ``s``, the sum of v in order;
+    ``clip(rint(float32(v * factor) / s) + zero_point)``. Source: ONNX Runtime's QLinearSoftmax, which it makes of
+    Softmax along any axis: 0 of 61,065,852 outputs differ (int8 and uint8, opsets 11, 13, 17, 1 to 3,000 elements a
+    row, any zero points), rows aside whose ``v * factor`` is beyond float32. Raises InputError for a row whose sum or
+    largest numerator is no positive finite number.
+    """
+    wide = x.astype(np.int64)
+    value = table[255 + wide - wide.max(axis=1, keepdims=True)]
+    with np.errstate(all="ignore"):
+        total = np.add.accumulate(value, axis=1, dtype=np.float32)[:, -1:]
+        numerator: Float32Array = value * np.float32(factor)
+        if not (np.isfinite(numerator).all() and np.isfinite(total).all() and (total > 0).all()):
+            raise InputError("the exponentials of a row, or their sum, are no positive finite numbers")
+        quotient = numerator / total
+    return saturate_int8(rint_to_int64(quotient) + zero_point)
+
+
+def softmax_table_fixed(scale: float, count: int) -> NDArray[np.uint32]:
+    """Return uint32 (256,): round(q * exp((i - 255) * scale)), q = min((2^32 - 1) / count, 2^23 - 1): sums fit uint32.
+
+    ONNX Runtime's rule while its exponentials were integers. Raises InputError for a bad scale.
+    """
+    step = float(checked_scale(scale, "input scale"))
+    largest = min((2**32 - 1) / count, float(2**23 - 1))
+    return np.array([round(largest * math.exp((index - 255) * step)) for index in range(256)], np.uint32)
+
+
+def softmax_fixed(x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_point: int) -> Int8Array:
+    """`softmax` with integers only: ``clip((v * factor + s // 2) // s + zero_point)``; 0 <= ``factor`` < 2^24.
+
+    Raises InputError for a row whose sum is 0.
+    """
+    wide = x.astype(np.int64)
+    value = table.astype(np.int64)[255 + wide - wide.max(axis=1, keepdims=True)]
+    total = value.sum(axis=1, keepdims=True)
+    if not total.all():
+        raise InputError("the exponentials of a row are all 0")
+    return saturate_int8((value * factor + total // 2) // total + zero_point)
+
+
+def normalise(
+    x: IntegerArray,
+    gain: Float32Array,
+    bias: Float32Array,
+    epsilon: np.float32,
+    centre: int | None,
+    zero_point: int,
+) -> Int8Array:
+    """Normalise the rows of ``x`` (rows, n), stored int8 values; int8 of the same shape.
+
+    ``d = n*x - Σx``, ``v = n*Σx² - (Σx)²`` with ``centre`` None (layer normalisation), else ``d = x - centre``,
+    ``v = Σd²`` (root mean square), all in int64. Then float32, each step rounded:
+    ``clip(rint(d / sqrt(v + epsilon) * gain + bias) + zero_point)``. ``gain`` and ``bias`` broadcast against (rows, n).
+
+    Where gain, bias and epsilon are those of `normalisation_scales` that is LayerNormalization, InstanceNormalization
+    or RMSNormalization. ONNX Runtime's float32 sums round otherwise: 15 of 5,621,032 outputs of LayerNormalization
+    differ, 16 of 5,842,185 of RMSNormalization, 58 of 5,409,308 of InstanceNormalization (8 to 1,024 elements a row),
+    all by 1. Raises InputError where v + epsilon is not positive, or gain or bias not finite.
+    """
+    data, spread = _deviations(x, centre)
+    with np.errstate(all="ignore"):
+        root = np.sqrt(spread.astype(np.float32) + np.float32(epsilon))
+        result: Float32Array = data.astype(np.float32) / root * gain + bias
+    if not ((root > 0).all() and np.isfinite(result).all()):
+        raise InputError("the variance of a row with epsilon is not positive, or gain or bias is not finite")
+    return saturate_int8(rint_to_int64(result) + zero_point)
+
+
+def normalise_fixed(
+    x: IntegerArray,
+    gain: NDArray[np.int64],
+    bias: NDArray[np.int64],
+    epsilon: int,
+    centre: int | None,
+    zero_point: int,
+) -> Int8Array:
+    """`normalise` with integers only: gain with 15, bias with 16 fraction bits, int32; ``epsilon`` an integer.
+
+    ``t = (d * 2^16) // max(isqrt(v + epsilon), 1)``, ``clip(((t * gain + bias * 2^15 + 2^30) >> 31) + zero_point)``. A
+    rule of our own: TensorFlow Lite has no such operator.
+    """
+    data, spread = _deviations(x, centre)
+    roots = [max(math.isqrt(int(one) + epsilon), 1) for one in spread.reshape(-1)]
+    ratio = (data << FRACTION_BITS) // np.array(roots, np.int64).reshape(spread.shape)
+    total = ratio * gain + (bias << GAIN_BITS) + (1 << (FRACTION_BITS + GAIN_BITS - 1))
+    return saturate_int8((total >> (FRACTION_BITS + GAIN_BITS)) + zero_point)
+
+
+def _deviations(x: IntegerArray, centre: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What is divided, (rows, n), and the square of what divides it, (rows, 1), without epsilon."""
+    wide = x.astype(np.int64)
+    if centre is not None:
+        wide = wide - centre
+        return wide, np.square(wide).sum(axis=1, keepdims=True)
+    count, total = wide.shape[1], wide.sum(axis=1, keepdims=True)
+    return count * wide - total, count * np.square(wide).sum(axis=1, keepdims=True) - np.square(total)
+
+
+def normalisation_scales(
+    gain: NDArray[np.float64], bias: NDArray[np.float64], scales: tuple[float, float], count: int, centred: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Gain, bias and the factor of epsilon on integers, from those on real numbers.
+
+    ``scales`` are those of data and result, ``count`` the elements of a row.
+    """
+    before, after = (float(checked_scale(scale, "scale")) for scale in scales)
+    power = 2 if centred else 1
+    factor = 1.0 if centred else math.sqrt(count)
+    return gain * factor / after, bias / after, float(count) ** power / before**2

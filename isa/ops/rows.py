@@ -1,0 +1,255 @@
+"""Rows as wholes: ``OP_REDUCE``, ``OP_SOFTMAX`` and ``OP_NORM``.
+
+A tensor is (EX_ROWS, EX_INPUT_CHANNELS, EX_LENGTH): a row has EX_INPUT_CHANNELS elements, EX_LENGTH apart, so there are
+EX_ROWS · EX_LENGTH rows; with EX_LENGTH = 1 they lie dense. For OP_NORM a row is all of an index of EX_ROWS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isa import numerics
+from isa.access import Access, strided
+from isa.arch import Arch
+from isa.fields import Field
+from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.ops.convolution import refused
+from isa.registers import float_value, signed_value
+
+SUM, MAXIMUM, MINIMUM = 0, 1, 2
+TABLE_ENTRIES = 256
+TABLE_BYTES = 4 * TABLE_ENTRIES
+PARAMETER_BYTES = 8
+"""Gain and bias of OP_NORM: two float32 numbers, with numerics fixed two int32 ones."""
+
+
+def shape(command: Command) -> tuple[int, int, int]:
+    """(outer, elements of a row, inner): a row's elements lie ``inner``, or a plane, apart."""
+    return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_LENGTH"]
+
+
+def elements(command: Command) -> int:
+    """Elements of the operand."""
+    outer, count, inner = shape(command)
+    return outer * count * inner
+
+
+def operand(command: Command, machine: Machine, name: str) -> NDArray[np.int8]:
+    """The tensor at an address register as (outer, count, inner), each of its planes where EX_..._PLANE says."""
+    outer, count, inner = shape(command)
+    planes = view(
+        machine.sram, command[f"EX_{name}_ADDRESS"], (outer * count, inner), np.int8, command[f"EX_{name}_PLANE"]
+    )
+    return np.lib.stride_tricks.as_strided(
+        planes, (outer, count, inner), (count * planes.strides[0], *planes.strides), writeable=name == "OUTPUT"
+    )
+
+
+def _access(command: Command, name: str) -> Access:
+    outer, count, inner = shape(command)
+    plane = command[f"EX_{name}_PLANE"] or inner
+    return strided("sram", command[f"EX_{name}_ADDRESS"], inner, (outer * count, plane))
+
+
+# Reductions. --------------------------------------------------------------------------------------------------------
+
+
+def _reduce_operands(command: Command, arch: Arch) -> Operands:
+    outer, count, inner = shape(command)
+    if not count:
+        raise refused(command, "EX_INPUT_CHANNELS = 0: a row has at least one element")
+    plane = command["EX_OUTPUT_PLANE"] or inner
+    return Operands(
+        (_access(command, "INPUT"),), (strided("sram", command["EX_OUTPUT_ADDRESS"], inner, (outer, plane)),)
+    )
+
+
+def result(command: Command, machine: Machine) -> NDArray[np.int8]:
+    """Where the results of a reduction go: (outer, inner)."""
+    outer, _, inner = shape(command)
+    return view(machine.sram, command["EX_OUTPUT_ADDRESS"], (outer, inner), np.int8, command["EX_OUTPUT_PLANE"])
+
+
+@formula(
+    """
+    Sum: y = clip(rint(float32(Σ (x - INPUT_ZERO_POINT)) · SCALE_A) + OUTPUT_ZERO_POINT), the sum of integers; the
+    factor of a mean has the count in it. Maximum, minimum: m, of the stored values, and
+    y = clip(rint(float32((m - INPUT_ZERO_POINT) · SCALE_A) / SCALE_Y) + OUTPUT_ZERO_POINT).
+
+    x is int8 (rows, IC, length), y (rows, length). With numerics fixed all three scale by multiplier SCALE_A and shift
+    SHIFT_A (TensorFlow Lite's Mean and Sum).
+    """
+)
+def _reduce(command: Command, machine: Machine) -> None:
+    result(command, machine)[...] = reduced(operand(command, machine, "INPUT"), command, machine.arch)
+
+
+def reduced(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """What the command makes of ``data`` (outer, count, inner): (outer, inner)."""
+    before, after = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    mode = command.fields["mode"]
+    if mode == SUM:
+        value = data.sum(axis=1, dtype=np.int64) - before * data.shape[1]
+    else:
+        value = (data.max(axis=1) if mode == MAXIMUM else data.min(axis=1)).astype(np.int64)
+    if arch.numerics == "fixed":
+        centred = value if mode == SUM else value - before
+        multiplier = signed_value(command["EX_SCALE_A"])
+        return numerics.requantise_fixed(centred, multiplier, command["EX_SHIFT_A"], after, low, high)
+    scale = float_value(command["EX_SCALE_A"])
+    if mode == SUM:
+        return numerics.global_average(value, np.float32(scale), after, low, high)
+    scales = scale, before, float_value(command["EX_SCALE_Y"]), after
+    return numerics.unary(value, "leaky_relu", *scales, 1.0, low, high)
+
+
+@formula("⌈rows·IC·length / post_lanes⌉.")
+def _reduce_cycles(command: Command, arch: Arch) -> int:
+    return ceil_div(elements(command), arch.lanes)
+
+
+OP_REDUCE = Instruction(
+    mnemonic="OP_REDUCE", opcode=0x52, unit=Unit.EX, kind="POOL",
+    description="Sum or mean, maximum or minimum of every row, between two quantisations.",
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH",
+        "EX_INPUT_PLANE", "EX_OUTPUT_PLANE", "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
+        "EX_CLAMP_LOW", "EX_CLAMP_HIGH", "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
+    ),
+    fields=(Field("mode", 50, 2, description="0 sum, 1 maximum, 2 minimum", defined=3),),
+    operands=_reduce_operands, semantics=_reduce, cycles=_reduce_cycles, inputs=(INT8,), outputs=(INT8,),
+)  # fmt: skip
+
+
+# Softmax. -----------------------------------------------------------------------------------------------------------
+
+
+def _softmax_operands(command: Command, arch: Arch) -> Operands:
+    table = strided("sram", command["EX_OPERAND_ADDRESS"], TABLE_BYTES)
+    return Operands((_access(command, "INPUT"), table), (_access(command, "OUTPUT"),))
+
+
+@formula(
+    """
+    v = table[255 + x - max(x)] of every row; s = Σ v in order; y = clip(rint(v · SCALE_Y / s) + OUTPUT_ZERO_POINT).
+
+    x and y are int8 (rows, IC, length), the table float32 (256,); sum, product and quotient are float32, each
+    rounded. With numerics fixed the table is uint32, SCALE_Y an integer below 2^24, s the exact sum, and the
+    quotient ⌊(v · SCALE_Y + ⌊s/2⌋) / s⌋.
+    """
+)
+def _softmax(command: Command, machine: Machine) -> None:
+    data = operand(command, machine, "INPUT")
+    if data.size:
+        operand(command, machine, "OUTPUT")[...] = softmax_result(data, command, machine)
+
+
+def softmax_result(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
+    """What the command makes of ``data`` (outer, count, inner)."""
+    words = machine.sram[command["EX_OPERAND_ADDRESS"] :][:TABLE_BYTES].copy()
+    zero_point, factor = command["EX_OUTPUT_ZERO_POINT"], command["EX_SCALE_Y"]
+    if machine.arch.numerics == "fixed":
+        if factor >= 1 << 24:
+            raise refused(command, f"EX_SCALE_Y = {factor} must be below {1 << 24} with numerics fixed")
+        return numerics.softmax_fixed(data, words.view("<u4"), factor, zero_point)
+    return numerics.softmax(data, words.view("<f4"), np.float32(float_value(factor)), zero_point)
+
+
+@formula(
+    """
+    2 · ⌈rows·IC·length / post_lanes⌉ + IC · ⌈rows·length / post_lanes⌉: maxima and quotients of all elements side by
+    side; the sums in order, a row a lane.
+    """
+)
+def _softmax_cycles(command: Command, arch: Arch) -> int:
+    outer, count, inner = shape(command)
+    return 2 * ceil_div(elements(command), arch.lanes) + count * ceil_div(outer * inner, arch.lanes)
+
+
+OP_SOFTMAX = Instruction(
+    mnemonic="OP_SOFTMAX", opcode=0x53, unit=Unit.EX, kind="ACT",
+    description="Softmax of every row, by a table of 256 exponentials of the distance to the row's maximum.",
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH",
+        "EX_INPUT_PLANE", "EX_OUTPUT_PLANE", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_Y",
+    ),
+    operands=_softmax_operands, semantics=_softmax, cycles=_softmax_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+)  # fmt: skip
+
+
+# Normalisation. -----------------------------------------------------------------------------------------------------
+
+
+def parameters(command: Command) -> int:
+    """Pairs of gain and bias that the command reads."""
+    outer, count, _ = shape(command)
+    return count * (outer if command.fields["by_row"] else 1)
+
+
+def _norm_operands(command: Command, arch: Arch) -> Operands:
+    count = elements(command)
+    pairs = strided("sram", command["EX_OPERAND_ADDRESS"], PARAMETER_BYTES * parameters(command))
+    data = strided("sram", command["EX_INPUT_ADDRESS"], count)
+    return Operands((data, pairs), (strided("sram", command["EX_OUTPUT_ADDRESS"], count),))
+
+
+@formula(
+    """
+    d = n·x - Σx, v = n·Σx² - (Σx)²; not centred: d = x - INPUT_ZERO_POINT, v = Σd²; integers, n = IC·length of a row.
+    y = clip(rint(d / sqrt(v + SCALE_A) · gain + bias) + OUTPUT_ZERO_POINT), float32 from v and d on, each step rounded.
+
+    x and y are int8 (rows, IC·length); gain and bias float32 pairs (IC,), or (rows, IC) with by_row, each for
+    length elements. With numerics fixed they are int32 with 15 and 16 fraction bits, SCALE_A is an integer, and
+    t = ⌊d · 2^16 / max(⌊sqrt(v + SCALE_A)⌋, 1)⌋,
+    y = clip(⌊(t · gain + bias · 2^15 + 2^30) / 2^31⌋ + OUTPUT_ZERO_POINT).
+    """
+)
+def _norm(command: Command, machine: Machine) -> None:
+    outer, count, inner = shape(command)
+    data = view(machine.sram, command["EX_INPUT_ADDRESS"], (outer, count * inner), np.int8)
+    target = view(machine.sram, command["EX_OUTPUT_ADDRESS"], (outer, count * inner), np.int8)
+    if data.size:
+        target[...] = normalised(data, command, machine)
+
+
+def normalised(data: NDArray[np.int8], command: Command, machine: Machine) -> NDArray[np.int8]:
+    """What the command makes of ``data`` (rows, elements of a row)."""
+    _, count, inner = shape(command)
+    fixed = machine.arch.numerics == "fixed"
+    start, pairs = command["EX_OPERAND_ADDRESS"], parameters(command)
+    words = machine.sram[start : start + PARAMETER_BYTES * pairs].copy().view("<i4" if fixed else "<f4")
+    table: NDArray[Any] = words.reshape(-1, count, 1, 2)
+    gain, bias = (
+        np.broadcast_to(table[..., part], (len(table), count, inner)).reshape(len(table), -1) for part in (0, 1)
+    )
+    centre = None if command.fields["centred"] else command["EX_INPUT_ZERO_POINT"]
+    zero_point = command["EX_OUTPUT_ZERO_POINT"]
+    if fixed:
+        wide = gain.astype(np.int64), bias.astype(np.int64)
+        return numerics.normalise_fixed(data, *wide, command["EX_SCALE_A"], centre, zero_point)
+    return numerics.normalise(data, gain, bias, np.float32(float_value(command["EX_SCALE_A"])), centre, zero_point)
+
+
+@formula("2 · ⌈rows·IC·length / post_lanes⌉ + rows: one pass for the sums, one for the results, a root a row.")
+def _norm_cycles(command: Command, arch: Arch) -> int:
+    return 2 * ceil_div(elements(command), arch.lanes) + command["EX_ROWS"]
+
+
+OP_NORM = Instruction(
+    mnemonic="OP_NORM", opcode=0x54, unit=Unit.EX, kind="ACT",
+    description="Normalises rows by mean and variance, or by their root mean square, with a gain and a bias.",
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_ROWS", "EX_INPUT_CHANNELS", "EX_LENGTH",
+        "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_A",
+    ),
+    fields=(
+        Field("centred", 51, 1, description="1 takes the mean off, 0 EX_INPUT_ZERO_POINT"),
+        Field("by_row", 50, 1, description="1 where every row has gains and biases of its own"),
+    ),
+    operands=_norm_operands, semantics=_norm, cycles=_norm_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+)  # fmt: skip
+INSTRUCTIONS = (OP_REDUCE, OP_SOFTMAX, OP_NORM)
