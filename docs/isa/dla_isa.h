@@ -536,6 +536,27 @@
 #define DLA_OP_PERMUTE_FILL_MASK 0x0008000000000000ull
 #define DLA_WORD_OP_PERMUTE 0x5000000000000000ull /* the word with all fields 0 */
 
+/* OP_REDUCE */
+#define DLA_OP_REDUCE 0x52u /* Sum or mean, maximum or minimum of every row, between two quantisations. */
+#define DLA_OP_REDUCE_MODE_SHIFT 50 /* 0 sum, 1 maximum, 2 minimum */
+#define DLA_OP_REDUCE_MODE_WIDTH 2
+#define DLA_OP_REDUCE_MODE_MASK 0x000c000000000000ull
+#define DLA_WORD_OP_REDUCE 0x5200000000000000ull /* the word with all fields 0 */
+
+/* OP_SOFTMAX */
+#define DLA_OP_SOFTMAX 0x53u /* Softmax of every row, by a table of 256 exponentials of the distance to the row's maximum. */
+#define DLA_WORD_OP_SOFTMAX 0x5300000000000000ull /* the word with all fields 0 */
+
+/* OP_NORM */
+#define DLA_OP_NORM 0x54u /* Normalises rows by mean and variance, or by their root mean square, with a gain and a bias. */
+#define DLA_OP_NORM_CENTRED_SHIFT 51 /* 1 takes the mean off, 0 EX_INPUT_ZERO_POINT */
+#define DLA_OP_NORM_CENTRED_WIDTH 1
+#define DLA_OP_NORM_CENTRED_MASK 0x0008000000000000ull
+#define DLA_OP_NORM_BY_ROW_SHIFT 50 /* 1 where every row has gains and biases of its own */
+#define DLA_OP_NORM_BY_ROW_WIDTH 1
+#define DLA_OP_NORM_BY_ROW_MASK 0x0004000000000000ull
+#define DLA_WORD_OP_NORM 0x5400000000000000ull /* the word with all fields 0 */
+
 /* Instruction set v1: the published instruction set, no depthwise convolution */
 #define DLA_ISA_V1_HAS_OP_SYNC 1
 #define DLA_ISA_V1_HAS_OP_END 1
@@ -562,6 +583,9 @@
 #define DLA_ISA_V1_HAS_OP_E32_ADD 1
 #define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V1_HAS_OP_PERMUTE 0
+#define DLA_ISA_V1_HAS_OP_REDUCE 0
+#define DLA_ISA_V1_HAS_OP_SOFTMAX 0
+#define DLA_ISA_V1_HAS_OP_NORM 0
 
 /* Instruction set v2: v1 and OP_DEPTH_CONV */
 #define DLA_ISA_V2_HAS_OP_SYNC 1
@@ -589,6 +613,9 @@
 #define DLA_ISA_V2_HAS_OP_E32_ADD 1
 #define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V2_HAS_OP_PERMUTE 0
+#define DLA_ISA_V2_HAS_OP_REDUCE 0
+#define DLA_ISA_V2_HAS_OP_SOFTMAX 0
+#define DLA_ISA_V2_HAS_OP_NORM 0
 
 /* Instruction set v3: v2 and OP_GROUP_CONV */
 #define DLA_ISA_V3_HAS_OP_SYNC 1
@@ -616,8 +643,11 @@
 #define DLA_ISA_V3_HAS_OP_E32_ADD 1
 #define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V3_HAS_OP_PERMUTE 0
+#define DLA_ISA_V3_HAS_OP_REDUCE 0
+#define DLA_ISA_V3_HAS_OP_SOFTMAX 0
+#define DLA_ISA_V3_HAS_OP_NORM 0
 
-/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, and tables as a last step of others */
+/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -643,5 +673,8 @@
 #define DLA_ISA_V4_HAS_OP_E32_ADD 1
 #define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
 #define DLA_ISA_V4_HAS_OP_PERMUTE 1
+#define DLA_ISA_V4_HAS_OP_REDUCE 1
+#define DLA_ISA_V4_HAS_OP_SOFTMAX 1
+#define DLA_ISA_V4_HAS_OP_NORM 1
 
 #endif
