@@ -7,9 +7,12 @@ otherwise a :class:`Copy` takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from byoc.graph import Value
 from byoc.operators.movement import Copy
@@ -40,11 +43,15 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """Operations that compute or copy, the place of every value, and the buffers in order of first use."""
+    """Operations that compute or copy, the place of every value, and the buffers in order of first use.
+
+    ``constants``: operands that are constant; each is a place of its own name, and no buffer.
+    """
 
     operations: tuple[Operator, ...]
     places: Mapping[str, Place]
     buffers: tuple[Buffer, ...]
+    constants: Mapping[str, NDArray[np.int8]]
 
     def place(self, operand: Operand) -> Place:
         """Where the first element of ``operand`` lies."""
@@ -71,21 +78,27 @@ def lower(
             f"a region of {len(listed):,} operations is too large, {MOST_OPERATIONS:,} are allowed: every image of a "
             "batch and every group counts as one; give a smaller batch (--shape, or export the model with one)"
         )
-    sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs)), inputs, outputs)
+    constants = {name: data for operation in listed for name, data in operation.data().items()}
+    sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs), constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
         if operation.free:
             kept += _share_or_copy(operation, sharing)
         else:
             kept.append(operation)
-    return Lowered(tuple(kept), sharing.places, sharing.buffers())
+    places = sharing.places | {name: Place(name, 0) for name in constants}
+    return Lowered(tuple(kept), places, sharing.buffers(), constants)
 
 
-def _sizes(operations: Iterable[Operator], values: Mapping[str, Value], boundary: Iterable[str]) -> dict[str, int]:
-    """Bytes of every value, in order of first mention."""
+def _sizes(
+    operations: Iterable[Operator], values: Mapping[str, Value], boundary: Iterable[str], constants: Container[str]
+) -> dict[str, int]:
+    """Bytes of every value that is no constant, in order of first mention."""
     sizes = {name: value_bytes(values[name]) for name in boundary}
     for operation in operations:
         for operand in (*operation.inputs, operation.output):
+            if operand.value in constants:
+                continue
             end = (operand.offset + operand.elements) * operand.element_bytes
             sizes[operand.value] = max(sizes.get(operand.value, 0), end)
     return sizes
@@ -153,4 +166,4 @@ def split(lowered: Lowered) -> Lowered:
             name = operation.output.value
             places[name] = Place(name, 0)
             buffers.append(Buffer(name, operation.output.nbytes, "intermediate"))
-    return Lowered(operations, places, tuple(buffers))
+    return Lowered(operations, places, tuple(buffers), lowered.constants)

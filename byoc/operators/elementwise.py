@@ -1,14 +1,22 @@
-"""Element-wise operators: one or two int8 tensors to one of equal shape, element by element; what they share."""
+"""Element-wise operators: one or two int8 tensors to one, element by element; what they share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from math import prod
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.nest import Nest, Tile
+from byoc.operators.operator import Geometry, Operand, Operator, Registers, Repeat
 from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,3 +86,175 @@ def quantised(graph: Graph, node: Node) -> Finding | None:
 
 UNARY = (computed_operands, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty)
 BINARY = (two_operands, equal_shapes, *UNARY, equal_types)
+
+
+# Two operands that broadcast. ----------------------------------------------------------------------------------------
+
+MOST_SLICES = 1024
+"""Commands that one operation may become because its operands repeat in turns along many dimensions."""
+
+
+class Axis(NamedTuple):
+    """A dimension of a result, and along which both operands go alike: ``size``, and whether a or b repeats."""
+
+    size: int
+    a: bool
+    b: bool
+
+
+def axes_of(a: tuple[int, ...], b: tuple[int, ...], result: tuple[int, ...]) -> tuple[Axis, ...]:
+    """The dimensions of a result that are not 1; neighbours along which both operands go alike are one."""
+    first, second = ((1,) * (len(result) - len(shape)) + shape for shape in (a, b))
+    every = [Axis(n, x != n, y != n) for n, x, y in zip(result, first, second, strict=True) if n != 1]
+    return tuple(Axis(prod(axis.size for axis in group), *key) for key, group in groupby(every, lambda axis: axis[1:]))
+
+
+def turned(axes: Sequence[Axis]) -> bool:
+    """Whether ONNX Runtime swaps the operands of an addition: the first one is a single value to its inner loop.
+
+    Measured on QLinearAdd: 0 of 60 M, ties included, where the order of operands decides on ties.
+    """
+    return not axes or (axes[-1].a and not axes[-1].b)
+
+
+@rule("one operand at least is computed at run time")
+def any_computed(graph: Graph, node: Node) -> Finding | None:
+    """Not all operands are constants."""
+    constant = all(graph.values[name].constant is not None for name in node.inputs)
+    return finding("both operands are constant") if constant else None
+
+
+@rule(f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands compute it")
+def few_slices(record: Pair, target: Target) -> Finding | None:
+    """Each slice is an operation of its own."""
+    count = len(record.starts)
+    return finding("it is cut into {count} slices", count=count) if count > MOST_SLICES else None
+
+
+@rule("operands that are broadcast run on instructions of their own: use --isa v4")
+def instruction_there(record: Pair, target: Target) -> Finding | None:
+    """Dense operands have one in every variant, or the family names it."""
+    if not record.repeats or record.mnemonic in target.instructions:
+        return None
+    return finding("{mnemonic} is not in ISA {isa}", mnemonic=record.mnemonic, isa=target.isa)
+
+
+@rule("channels fit their register")
+def channels_fit(record: Pair, target: Target) -> Finding | None:
+    """Of operands that repeat, the outer dimension is that of channels."""
+    return domain.oversized("channels", record.output.shape[0], target.channel_limit) if record.repeats else None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pair(Elementwise):
+    """Two tensors of which either may be constant, and may repeat.
+
+    Dense operands are lengths. Where one repeats, the result is (channels, elements), and ``repeats`` says how each
+    operand does; ``starts`` are the first elements of both and of the result, one for each slice that is an operation
+    of its own. ``constant_operands`` are those that are constant, by name. A family names its instructions: that of
+    ``dense`` operands and that of operands that repeat, which may be one.
+    """
+
+    arity: ClassVar[tuple[int, int]] = (2, 2)
+    dense: ClassVar[str] = ""
+    repeating: ClassVar[str] = ""
+
+    repeats: tuple[Repeat, ...] = ()
+    starts: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
+    constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
+
+    @classmethod
+    def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
+        """One operation a slice."""
+        return tuple(
+            replace(
+                record,
+                inputs=tuple(replace(item, offset=at) for item, at in zip(record.inputs, (a, b), strict=True)),
+                output=replace(record.output, offset=y),
+            )
+            for a, b, y in record.starts
+        )
+
+    @property
+    def mnemonic(self) -> str:
+        """The one instruction for such operands."""
+        return self.repeating if self.repeats else self.dense
+
+    def fields(self) -> dict[str, int]:
+        """How operands repeat, as the instruction has it."""
+        if self.dense != self.repeating and not self.repeats:
+            return {}
+        bits = [repeat.rows + 2 * repeat.channels for repeat in self.repeats or (Repeat(), Repeat())]
+        return {"repeat_a": bits[0], "repeat_b": bits[1]}
+
+    def nest(self) -> Nest:
+        """Channels of as many rows as they have elements, each channel by itself."""
+        if not self.repeats:
+            return super().nest()
+        channels, length = self.output.shape
+        return Nest(channels, length, 1, channels, length, 1, groups=channels)
+
+    @classmethod
+    def parallel_channels(cls, geometry: Geometry, arch: Any) -> int:
+        """The lanes run along the elements of one channel and of the next."""
+        return 1
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """A length, or channels of so many elements."""
+        if not geometry.repeats and cls.dense != cls.repeating:
+            return super().tile_registers(geometry, tile)
+        output = tile.output
+        return {"EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": output.rows.size * output.columns.size}
+
+    def repetition(self) -> tuple[Repeat, ...]:
+        """How each operand repeats; empty where none does."""
+        return self.repeats
+
+    def data(self) -> Mapping[str, NDArray[np.int8]]:
+        """The operands that are constant."""
+        return self.constant_operands
+
+
+def pair_of(graph: Graph, node: Node) -> dict[str, Any]:
+    """The fields that every :class:`Pair` has, operands in the node's order."""
+    a, b, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
+    constants = {value.name: domain.stored(value.constant) for value in (a, b) if value.constant is not None}
+    found = {**layer_of(graph, node), "constant_operands": constants}
+    if a.shape == b.shape == result.shape:
+        return found
+    axes = axes_of(a.shape, b.shape, result.shape)
+    if not any(axis.a or axis.b for axis in axes):
+        return {**found, "inputs": tuple(domain.whole(value, found["output"].shape) for value in (a, b))}
+    if len(axes) == 1:  # any cut of it into channels will do: that of the last dimension
+        inner = next(n for n in reversed(result.shape) if n != 1)
+        axes = (axes[0]._replace(size=axes[0].size // inner), axes[0]._replace(size=inner))
+    *outer, channels, length = axes
+    repeats = Repeat(channels.a, length.a), Repeat(channels.b, length.b)
+    shapes = [(1 if one.channels else channels.size, 1 if one.rows else length.size) for one in repeats]
+    return {
+        **found,
+        "inputs": tuple(domain.whole(value, shape) for value, shape in zip((a, b), shapes, strict=True)),
+        "output": domain.whole(result, (channels.size, length.size)),
+        "repeats": repeats,
+        "starts": tuple(_starts(outer, tuple(prod(shape) for shape in shapes), channels.size * length.size)),
+    }
+
+
+def _starts(outer: Sequence[Axis], blocks: tuple[int, ...], block: int) -> Iterator[tuple[int, int, int]]:
+    """First elements of a, b and result of each slice; ``blocks`` and ``block`` are the elements of one of them."""
+    steps, sizes = [], [*blocks, block]
+    for axis in reversed(outer):
+        steps.append([0 if still else size for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)])
+        sizes = [
+            size if still else size * axis.size for size, still in zip(sizes, (axis.a, axis.b, False), strict=True)
+        ]
+    for place in np.ndindex(*(axis.size for axis in outer)):
+        a, b, y = (sum(at * step[n] for at, step in zip(reversed(place), steps, strict=True)) for n in range(3))
+        yield a, b, y
+
+
+PAIR = (two_operands, any_computed, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty, equal_types)
+"""What every :class:`Pair` requires."""
+PAIR_CONSTRAINTS = (few_slices, channels_fit, instruction_there)
+"""What every :class:`Pair` demands of the machine."""

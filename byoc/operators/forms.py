@@ -55,9 +55,9 @@ class Form:
     ones is found by running it.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
-    hands on what others make, and stays in float among float operators; ``ranges``: its result has a range of its
-    own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's range is
-    the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
+    is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
+    of its own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's
+    range is the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
     result's (0: any).
     """
 

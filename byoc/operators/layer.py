@@ -75,6 +75,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
         second=operation.second,
         tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
+        repeats=operation.repetition(),
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:

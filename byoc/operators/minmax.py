@@ -7,25 +7,29 @@ from typing import ClassVar, Literal
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain, elementwise
-from byoc.operators.elementwise import Elementwise, layer_of
+from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Written
-from byoc.operators.operator import Requirement
+from byoc.operators.operator import MANY, Constraint, Requirement, Settings
+from isa.arch import Arch
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MinMax(Elementwise):
-    """Minimum or maximum of two int8 tensors of equal shape and quantisation."""
+class MinMax(Pair):
+    """Minimum or maximum of two int8 tensors of equal quantisation."""
 
     family: ClassVar[str] = "minmax"
     forms: ClassVar[tuple[Form, ...]] = (
         Form("Min", operands=None, plain=True, ranges="all"),
         Form("Max", operands=None, plain=True, ranges="all"),
     )
+    arity: ClassVar[tuple[int, int]] = (1, MANY)
     requirements: ClassVar[tuple[Requirement, ...]] = (
-        *elementwise.BINARY,
+        *elementwise.PAIR,
         domain.per_tensor,
         domain.moves_integers,
     )
+    constraints: ClassVar[tuple[Constraint, ...]] = elementwise.PAIR_CONSTRAINTS
+    repeating: ClassVar[str] = "OP_B_MIN"
 
     function: Literal["min", "max"]
 
@@ -42,9 +46,15 @@ class MinMax(Elementwise):
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> MinMax:
         """The operation that a minimum or maximum is, once it meets every requirement."""
-        return cls(**layer_of(graph, node), function="min" if node.op_type == "Min" else "max")
+        return cls(**pair_of(graph, node), function="min" if node.op_type == "Min" else "max")
 
     @property
     def mnemonic(self) -> str:
-        """One for each function."""
+        """One for each function; one for both where operands repeat."""
+        if self.repeats:
+            return self.repeating
         return "OP_C_MIN" if self.function == "min" else "OP_C_MAX"
+
+    def settings(self, arch: Arch) -> Settings:
+        """The function, and how operands repeat."""
+        return Settings({}, {**self.fields(), "maximum": int(self.function == "max")} if self.repeats else {})

@@ -367,7 +367,7 @@ class StridedCopy(Strided):
 
     begin: int = 0
 
-    def loads(self, geometry: Geometry, tile: Tile) -> tuple[Transfer, ...]:
+    def loads(self, geometry: Geometry, tile: Tile, index: int) -> tuple[Transfer, ...]:
         """The elements that the tile reads, with what little lies between them."""
         loops = self._loops(tile.output.channels.size, tile.output.rows.size)
         spread = self._spread()

@@ -70,6 +70,13 @@ class Operand:
         return self.elements * self.element_bytes
 
 
+class Repeat(NamedTuple):
+    """Along what an operand repeats: it has one of all ``channels``, or one of all ``rows``, of its loop nest."""
+
+    channels: bool = False
+    rows: bool = False
+
+
 class Settings(NamedTuple):
     """Registers, in the order in which they are written, and fields that are the same for all tiles of a layer."""
 
@@ -108,6 +115,7 @@ class Geometry:
     ``input_bytes`` and ``output_bytes`` those of one element. ``single``: a command computes one output channel of a
     tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
     ``tables``: those in which results are looked up last, which lie apart from the other constants.
+    ``repeats`` says how each of those operands repeats; empty: none does.
     """
 
     operator: type[Operator]
@@ -123,11 +131,12 @@ class Geometry:
     fields: tuple[tuple[str, int], ...]
     second: Second = "alike"
     tables: Tables = "none"
+    repeats: tuple[Repeat, ...] = ()
 
     @property
     def flat(self) -> bool:
         """Whether the layer works on elements without channels, so that tiles are lengths."""
-        return self.operator.flat
+        return self.operator.flat and not self.nest.grouped
 
     @property
     def in_place(self) -> bool:
@@ -151,11 +160,20 @@ class Geometry:
         """Bytes of the tables of a tile of so many output channels."""
         return {"none": 0, "one": TABLE_BYTES, "each": TABLE_BYTES * channels}[self.tables]
 
-    def input_tile_bytes(self, channels: int, rows: int) -> int:
+    def repeat(self, index: int) -> Repeat:
+        """How operand number ``index`` repeats."""
+        return self.repeats[index] if self.repeats else Repeat()
+
+    def input_tiles(self, index: int, parts: int, bands: int) -> int:
+        """Different tiles of an operand where the result has ``parts`` channel tiles and ``bands`` bands of rows."""
+        repeat = self.repeat(index)
+        return (parts if self.nest.grouped and not repeat.channels else 1) * (1 if repeat.rows else bands)
+
+    def input_tile_bytes(self, channels: int, rows: int, index: int = 0) -> int:
         """Bytes of the input box of a tile of so many output channels and rows, where it is largest."""
-        nest = self.nest
-        depth = -(-channels // nest.group_outputs) * nest.group_inputs
-        return depth * band_rows(nest, rows) * nest.input_columns * self.input_bytes
+        nest, repeat = self.nest, self.repeat(index)
+        depth = 1 if repeat.channels else -(-channels // nest.group_outputs) * nest.group_inputs
+        return depth * (1 if repeat.rows else band_rows(nest, rows)) * nest.input_columns * self.input_bytes
 
     def output_tile_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the output box of a tile."""
@@ -168,10 +186,18 @@ class Geometry:
         depth = Span(0, self.nest.input_channels)
         return matrix_transfer(Box(channels, depth, Span(0, 1)), self.nest.channels, self.input_bytes)
 
-    def input_transfer(self, tile: Tile) -> Transfer:
+    def input_box(self, tile: Tile, index: int = 0) -> Box:
+        """What a tile reads of operand number ``index``."""
+        box, repeat, one = tile.input, self.repeat(index), Span(0, 1)
+        return Box(one if repeat.channels else box.channels, one if repeat.rows else box.rows, box.columns)
+
+    def input_transfer(self, tile: Tile, index: int = 0) -> Transfer:
         """The tile's input box as a transfer from the dense operand."""
-        nest = self.nest
-        return self._transfer(tile.input, nest.input_channels, nest.input_rows, nest.input_columns, self.input_bytes)
+        nest, repeat = self.nest, self.repeat(index)
+        rows = 1 if repeat.rows else nest.input_rows
+        return self._transfer(
+            self.input_box(tile, index), nest.input_channels, rows, nest.input_columns, self.input_bytes
+        )
 
     def output_transfer(self, tile: Tile, plane: int = 0) -> Transfer:
         """The tile's output box as a transfer to the dense result; ``plane`` as in :func:`plane_transfer`."""
@@ -362,9 +388,9 @@ class Operator:
         """:meth:`commands`; ``input_whole``, ``output_whole``: operand or result lies in the scratchpad as a whole."""
         return self.commands(geometry, tile, registers)
 
-    def loads(self, geometry: Geometry, tile: Tile) -> tuple[Transfer, ...]:
+    def loads(self, geometry: Geometry, tile: Tile, index: int) -> tuple[Transfer, ...]:
         """What brings the tile's part of an operand into a tile buffer; the first begins at its lowest byte."""
-        return (geometry.input_transfer(tile),)
+        return (geometry.input_transfer(tile, index),)
 
     def stores(self, geometry: Geometry, tile: Tile, plane: int, whole: bool) -> tuple[Transfer, ...]:
         """What takes the tile's result out of a tile buffer, or of the ``whole`` tensor; the first begins lowest."""
@@ -384,6 +410,14 @@ class Operator:
     def second(self) -> Second:
         """How the second of two operands is cut."""
         return "alike"
+
+    def repetition(self) -> tuple[Repeat, ...]:
+        """How each operand repeats; empty where none does."""
+        return ()
+
+    def data(self) -> Mapping[str, NDArray[np.int8]]:
+        """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
+        return {}
 
     def rows_read(self) -> NDArray[np.bool_] | None:
         """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""

@@ -1,4 +1,6 @@
-"""Constants: channel records and weights of each channel tile, packed so that one transfer brings all of a tile."""
+"""Constants: channel records and weights of each channel tile, packed so that one transfer brings all of a tile; and
+operands that are constant tensors, as they are.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,7 @@ class ConstantPool:
         self._arch = arch
         self._data = data
         self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
+        self._tensors: dict[str, int] = {}
 
     def packer(self, layer: Layer) -> Callable[[Span], int]:
         """A function that packs the constants of a span of the layer's channels, once, and returns their address."""
@@ -58,6 +61,15 @@ class ConstantPool:
             return packed[channels]
 
         return pack
+
+    def tensor(self, name: str, data: NDArray[np.int8]) -> int:
+        """The address of a constant operand, packed once, dense."""
+        if name not in self._tensors:
+            start = self._begin(data.size)
+            if self._data:
+                self._pieces.append((start, np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+            self._tensors[name] = self.address + start
+        return self._tensors[name]
 
     def _begin(self, nbytes: int) -> int:
         """Where so many bytes more begin."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.lowering import Lowered
+from byoc.lowering import Lowered, Place
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Span, Tile, Transfer
 from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, load, source_of, store
-from byoc.tiling.tiling import Slots, Tiling, slot_counts, tiles
+from byoc.tiling.tiling import Slots, Tiling, input_slots, slot_counts, tiles
 from isa.arch import Arch
 
 
@@ -38,6 +38,12 @@ class Memory:
     scratch: list[tuple[str, int]] = field(default_factory=list)
     residents: dict[str, Pointer] = field(default_factory=dict)
     stored: frozenset[str] = frozenset()
+
+    def address(self, place: Place) -> int:
+        """Where a value that is loaded begins in system memory."""
+        data = self.lowered.constants.get(place.buffer)
+        first = self.dram[place.buffer] if data is None else self.constants.tensor(place.buffer, data)
+        return first + place.offset
 
     def reserve(self, name: str, nbytes: int) -> Pointer:
         """A new scratchpad buffer."""
@@ -89,10 +95,9 @@ class _LayerStream:
 
     def _make_buffers(self, tiling: Tiling, slots: Slots) -> None:
         geometry, memory, name = self._layer.geometry, self._memory, self._layer.name
-        nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows)
         self._input_buffers = [
-            None if place.buffer in memory.residents else _TileBuffers(memory, f"{name} input", slots.input, nbytes)
-            for place in self._inputs[: geometry.inputs]
+            None if place.buffer in memory.residents else self._make_input(tiling, index)
+            for index, place in enumerate(self._inputs[: geometry.inputs])
         ]
         apart = self._inputs[geometry.inputs :]
         self._second = apart[0] if apart else None
@@ -108,6 +113,11 @@ class _LayerStream:
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
             self._output_buffers = _TileBuffers(memory, f"{name} output", slots.output, nbytes)
+
+    def _make_input(self, tiling: Tiling, index: int) -> _TileBuffers:
+        geometry = self._layer.geometry
+        nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows, index)
+        return _TileBuffers(self._memory, f"{self._layer.name} input", input_slots(geometry, tiling, index), nbytes)
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
         """The steps of one tile; tiles must be asked for in order."""
@@ -154,13 +164,13 @@ class _LayerStream:
         return pointer
 
     def _load_input(self, index: int, tile: Tile, source: Source, loads: list[Step]) -> Pointer:
-        place, buffers = self._inputs[index], self._input_buffers[index]
-        transfers = self._layer.operation.loads(self._layer.geometry, tile)
+        place, buffers, geometry = self._inputs[index], self._input_buffers[index], self._layer.geometry
+        transfers = self._layer.operation.loads(geometry, tile, index)
         if buffers is None:
             return self._memory.residents[place.buffer].moved(place.offset + transfers[0].offset)
-        pointer, empty = buffers.get(tile.input)
+        pointer, empty = buffers.get(geometry.input_box(tile, index))
         if empty:
-            address = self._memory.dram[place.buffer] + place.offset
+            address = self._memory.address(place)
             loads += [load(address, pointer, transfer, source) for transfer in transfers]
         return pointer
 

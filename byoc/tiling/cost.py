@@ -28,15 +28,19 @@ TRAFFIC = 0.1
 
 
 class Shape(NamedTuple):
-    """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles of one tile."""
+    """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles of one tile.
+
+    Those of inputs are one a streamed operand; ``input_tiles`` is how many different tiles it has.
+    """
 
     parts: int
     bands: int
-    input_bytes: int
+    input_tiles: tuple[int, ...]
+    input_bytes: tuple[int, ...]
     constant_bytes: int
     output_bytes: int
     table_bytes: int
-    input_cycles: int
+    input_cycles: tuple[int, ...]
     constant_cycles: int
     output_cycles: int
     compute: int
@@ -76,9 +80,9 @@ class LayerCost:
     def working_set(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
         """:func:`byoc.tiling.tiling.working_set` of a tiling of this shape."""
         parts, bands, slots = shape.parts, shape.bands, tiling.slots
-        grouped = self._geometry.nest.grouped
-        inputs = min(slots.input, parts * bands if grouped else bands) * streams(self._geometry, resident)
-        total = inputs * shape.input_bytes
+        total = 0
+        for index in streams(self._geometry, resident):
+            total += min(slots.input, shape.input_tiles[index]) * shape.input_bytes[index]
         if loads_constants(self._geometry, resident):
             total += min(slots.constants, parts) * shape.constant_bytes
         total += table_slots(self._geometry, min(slots.constants, parts)) * shape.table_bytes
@@ -95,21 +99,26 @@ class LayerCost:
     def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> tuple[int, int]:
         """Bus cycles of all transfers, and of the first loads and the last store alone."""
         parts, bands = shape.parts, shape.bands
-        grouped = self._geometry.nest.grouped
         again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
         constants = shape.constant_cycles if loads_constants(self._geometry, resident) else 0
         edge, traffic = constants, constants * parts * again
         if shape.table_bytes:
             traffic += shape.table_bytes // BUS_BYTES * (parts * again if self._geometry.tables == "each" else 1)
-        loaded = streams(self._geometry, resident)
-        if loaded:
-            reread = grouped or (tiling.channels_outer and tiling.slots.input < bands)
-            traffic += shape.input_cycles * bands * (parts if reread else 1) * loaded
-            edge += shape.input_cycles * loaded
+        for index in streams(self._geometry, resident):
+            traffic += shape.input_cycles[index] * self._input_loads(shape, tiling, index)
+            edge += shape.input_cycles[index]
         if not resident.output:
             traffic += shape.output_cycles * parts * bands
             edge += shape.output_cycles
         return traffic, edge
+
+    def _input_loads(self, shape: Shape, tiling: Tiling, index: int) -> int:
+        """How often a tile of an operand is loaded."""
+        parts, bands, different = shape.parts, shape.bands, shape.input_tiles[index]
+        if self._geometry.nest.grouped or self._geometry.repeats:
+            outer = parts if tiling.channels_outer else bands
+            return different if different in (1, outer) or different <= tiling.slots.input else parts * bands
+        return bands * (parts if tiling.channels_outer and tiling.slots.input < bands else 1)
 
     def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
         """Whether the bytes moved take longer than the computation."""
@@ -126,14 +135,16 @@ class LayerCost:
         nest = geometry.nest
         constants = geometry.constant_bytes(channels) if geometry.has_constants else 0
         apart = nest.input_channels if geometry.second == "columns" and channels < nest.channels else bool(constants)
+        parts, bands, inputs = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows), range(geometry.inputs)
         return Shape(
-            ceil_div(nest.channels, channels),
-            ceil_div(nest.rows, rows),
-            aligned(geometry.input_tile_bytes(channels, rows), alignment),
+            parts,
+            bands,
+            tuple(geometry.input_tiles(index, parts, bands) for index in inputs),
+            tuple(aligned(geometry.input_tile_bytes(channels, rows, index), alignment) for index in inputs),
             aligned(constants, alignment),
             0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
             aligned(geometry.table_bytes(channels), alignment),
-            _input_cycles(geometry, channels, rows),
+            tuple(_input_cycles(geometry, channels, rows, index) for index in inputs),
             constants // BUS_BYTES + apart,
             _output_cycles(geometry, channels, rows),
             self._compute(channels, rows),
@@ -175,11 +186,13 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
-def _input_cycles(geometry: Geometry, channels: int, rows: int) -> int:
-    """Bus cycles of the input of one tile."""
+def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int) -> int:
+    """Bus cycles of an input of one tile."""
     nest = geometry.nest
-    nbytes = geometry.input_tile_bytes(channels, rows)
-    if nest.matrix:
+    nbytes = geometry.input_tile_bytes(channels, rows, index)
+    if any(geometry.repeat(index)):
+        strided_rows = 1
+    elif nest.matrix:
         strided_rows = nest.rows if nest.grouped and channels < nest.channels else 1
     elif rows == nest.rows:
         strided_rows = 1

@@ -83,10 +83,15 @@ class TileSearch:
             return nest.input_channels == 1
         return not (resident.output and nest.matrix and nest.rows > 1)
 
+    def _bands(self, channels: int, *more: int) -> tuple[int, ...]:
+        """Bands of so many channels. Where operands repeat, tiles are dense: whole channels, or a band of one."""
+        nest = self._geometry.nest
+        return (nest.rows,) if self._geometry.repeats and channels > 1 else (*self._rows, *more)
+
     def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
         """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
         tried = 0
-        for rows in self._rows:
+        for rows in self._bands(channels):
             fitting = [choice for nbytes, choice in self._choices(channels, rows, resident) if nbytes <= budget]
             for choice in fitting:
                 if best is None or choice.cycles < best.cycles:
@@ -128,7 +133,7 @@ class TileSearch:
         for channels in (*self._channels, 1):
             if not self._lies_dense(channels, resident):
                 continue
-            for rows in (*self._rows, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
+            for rows in self._bands(channels, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
                 tiling, shape = Tiling(channels, rows), self.cost.shape(channels, rows)
                 if self.cost.working_set(shape, tiling, resident) <= budget:
                     cycles = self.cost.estimate(shape, tiling, resident)

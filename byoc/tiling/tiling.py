@@ -40,9 +40,9 @@ def streamed(geometry: Geometry) -> Resident:
     return Resident((False,) * geometry.inputs)
 
 
-def streams(geometry: Geometry, resident: Resident) -> int:
-    """Operands of which tile buffers hold the bands."""
-    return resident.inputs[: geometry.inputs].count(False)
+def streams(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
+    """Numbers of the operands of which tile buffers hold the bands."""
+    return tuple(index for index in range(geometry.inputs) if not resident.inputs[index])
 
 
 def loads_constants(geometry: Geometry, resident: Resident) -> bool:
@@ -70,11 +70,15 @@ def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
 
 
 def slot_counts(geometry: Geometry, tiling: Tiling) -> Slots:
-    """The slots that are really needed: never more than there are different tiles of the operand."""
+    """The slots of constants and results that are really needed: never more than there are different tiles of them."""
     parts, bands = counts(geometry, tiling)
-    inputs = parts * bands if geometry.nest.grouped else bands
     wanted = tiling.slots
-    return Slots(min(wanted.input, inputs), min(wanted.constants, parts), min(wanted.output, parts * bands))
+    return Slots(wanted.input, min(wanted.constants, parts), min(wanted.output, parts * bands))
+
+
+def input_slots(geometry: Geometry, tiling: Tiling, index: int) -> int:
+    """The slots of an operand that are really needed."""
+    return min(tiling.slots.input, geometry.input_tiles(index, *counts(geometry, tiling)))
 
 
 def aligned(nbytes: int, alignment: int) -> int:
@@ -86,8 +90,9 @@ def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignmen
     """Bytes of all tile buffers, each rounded up to ``alignment``. Residents are not counted."""
     slots = slot_counts(geometry, tiling)
     total = 0
-    wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows)
-    total += slots.input * aligned(wanted, alignment) * streams(geometry, resident)
+    for index in streams(geometry, resident):
+        wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows, index)
+        total += input_slots(geometry, tiling, index) * aligned(wanted, alignment)
     if loads_constants(geometry, resident):
         total += slots.constants * aligned(geometry.constant_bytes(tiling.channels), alignment)
     total += table_slots(geometry, slots.constants) * aligned(geometry.table_bytes(tiling.channels), alignment)
@@ -140,8 +145,8 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
     sizes = {}
     whole = "group" if nest.group_inputs > 1 else unit
     source = f"input {whole}{band}" if nest.grouped else f"input{band}"
-    nbytes = geometry.input_tile_bytes(channels, tiling.rows)
     for number in range(geometry.inputs):
+        nbytes = geometry.input_tile_bytes(channels, tiling.rows, number)
         sizes[source if number == 0 else f"second {source}"] = nbytes
     if not geometry.in_place:
         kind = " (int32)" if geometry.output_bytes == 4 else ""

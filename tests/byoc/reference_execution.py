@@ -13,7 +13,7 @@ from byoc.emission.region import Region
 from byoc.graph import Graph
 from byoc.host.parts import HostSession
 from byoc.operators.activation import Activation
-from byoc.operators.add import Add
+from byoc.operators.arithmetic import Add, Multiplication, Subtraction
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
@@ -24,7 +24,7 @@ from byoc.operators.products import WideAdd
 from byoc.operators.requantisation import Requantisation, Requantise
 from byoc.operators.window import Window
 from byoc.partition import Partition
-from isa.numerics.addition import add, add_constants
+from isa.numerics.addition import add, add_constants, multiply, subtract
 from isa.numerics.pooling import average_taps, global_average, global_average_scale
 from isa.numerics.requantising import requantise
 from isa.numerics.unary import unary
@@ -65,6 +65,7 @@ def from_stored(flat: Array, dtype: str) -> Array:
 
 def run_operations(graph: Graph, operations: Iterable[Operator], memory: Memory) -> None:
     for operation in operations:
+        memory |= {name: data.reshape(-1) for name, data in operation.data().items()}
         sources = [_read(memory, operand) for operand in operation.inputs]
         if isinstance(operation, Alias):
             for start, source in zip(operation.offsets, sources, strict=True):
@@ -178,6 +179,17 @@ def _add(operation: Add, a: Array, b: Array) -> Array:
     return add(a, b, *constants, operation.offset, operation.low, operation.high)
 
 
+def _subtract(operation: Subtraction, a: Array, b: Array) -> Array:
+    zeros = tuple(zero - operation.offset for zero in operation.zero_points)
+    return subtract(a, b, operation.scales, zeros, operation.low, operation.high)
+
+
+def _multiply(operation: Multiplication, a: Array, b: Array) -> Array:
+    (sa, sb, sy), (za, zb, zy), offset = map(np.float32, operation.scales), operation.zero_points, operation.offset
+    zeros = za - offset, zb - offset, zy
+    return multiply(a, b, np.float32(np.float32(sa * sb) / sy), zeros, offset, operation.low, operation.high)
+
+
 def _unary(operation: Activation, x: Array) -> Array:
     return unary(
         x,
@@ -210,6 +222,8 @@ _KINDS: dict[type[Operator], Callable[..., Array]] = {
     MaxPool: _max_pool,
     AveragePool: _average_pool,
     Add: _add,
+    Subtraction: _subtract,
+    Multiplication: _multiply,
     Activation: _unary,
     MinMax: _minmax,
 }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from byoc.emission.region import Region, compile_region
 from byoc.graph import Graph, Value
 from byoc.operators.activation import Activation
-from byoc.operators.add import Add
+from byoc.operators.arithmetic import Add
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import MatMul
 from byoc.operators.minmax import MinMax

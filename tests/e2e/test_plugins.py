@@ -206,7 +206,7 @@ REFUSED = [
 def test_an_operator_that_does_not_fit_in_is_refused(
     statement: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = f"from byoc.operators.add import Add\n{statement}\n"
+    text = f"from byoc.operators.arithmetic import Add\n{statement}\n"
     entry_points = {"dla.operators": {"other": "dla_other:Plus"}}
     installation.write_distribution(tmp_path, "dla-other", {"dla_other": text}, entry_points)
     with installation.installed(tmp_path):
@@ -226,7 +226,7 @@ WRONG = [
 
 def adding(tmp_path: Path, *lines: str) -> Path:
     """A package of another addition on ``OP_E_ADD``, with these lines in its class."""
-    text = "from byoc.operators.add import Add\nfrom byoc.operators.operator import Settings\n"
+    text = "from byoc.operators.arithmetic import Add\nfrom byoc.operators.operator import Settings\n"
     text += "class Plus(Add):\n    family = 'plus'\n    instructions = ('OP_E_ADD',)\n"
     text += "".join(f"    {line}\n" for line in lines)
     entry_points = {"dla.operators": {"other": "dla_other:Plus"}}

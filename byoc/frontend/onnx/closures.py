@@ -46,8 +46,10 @@ def integer_closures(view: OnnxView) -> dict[str, Closure]:
     def begins(name: str) -> bool:
         return view.element_type(name) in _INTEGERS and name not in view.constants and _has_one_meaning(view, name)
 
+    whole = _origins(view, begins, ())
+
     def alone(node: OnnxNode) -> bool:
-        return node.op_type == QUANTIZE and _is_unit(view, node)
+        return node.op_type == QUANTIZE and _is_unit(view, node, whole)
 
     return _closures(view, begins, lambda node: node.op_type == QUANTIZE, alone, whole=True)
 
@@ -125,15 +127,24 @@ def _has_one_meaning(view: OnnxView, name: str) -> bool:
     return all(one is not None and found[0] is not None and one.same_as(found[0]) for one in found)
 
 
-def _is_unit(view: OnnxView, node: OnnxNode) -> bool:
-    """Whether a QuantizeLinear ends a unit of a family that can run on what it has: no operand is constant."""
+def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
+    """Whether a QuantizeLinear ends a unit of a family that can run on what it has, on more machines than tables do.
+
+    No operand is constant. What needs an instruction of its own for several operands gains nothing where they all come
+    from one tensor: x · sigmoid(x) is one table.
+    """
     maker = view.producer.get(node.inputs[0])
     if maker is None:
         return False
     found = recognise(view, node if maker.op_type == DEQUANTIZE else maker)
     if not isinstance(found, Unit) or found.result != node.outputs[0]:
         return False
-    return not _is_elementwise(found.node) or not any(name in view.constants for name in found.operands)
+    if not _is_elementwise(found.node):
+        return True
+    result, later = node.outputs[0], found.family is not None and bool(found.family.instructions)
+    if later and len(found.operands) > 1 and origins.get(result, result) != result:
+        return False
+    return not any(name in view.constants for name in found.operands)
 
 
 def _is_elementwise(node: OnnxNode) -> bool:

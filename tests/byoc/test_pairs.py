@@ -1,0 +1,187 @@
+"""Sums, differences, products, minima and maxima of two tensors: dense, broadcast, constant; exact in any tiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from byoc.importing import import_model
+from isa.arch import Arch
+from tests.byoc.oracle_check import random_feeds
+from tests.byoc.small_models import ModelBuilder
+from tests.e2e.harness import Comparison, compare
+
+V4 = Arch(isa="v4")
+TINY = Arch(isa="v4", sram_bytes=1024, sram_banks=1)
+SMALL = Arch(isa="v4", sram_bytes=8192)
+SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "equal": ((2, 3, 7, 11), (2, 3, 7, 11)),
+    "value a channel": ((1, 24, 9, 11), (1, 24, 1, 1)),
+    "channels first": ((24, 1, 1), (1, 24, 9, 11)),
+    "channels of images": ((3, 5, 4, 6), (1, 5, 1, 1)),
+    "row": ((9, 40), (40,)),
+    "plane": ((3, 7, 11), (1, 7, 11)),
+    "scalar": ((3, 7, 30), ()),
+    "one value first": ((1, 1), (3, 7, 30)),
+    "columns": ((2, 6, 8, 5), (2, 6, 1, 5)),
+    "outer product": ((6, 1), (1, 50)),
+    "outer product turned": ((1, 50), (6, 1)),
+    "in turns": ((3, 1, 4, 1, 5), (1, 6, 4, 2, 1)),
+    "long rows": ((2, 1500), (2, 1)),
+    "one element": ((1,), (1, 1)),
+    "ranks": ((1, 4, 5), (4, 5)),
+}
+OPERATORS = {"Add": {"OP_E_ADD", "OP_B_ADD"}, "Sub": {"OP_E_SUB"}, "Mul": {"OP_E_MUL"}, "Min": {"OP_C_MIN", "OP_B_MIN"}}
+
+
+def _quantisation(op_type: str, dtype: str, rng: np.random.Generator) -> list[tuple[float, int]]:
+    """Scales and zero points of both operands and the result, half of them full of ties."""
+    moved = 128 if dtype == "uint8" else 0
+    a, b = (float(2.0 ** rng.integers(-6, -2) * rng.choice([1, 1.5, rng.uniform(1, 2)])) for _ in range(2))
+    y = a * b * 40 if op_type == "Mul" else max(a, b) * float(rng.choice([1, 1.5, rng.uniform(0.5, 2)]))
+    scales = (a, b, y) if op_type != "Min" else (a, a, a)
+    zeros = rng.integers(-100, 100, 3) if op_type != "Min" else [3, 3, 3]
+    return [(scale, int(zero) + moved) for scale, zero in zip(scales, zeros, strict=True)]
+
+
+def _pair(
+    op_type: str, shapes: tuple[tuple[int, ...], ...], dtype: str, seed: int, constant: int = -1, relu: bool = False
+) -> onnx.ModelProto:
+    """Both tensors between DequantizeLinear and QuantizeLinear; operand number ``constant`` is one."""
+    builder, rng = ModelBuilder(), np.random.default_rng(seed)
+    numbers = _quantisation(op_type, dtype, rng)
+    operands = []
+    for number, (shape, (scale, zero)) in enumerate(zip(shapes, numbers, strict=False)):
+        if number == constant:
+            name = builder.constant(rng.integers(0, 256, shape, np.uint8).view(dtype), dtype, "ab"[number])
+        else:
+            name = builder.input("ab"[number], shape, dtype)
+        operands.append(builder.dequantize(name, scale, zero, dtype))
+    result = builder.node(op_type, *operands, name="op")
+    result = builder.node("Relu", result) if relu else result
+    builder.quantize(result, *numbers[2], dtype, result="y")
+    builder.output("y", dtype)
+    return builder.model()
+
+
+def mnemonics(found: Comparison) -> set[str]:
+    """The instructions of its programs."""
+    return {command.instruction.mnemonic for p in found.network.programs.values() for command in p.commands}
+
+
+def _exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
+    """Every machine agrees with ONNX Runtime; what its programs have beside transfers."""
+    package, feeds = import_model(model, "pair"), random_feeds(model, 3)
+    used: set[str] = set()
+    for arch, schedule in machines:
+        found = compare(package, feeds, arch, schedule)
+        assert [place.on for place in found.partition.placement] == ["dla"]
+        assert (found.mismatches, found.elements > 0) == (0, True)
+        used |= mnemonics(found)
+    return used - {"OP_DMA_READ", "OP_DMA_WRITE", "OP_SYNC", "OP_END"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("op_type", OPERATORS)
+@pytest.mark.parametrize("case", SHAPES)
+def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
+    """Both computed; by script 0 of 60,000,000 results of additions differ, ties included."""
+    machines = (V4, "default"), (TINY if case != "in turns" else SMALL, "default"), (SMALL, "seed")
+    for seed in range(2):
+        assert _exact(_pair(op_type, SHAPES[case], dtype, seed), *machines) <= OPERATORS[op_type]
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("constant", [0, 1])
+@pytest.mark.parametrize(
+    "case", ["equal", "value a channel", "channels of images", "row", "outer product", "long rows"]
+)
+def test_constant_operands(case: str, constant: int, op_type: str) -> None:
+    machines = (V4, "default"), (TINY, "default"), (SMALL, "seed")
+    _exact(_pair(op_type, SHAPES[case], "uint8", 5, constant), *machines)
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_a_relu_behind_it_is_a_clamp(op_type: str, dtype: str) -> None:
+    """Also where the range goes beyond it, which the oracle is told as an integer clamp."""
+    for seed in range(4):
+        _exact(_pair(op_type, SHAPES["columns"], dtype, seed, relu=True), (V4, "default"))
+
+
+@pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("shape", [(), (24, 1, 1), (1, 24, 5, 6)])
+def test_operators_that_carry_their_quantisation(operator: str, shape: tuple[int, ...]) -> None:
+    """With a computed operand, and with a constant one."""
+    for constant in (False, True):
+        builder = ModelBuilder()
+        a, rng = builder.input("a", (1, 24, 5, 6), "uint8"), np.random.default_rng(1)
+        data = rng.integers(0, 256, shape, np.uint8)
+        b = builder.constant(data, "uint8", "b") if constant else builder.input("b", shape, "uint8")
+        numbers = [builder.constant(value, "float32") for value in (0.05, 0.02, 0.07)]
+        zeros = [builder.constant(value, "uint8") for value in (3, 200, 100)]
+        operands = a, numbers[0], zeros[0], b, numbers[1], zeros[1], numbers[2], zeros[2]
+        builder.node(operator, *operands, name="op", domain="com.microsoft", result="y")
+        builder.output("y", "uint8")
+        _exact(builder.model(), (V4, "default"), (TINY, "default"))
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Mul"])
+def test_an_operand_that_is_both_and_that_comes_from_one_tensor(op_type: str) -> None:
+    """x with itself is a function of one value; x with a row of it is not."""
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (1, 6, 4, 5), "int8"), 0.05, 3)
+    twice = builder.dequantize(builder.quantize(builder.node(op_type, x, x, name="op"), 0.1, 3), 0.1, 3)
+    row = builder.dequantize(builder.quantize(builder.node("MaxPool", twice, kernel_shape=[4, 1]), 0.1, 3), 0.1, 3)
+    builder.quantize(builder.node(op_type, row, twice, name="again"), 0.2, -5, result="y")
+    builder.output("y", "int8")
+    package = import_model(builder.model(), "both")
+    found = compare(package, random_feeds(builder.model(), 1), V4)
+    assert {place.on for place in found.partition.placement} == {"dla"}
+    assert found.mismatches == 0
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
+def test_integers_alone(op_type: str) -> None:
+    """With numerics fixed: within one step of ONNX Runtime on every pair of values."""
+    builder, every = ModelBuilder(), np.arange(-128, 128, dtype=np.int8)
+    a = builder.dequantize(builder.input("a", (256, 1), "int8"), 0.05, 3)
+    b = builder.dequantize(builder.input("b", (1, 256), "int8"), 0.03, -7)
+    builder.quantize(builder.node(op_type, a, b), 0.2, 11, result="y")
+    builder.output("y", "int8")
+    package, feeds = import_model(builder.model(), "fixed"), {"a": every[:, None], "b": every[None]}
+    values = {
+        numerics: _result(package, feeds, Arch(isa="v4", numerics=numerics)) for numerics in ("onnxruntime", "fixed")
+    }
+    difference = np.abs(values["fixed"].astype(np.int64) - values["onnxruntime"])
+    assert difference.max() <= 1
+    assert np.mean(difference) < 0.03
+
+
+def _result(package: Any, feeds: dict[str, Any], arch: Arch) -> Any:
+    from byoc.compiler import compile
+    from byoc.host.runtime import Runtime
+    from dla_sim.device import Device
+
+    network = compile(package, arch)
+    assert [place.on for place in network.partition.placement] == ["dla"]
+    return Runtime(network, Device(arch)).run(feeds).values["y"]
+
+
+def test_machines_without_the_instructions_say_so() -> None:
+    for op_type, reason in (
+        ("Mul", "OP_E_MUL is not in ISA v3; choose an ISA that has it (dla isa)"),
+        ("Sub", "OP_E_SUB is not in ISA v3; choose an ISA that has it (dla isa)"),
+        (
+            "Add",
+            "OP_B_ADD is not in ISA v3; operands that are broadcast run on instructions of their own: use --isa v4",
+        ),
+    ):
+        model = _pair(op_type, SHAPES["row"], "int8", 0)
+        found = compare(import_model(model, "old"), random_feeds(model, 1), Arch(isa="v3"))
+        assert [place.reason for place in found.partition.placement] == [reason]
+    dense = _pair("Add", SHAPES["equal"], "int8", 0, constant=1)
+    assert compare(import_model(dense, "old"), random_feeds(dense, 1), Arch(isa="v1")).cycles > 0
