@@ -105,11 +105,29 @@ def _sizes(
 
 
 def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
-    return [
-        Copy(name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes)
-        for source, target in free.slices()
-        if not sharing.share(source, target)
-    ]
+    copies: list[Operator] = []
+    for run in _neighbours(free.slices(), sharing):
+        whole = sum(source.nbytes for source, _ in run)
+        if not sharing.share(*run[0], whole):
+            copies += [
+                Copy(name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes)
+                for source, target in run
+                if not sharing.share(source, target, source.nbytes)
+            ]
+    return copies
+
+
+def _neighbours(pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing) -> list[list[tuple[Operand, Operand]]]:
+    """Slices that lie one behind the other on both sides, as those of a tensor that was split and is joined again."""
+    runs: list[list[tuple[Operand, Operand]]] = []
+    for pair in pairs:
+        places = [sharing.place(operand) for operand in pair]
+        behind = [sharing.place(operand, operand.nbytes) for operand in runs[-1][-1]] if runs else []
+        if places == behind:
+            runs[-1].append(pair)
+        else:
+            runs.append([pair])
+    return runs
 
 
 class _Sharing:
@@ -125,18 +143,22 @@ class _Sharing:
         for name in outputs:
             self._roles[name].add("output")
 
-    def share(self, source: Operand, target: Operand) -> bool:
-        """Make both slices the same bytes; False where that is impossible."""
-        a, b = self.places[source.value], self.places[target.value]
-        start_a = a.offset + source.offset * source.element_bytes
-        start_b = b.offset + target.offset * target.element_bytes
+    def place(self, operand: Operand, offset: int = 0) -> Place:
+        """Where the first element of ``operand`` lies, and ``offset`` bytes behind it."""
+        start = self.places[operand.value]
+        return Place(start.buffer, start.offset + operand.offset * operand.element_bytes + offset)
+
+    def share(self, source: Operand, target: Operand, nbytes: int) -> bool:
+        """Make ``nbytes`` from the beginning of both slices the same bytes; False where that is impossible."""
+        a, b = self.place(source), self.place(target)
+        start_a, start_b = a.offset, b.offset
         if a.buffer == b.buffer:
             return start_a == start_b
         if len(self._roles[a.buffer] | self._roles[b.buffer]) > 1:
             return False
-        if start_a == 0 and self._extents[a.buffer] == source.nbytes:
+        if start_a == 0 and self._extents[a.buffer] == nbytes:
             self._embed(a.buffer, b.buffer, start_b)
-        elif start_b == 0 and self._extents[b.buffer] == target.nbytes:
+        elif start_b == 0 and self._extents[b.buffer] == nbytes:
             self._embed(b.buffer, a.buffer, start_a)
         else:
             return False

@@ -8,7 +8,7 @@ operator make it, so it is exact by construction. In the canonical node it stand
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.forms import Form, Positions, Written
 from byoc.operators.nest import Axis, Nest, Tile, Transfer
+from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Geometry, Operand, Operator, Part, Registers, Requirement, Settings
 from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.rules import Finding, finding, rule
@@ -117,6 +118,14 @@ class Movement(Operator):
         domain.moves_integers,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (few_copies, permutation_available)
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """What computes between elements, what chooses at run time, and what chooses of constants."""
+        if node.op_type not in _MOVERS:
+            return False
+        chosen = all(name in constants for name in node.inputs[1:] if name)
+        return node.attributes.get("mode") in ("linear", "cubic") or node.inputs[0] in constants or not chosen
 
     @classmethod
     def misshapen(cls, written: Written) -> str:

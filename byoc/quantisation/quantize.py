@@ -167,7 +167,8 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
     family, form = forms[node.op_type]
     if form.passive:
         made_by = [producers.get(name) for name in node.input if name not in constants]
-        return all(maker is not None and not _is_quantised_operator(maker) for maker in made_by)
+        if all(maker is not None and not _is_quantised_operator(maker) for maker in made_by):
+            return True
     return family.stays_float(read_node(node, node.name), constants)
 
 

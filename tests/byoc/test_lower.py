@@ -7,7 +7,7 @@ import pytest
 
 from byoc.lowering import MOST_OPERATIONS, Lowered, Place, lower, split
 from byoc.operators.movement import Copy
-from byoc.operators.operator import Operator
+from byoc.operators.operator import Operand, Operator
 from byoc.operators.requantisation import Requantisation
 from isa.errors import InputError
 from tests.byoc import region_cases as cases
@@ -47,6 +47,21 @@ def test_a_concatenation_is_written_in_place() -> None:
     assert result.places["a"] == Place("y", 0)
     assert result.places["b"] == Place("y", 12)
     assert copies(result) == []
+
+
+def test_a_tensor_that_is_split_and_joined_with_another_is_never_copied() -> None:
+    def part(name: str, first: int) -> Operator:
+        return alias((Operand("a", (2, 2, 2), first),), operand(name, 2, 2, 2))
+
+    result = lowered(
+        pointwise("x", "a", 4),
+        part("left", 0),
+        part("right", 8),
+        pointwise("right", "c", 2, depth=2),
+        alias((operand("left", 8), operand("right", 8), operand("c", 8)), operand("y", 24), (0, 8, 16)),
+    )
+    assert copies(result) == []
+    assert [result.places[name] for name in ("a", "left", "right", "c")] == [Place("y", at) for at in (0, 0, 8, 16)]
 
 
 def test_concatenations_of_concatenations_share_one_buffer() -> None:

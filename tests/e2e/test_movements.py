@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
 
+from byoc.importing import import_model
+from tests.byoc.small_models import ModelBuilder
+from tests.e2e.harness import compare
 from tests.e2e.movements import ARCHS, KINDS, reasons, run
 
 
@@ -15,3 +20,43 @@ def test_movements_equal_onnx_runtime(kind: str, schedule: str) -> None:
         assert found.mismatches == 0, (seed, arch)
         assert found.elements > 0
         assert reasons(found) == [] or arch == "small", (seed, arch)
+
+
+def float_network() -> onnx.ModelProto:
+    """What detectors and light classifiers are made of: a split whose parts are joined again, a shuffle of channels,
+    an enlarged plane beside a smaller one, channels that become rows and columns, and rows in another order at the end.
+    """
+    builder = ModelBuilder()
+    rng = np.random.default_rng(0)
+
+    def convolution(x: str, inputs: int, outputs: int) -> str:
+        weights = rng.standard_normal((outputs, inputs, 3, 3)) * 0.3
+        return builder.node("Conv", x, builder.constant(weights, "float32"), pads=[1, 1, 1, 1])
+
+    def numbers(*values: int) -> str:
+        return builder.constant(values, "int64")
+
+    stem = convolution(builder.input("x", (1, 3, 12, 10)), 3, 8)
+    builder.nodes.append(onnx.helper.make_node("Split", [stem, numbers(3, 5)], ["left", "right"], "split", axis=1))
+    joined = builder.node("Concat", "left", "right", convolution("right", 5, 4), axis=1)
+    apart = builder.node("Reshape", joined, numbers(1, 3, 4, 12, 10))
+    shuffled = builder.node("Reshape", builder.node("Transpose", apart, perm=[0, 2, 1, 3, 4]), numbers(1, 12, 12, 10))
+    small = convolution(builder.node("MaxPool", shuffled, kernel_shape=[2, 2], strides=[2, 2]), 12, 8)
+    large = builder.node("Resize", small, "", builder.constant([1, 1, 2, 2], "float32"), mode="nearest")
+    wide = builder.node("DepthToSpace", convolution(small, 8, 8), blocksize=2)
+    planes = convolution(builder.node("Concat", large, wide, stem, axis=1), 18, 6)
+    rows = builder.node("Reshape", builder.node("Transpose", planes, perm=[0, 2, 3, 1]), numbers(1, 120, 6))
+    weights = builder.constant(rng.standard_normal((6, 5)), "float32")
+    builder.node("Concat", builder.node("MatMul", rows, weights), rows, axis=2, result="y")
+    builder.output("y")
+    return builder.model()
+
+
+def test_a_network_of_movements_is_one_region() -> None:
+    package = import_model(float_network(), "movements")
+    feed = {"x": np.random.default_rng(1).standard_normal((1, 3, 12, 10)).astype(np.float32)}
+    for arch in ARCHS.values():
+        for schedule in ("default", "seed"):
+            found = compare(package, feed, arch, schedule)
+            regions = len(found.partition.regions)
+            assert (found.mismatches, regions if arch.sram_bytes > 1024 else 1) == (0, 1)

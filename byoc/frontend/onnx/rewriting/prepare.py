@@ -18,6 +18,7 @@ from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.integers import move_integers
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
+from byoc.frontend.onnx.rewriting.splits import slice_splits
 from byoc.frontend.onnx.rewriting.tidy import (
     drop_unit_dilations,
     fold_pads,
@@ -77,6 +78,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         fold_constants,
         remove_identities,
         fold_pads,
+        _light(slice_splits),
         *folds,
         drop_dead_code,
         _light(drop_unit_dilations),
