@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from byoc.graph import Quantization
@@ -48,7 +49,7 @@ class OnnxNode:
 class OnnxView:
     """The live part of a model. ``tensors`` maps every known tensor to its static shape and NumPy element type.
 
-    ``open`` are those whose shape depends on the data, and is what it was once.
+    ``open`` are those whose shape depends on the data, and is what it was once. ``opsets``: the model's operator sets.
     """
 
     name: str
@@ -60,6 +61,7 @@ class OnnxView:
     producer: Mapping[str, OnnxNode] = field(default_factory=dict)
     consumers: Mapping[str, tuple[OnnxNode, ...]] = field(default_factory=dict)
     open: frozenset[str] = frozenset()
+    opsets: tuple[onnx.OperatorSetIdProto, ...] = ()
     opset: int = 21
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import pytest
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
+from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.widening import widen
@@ -101,8 +102,13 @@ def test_a_branch_that_shapes_decide_about_is_taken(wanted: int, taken: str, tmp
 def test_nested_branches_and_captured_names_are_taken() -> None:
     inner = choosing("rank4")
     inner.output[0] = "q"  # the name that the branches within make, too
-    outer = node("If", ["rank4"], ["y"], then_branch=branch("z2", inner, node("Neg", ["q"], ["z2"])),
-                 else_branch=branch("z3", node("Identity", ["r"], ["z3"])))  # fmt: skip
+    outer = node(
+        "If",
+        ["rank4"],
+        ["y"],
+        then_branch=branch("z2", inner, node("Neg", ["q"], ["z2"])),
+        else_branch=branch("z3", node("Identity", ["r"], ["z3"])),
+    )
     model = model_of([*CONVOLUTION, *RANK, outer], {"four": np.array(4)})
     package = import_model(model)
     assert {item.op_type for item in package.graph.nodes} >= {"Conv"}
@@ -397,3 +403,95 @@ def test_a_window_that_does_not_fit_names_its_attribute(tmp_path: Path) -> None:
     (reason,) = (entry.reason for entry in ran(model, tmp_path).placement if entry.node == "conv")
     assert reason is not None
     assert reason.startswith("kernel_shape (width) 2048 does not fit a field below")
+
+
+SEQUENCE = info("x", TensorProto.FLOAT, [7, 2, 6])
+CONVOLVING = branch("z", node("Conv", ["c", "k"], ["q"]), node("Relu", ["q"], ["z"]))
+WORK = {
+    "LSTM both ways": (
+        [node("LSTM", ["x", "iw", "ir"], ["y"], hidden_size=5, direction="bidirectional", name="work")],
+        {"iw": weights(2, 20, 6), "ir": weights(2, 20, 5)},
+        7 * 2 * 2 * 20 * (6 + 5),
+    ),
+    "GRU": (
+        [node("GRU", ["x", "iw", "ir"], ["y"], hidden_size=5, name="work")],
+        {"iw": weights(1, 15, 6), "ir": weights(1, 15, 5)},
+        7 * 2 * 15 * (6 + 5),
+    ),
+    "RNN": (
+        [node("RNN", ["x", "iw", "ir"], ["y"], hidden_size=5, name="work")],
+        {"iw": weights(1, 5, 6), "ir": weights(1, 5, 5)},
+        7 * 2 * 5 * (6 + 5),
+    ),
+    "activations by activations": (
+        [node("Transpose", ["x"], ["t"], perm=[0, 2, 1]), node("MatMul", ["x", "t"], ["y"], name="work")],
+        {},
+        7 * 2 * 6 * 2,
+    ),
+    "the dearer branch": (
+        [
+            node("ReduceMax", ["x"], ["m"], keepdims=0),
+            node("Greater", ["m", "zero"], ["b"]),
+            node("Reshape", ["x", "plane"], ["c"]),
+            node(
+                "If",
+                ["b"],
+                ["y"],
+                name="work",
+                then_branch=CONVOLVING,
+                else_branch=branch("z", node("Identity", ["c"], ["z"])),
+            ),
+        ],
+        {"zero": np.float32(0), "plane": np.array([1, 4, 3, 7]), "k": weights(4, 4, 1, 1)},
+        3 * 7 * 4 * 4,
+    ),
+    "three times": (
+        [
+            node("Reshape", ["x", "plane"], ["c"]),
+            node(
+                "Loop",
+                ["three", "yes", "c"],
+                ["y"],
+                name="work",
+                body=helper.make_graph(
+                    [node("Conv", ["s", "k"], ["s2"]), node("Identity", ["go"], ["on"])],
+                    "body",
+                    [
+                        info("i", TensorProto.INT64, []),
+                        info("go", TensorProto.BOOL, []),
+                        info("s", TensorProto.FLOAT, None),
+                    ],
+                    [info("on", TensorProto.BOOL, []), info("s2", TensorProto.FLOAT, None)],
+                ),
+            ),
+        ],
+        {"three": np.array(3), "yes": np.array(True), "plane": np.array([1, 4, 3, 7]), "k": weights(4, 4, 1, 1)},
+        3 * 3 * 7 * 4 * 4,
+    ),
+    "along an axis": (
+        [
+            node(
+                "Scan",
+                ["x"],
+                ["y"],
+                name="work",
+                num_scan_inputs=1,
+                body=helper.make_graph(
+                    [node("MatMul", ["row", "k"], ["out"])],
+                    "body",
+                    [info("row", TensorProto.FLOAT, [2, 6])],
+                    [info("out", TensorProto.FLOAT, [2, 3])],
+                ),
+            ),
+        ],
+        {"k": weights(6, 3)},
+        7 * 2 * 6 * 3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_work_on_the_cpu_is_counted(name: str) -> None:
+    nodes, constants, expected = WORK[name]
+    graph = import_graph(prepare(model_of(nodes, constants, inputs=[SEQUENCE])))
+    assert {found.name: found.macs for found in graph.nodes}["work"] == expected

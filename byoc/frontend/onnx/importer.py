@@ -7,7 +7,6 @@ left (float operators, quantisation at the edges) becomes host nodes under their
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,9 @@ from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import installed
 from byoc.operators.table import TABLE
+from byoc.operators.unplaced import MACS
 from byoc.operators.verify import verify_graph
+from isa.errors import InputError
 
 
 def import_graph(model: onnx.ModelProto) -> Graph:
@@ -210,6 +211,46 @@ def _written(view: OnnxView, unit: Unit, form: Form) -> Written:
     return Written(view, unit.node, form, unit.operands, unit.result, positions)
 
 
+def _macs_within(view: OnnxView, node: OnnxNode) -> int:
+    """MACs of the bodies of control flow: of the dearer branch, or of all repetitions where their number is constant.
+
+    0 where the shapes within are not known.
+    """
+    found = [_macs_of_body(view, node, body) for body in node.attributes.values() if isinstance(body, onnx.GraphProto)]
+    return max(found, default=0)
+
+
+def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
+    """MACs of one body, repeated as the node's operator does: Loop counts, Scan goes along its first axis."""
+    states = node.inputs[2:] if node.op_type == "Loop" else node.inputs
+    types = {name: (view.shape(name), view.element_type(name)) for name in node.captured if view.element_type(name)}
+    repeated = 1
+    if node.op_type == "Loop":
+        count = view.constants.get(node.input(0))
+        repeated = int(count.reshape(-1)[0]) if count is not None and count.size == 1 else 1
+        types |= {value.name: ((), kind) for value, kind in zip(body.input, ("int64", "bool"), strict=False)}
+    for value, name in zip(body.input[2 if node.op_type == "Loop" else 0 :], states, strict=False):
+        types[value.name] = view.shape(name), view.element_type(name)
+    if node.op_type == "Scan":
+        scanned = body.input[len(states) - int(node.attributes["num_scan_inputs"]) :]
+        repeated = types[scanned[0].name][0][0] if scanned else 1
+        types |= {value.name: (types[value.name][0][1:], types[value.name][1]) for value in scanned}
+    inner = onnx.ModelProto(ir_version=10, opset_import=view.opsets, graph=body)
+    inner.graph.ClearField("input")
+    inner.graph.input.extend(
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
+        for name, (shape, kind) in types.items()
+        if name not in view.constants
+    )
+    constants = ((name, view.constants[name]) for name in node.captured if name in view.constants)
+    inner.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in dict(constants).items())
+    try:
+        within = build_view(inner, *tensor_types(inner))
+        return max(repeated, 0) * sum(count_macs(within, each) for each in within.nodes)
+    except (InputError, onnx.shape_inference.InferenceError):
+        return 0
+
+
 _FUSED = {"FusedConv": "Conv"}
 """ONNX Runtime's own operators that have the operands of another, whatever else they do."""
 
@@ -223,11 +264,10 @@ def count_macs(view: OnnxView, node: OnnxNode) -> int:
         operands = tuple(node.input(position) for position in positions)
     elif op_type in registry.forms:
         (family, form), operands = registry.forms[op_type], node.inputs[:2]
-    elif op_type == "ConvTranspose":  # no family runs it yet
-        weights = view.shape(node.inputs[1])
-        return math.prod(view.shape(node.inputs[0])) * math.prod(weights[1:])
+    elif op_type in MACS:
+        return MACS[op_type](view, node)
     else:
-        return 0
+        return _macs_within(view, node)
     if not all(view.shape(name) for name in operands[:2] if name):
         return 0  # an operand without dimensions: no product that anybody can run
     return family.macs(Written(view, node, form, operands, node.outputs[0]))

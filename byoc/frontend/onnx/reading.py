@@ -42,6 +42,7 @@ def build_view(
         producer={name: node for node in nodes for name in node.outputs if name},
         consumers={name: tuple(users) for name, users in consumers.items()},
         open=open_tensors,
+        opsets=tuple(model.opset_import),
         opset=next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1),
     )
 
