@@ -10,7 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from byoc.frontend.onnx.rewriting.edit import constants, copy_model, standard, use_counts
 
-_ONE_OPERAND = frozenset({"MaxPool", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_ONE_OPERAND = frozenset({"DepthToSpace", "MaxPool", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 def hoist_activations(model: ModelProto) -> ModelProto:

@@ -23,7 +23,7 @@ from byoc.frontend.onnx.rewriting.edit import (
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
-_MOVERS = frozenset({"Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVERS = frozenset({"DepthToSpace", "Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: which input it is, and the axis of the channels of the weights."""
 

@@ -26,6 +26,7 @@ from byoc.frontend.onnx.rewriting.tidy import (
     remove_identities,
     separate_outputs,
 )
+from byoc.frontend.onnx.rewriting.transposed import spread_transposed
 from byoc.frontend.onnx.units import is_quantised
 
 
@@ -63,7 +64,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
     written = decompose_attention, fold_constants
-    folds: tuple[Pass, ...] = (join_biases,) if quantised else (*written, fold_affine, canonicalise_gemm)
+    floats: tuple[Pass, ...] = *written, fold_affine, spread_transposed, canonicalise_gemm
+    folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (
         inline_functions,
