@@ -226,3 +226,17 @@ def test_a_channel_that_is_all_bias_leaves_room_for_its_sums() -> None:
     model = make_model([helper.make_node("Conv", ["x", "w", "b"], ["y"])], (1, 3, 8, 8), constants)
     integers = [array for array in initializers(quantise(prepare(model))).values() if array.dtype == np.int32]
     assert 1 << 28 < max(abs(int(array.min())) + abs(int(array.max())) for array in integers) <= 1 << 30
+
+
+def test_rows_of_a_table_stay_float() -> None:
+    """Nobody reads a whole table of words in integers, to dequantise all of it for the rows of one sentence."""
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["rows"]), helper.make_node("MatMul", ["rows", "w"], ["y"])],
+        "words",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in random_arrays(0, table=[50, 8], w=[8, 4]).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    made = {node.output[0]: node for node in quantise(prepare(model)).graph.node}
+    assert made["rows"].input[0] == "table"
