@@ -76,20 +76,10 @@ DEFAULT_COST = HostCost()
 
 
 def estimate_cycles(graph: Graph, part: HostPart, cost: HostCost = DEFAULT_COST) -> int:
-    """An estimate, never a measurement: for every node a start, its MACs, and each operand and result moved once.
-
-    Of a constant that nothing is multiplied by, no more is read than the results hold: rows of a table.
-    """
+    """An estimate, never a measurement: for every node a start, its MACs, and each operand and result moved once."""
     total = 0
     for node in part.nodes:
-        given = sum(_nbytes(graph, name) for name in node.outputs)
-        taken = (
-            min(_nbytes(graph, name), given)
-            if graph.values[name].constant is not None and not node.macs
-            else _nbytes(graph, name)
-            for name in node.inputs
-        )
-        moved = given + sum(taken)
+        moved = sum(_nbytes(graph, name) for name in (*node.inputs, *node.outputs))
         total += math.ceil(cost.cycles_per_node + node.macs / cost.macs_per_cycle + moved / cost.bytes_per_cycle)
     return total
 

@@ -75,15 +75,6 @@ def test_price_of_a_host_part_by_hand() -> None:
     assert estimate_cycles(graph, part, HostCost(1.0, 1.0, 10.0)) == 10 + 30 + 124
 
 
-def test_price_of_a_few_rows_of_a_large_table() -> None:
-    builder = ModelBuilder()
-    table = builder.constant(np.zeros((1000, 4)), "float32", "table")
-    builder.output(builder.node("Gather", table, builder.input("ids", (3,), "int64"), result="rows"))
-    graph = import_graph(builder.model())
-    # 3 indices of 8 bytes, 3 rows of 16 bytes read and written.
-    assert estimate_cycles(graph, HostPart(graph.nodes, ("ids",), ("rows",))) == 1000 + (3 * 8 + 2 * 3 * 16) // 4
-
-
 def test_a_cut_contains_what_lies_between_and_nothing_else() -> None:
     model = _edges()
     graph = import_graph(model)
