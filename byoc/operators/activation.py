@@ -14,7 +14,7 @@ from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Elementwise, layer_of
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import Constraint, Requirement, Settings
+from byoc.operators.operator import Constraint, Operand, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 from isa import numerics
@@ -172,3 +172,30 @@ def _quantizations(node: Node, source: Value, result: Value) -> tuple[domain.Aff
         bare = domain.Affine(np.float32(1), 0, 128 if source.dtype == "uint8" else 0)
         return bare, bare
     return domain.affine(source), domain.affine(result)
+
+
+def rescaled(node: Node, source: Value, result: Value, output: Operand, first: int = 0) -> Activation:
+    """Elements of ``source`` from ``first`` on as ``output``, quantised as ``result``: a leaky Relu of slope 1.
+
+    ``output`` need not be part of ``result``, and gives the number of elements.
+    """
+    before, after = domain.affine(source), domain.affine(result)
+    return Activation(
+        name=node.name,
+        kind="ACT",
+        inputs=(Operand(source.name, output.shape, first),),
+        output=output,
+        onnx_nodes=node.onnx_nodes,
+        function="leaky_relu",
+        alpha=1.0,
+        input_scale=float(before.scale),
+        output_scale=float(after.scale),
+        input_zero_point=before.stored_zero_point,
+        output_zero_point=after.stored_zero_point,
+    )
+
+
+def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
+    """That a change of scale, times at most 255 steps, leaves int32 where numerics are fixed."""
+    ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
+    return domain.leaves_int32(255, ratio, target)

@@ -11,7 +11,7 @@ import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.activation import Activation
+from byoc.operators.activation import rescaled, unscalable
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.movement import Alias, needs_permutation, placed
 from byoc.operators.operator import Constraint, Operand, Operator, Requirement
@@ -45,8 +45,7 @@ def permutation_available(record: ConcatRecord, target: Target) -> Finding | Non
 def scales_in_int32(record: ConcatRecord, target: Target) -> Finding | None:
     """Every change of scale, times at most 255 steps."""
     for source in () if record.free else record.sources:
-        ratio = float(domain.affine(source).scale) / float(domain.affine(record.result).scale)
-        found = domain.leaves_int32(255, ratio, target)
+        found = unscalable(source, record.result, target)
         if found is not None:
             return found
     return None
@@ -95,13 +94,13 @@ class Concatenation(Operator):
     @classmethod
     def operations(cls, record: ConcatRecord, target: Target) -> tuple[Operator, ...]:
         """One alias, or one change of scale an operand into its slice of the result."""
+        node, result = record.node, record.result
         if record.slices > 1:
             return tuple(_interleaved(record))
         if not record.free:
-            pairs = zip(record.sources, record.starts, strict=True)
             return tuple(
-                _rescaled(record, source, Operand(record.result.name, domain.elementwise_shape(source.shape), start))
-                for source, start in pairs
+                rescaled(node, source, result, Operand(result.name, domain.elementwise_shape(source.shape), start))
+                for source, start in zip(record.sources, record.starts, strict=True)
             )
         return (
             Alias(
@@ -123,7 +122,7 @@ def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
         name, size = source.name, source.elements // record.slices
         if not record.free:
             name = f"{result.name}:{number}"
-            yield _rescaled(record, source, Operand(name, domain.elementwise_shape(source.shape)))
+            yield rescaled(node, source, result, Operand(name, domain.elementwise_shape(source.shape)))
         dims = merged((Dim(record.slices, size, whole), Dim(size, 1, 1)))
         yield from placed(node, name, result.name, (Piece(0, start // record.slices, dims),))
 
@@ -134,21 +133,3 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
         return True
     assert result.quantization is not None
     return all(value.quantization is not None and value.quantization.same_as(result.quantization) for value in sources)
-
-
-def _rescaled(record: ConcatRecord, source: Value, output: Operand) -> Activation:
-    """``source`` as ``output``, in the result's quantisation: a leaky Relu of slope 1."""
-    before, after = domain.affine(source), domain.affine(record.result)
-    return Activation(
-        name=record.node.name,
-        kind="ACT",
-        inputs=(domain.whole(source, output.shape),),
-        output=output,
-        onnx_nodes=record.node.onnx_nodes,
-        function="leaky_relu",
-        alpha=1.0,
-        input_scale=float(before.scale),
-        output_scale=float(after.scale),
-        input_zero_point=before.stored_zero_point,
-        output_zero_point=after.stored_zero_point,
-    )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
+from byoc.operators.activation import rescaled, unscalable
 from byoc.operators.forms import Form, Positions, Written
 from byoc.operators.nest import Axis, Nest, Tile, Transfer
 from byoc.operators.onnx_view import OnnxNode
@@ -65,7 +66,10 @@ def _encoded(piece: Piece) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class MovementRecord:
-    """What is moved: the pieces, and those that are filled with the stored byte ``fill``."""
+    """What is moved: the pieces, and those that are filled with the stored byte ``fill``.
+
+    ``rescaled``: operand and result have different quantisations.
+    """
 
     node: Node
     source: Value
@@ -73,6 +77,7 @@ class MovementRecord:
     pieces: tuple[Piece, ...]
     filled: tuple[Piece, ...]
     fill: int
+    rescaled: bool
 
     @property
     def dense(self) -> bool:
@@ -101,6 +106,12 @@ def few_copies(record: MovementRecord, target: Target) -> Finding | None:
     return finding("it takes {copies} copies", copies=copies) if copies > MOST_COMMANDS else None
 
 
+@rule(domain.FIXED)
+def scales_in_int32(record: MovementRecord, target: Target) -> Finding | None:
+    """The change of scale, where there is one."""
+    return unscalable(record.source, record.result, target) if record.rescaled else None
+
+
 class Movement(Operator):
     """What a node becomes are operations of other classes: an alias where the result is one dense slice of the operand,
     else one copy a piece, and one fill a piece of what no element gives.
@@ -115,9 +126,9 @@ class Movement(Operator):
         domain.eight_bit_output,
         domain.per_tensor,
         domain.not_empty,
-        domain.moves_integers,
+        domain.usable_scales,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (few_copies, permutation_available)
+    constraints: ClassVar[tuple[Constraint, ...]] = (few_copies, permutation_available, scales_in_int32)
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
@@ -184,19 +195,23 @@ class Movement(Operator):
                 index[piece.positions()[1]] = NOTHING
             filled = find_pieces(index.reshape(result.shape))
             fill = _stored_fill(node, result)
-        return MovementRecord(node, source, result, pieces, filled, fill)
+        rescaled = not node.attributes.get("plain") and domain.affine(source) != domain.affine(result)
+        return MovementRecord(node, source, result, pieces, filled, fill, rescaled)
 
     @classmethod
     def operations(cls, record: MovementRecord, target: Target) -> tuple[Operator, ...]:
-        """An alias, or a copy a piece and a fill a piece."""
+        """An alias, or a copy a piece and a fill a piece; before that a change of scale."""
+        node, source, result = record.node, record.source, record.result
+        if record.dense and record.rescaled:
+            output = domain.whole(result, domain.elementwise_shape(result.shape))
+            return (rescaled(node, source, result, output, record.pieces[0].source),)
         if record.dense:
             return (_alias(record),)
-        copies = placed(record.node, record.source.name, record.result.name, record.pieces)
-        fills = (
-            Fill(**_fields(record.node, piece, record.result.name), inputs=(), value=record.fill)
-            for piece in record.filled
-        )
-        return (*copies, *fills)
+        scaled = Operand(f"{result.name}:scaled" if record.rescaled else source.name, (source.elements,))
+        changes = (rescaled(node, source, result, scaled),) if record.rescaled else ()
+        copies = placed(node, scaled.value, result.name, record.pieces)
+        fills = (Fill(**_fields(node, piece, result.name), inputs=(), value=record.fill) for piece in record.filled)
+        return (*changes, *copies, *fills)
 
 
 def _stored_fill(node: Node, result: Value) -> int:

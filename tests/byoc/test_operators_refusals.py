@@ -203,10 +203,10 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "equal_types",
         {"type": "int8", "result": "uint8"},
     ),
-    "movement types": (
-        lambda: _mixed("Flatten", "int8", "uint8"),
+    "scale of a maximum": (
+        lambda: unary_unit("MaxPool", (1, 3, 6, 7), before=(0.125, 0), after=(0.25, 0), kernel_shape=[2, 2]),
         "moves_integers",
-        {"name": "x0", "type": "int8", "result": "y", "result_type": "uint8"},
+        {"name": "x", "scale": 0.125, "zero_point": 0, "result": "y", "result_scale": 0.25, "result_zero_point": 0},
     ),
     "operand types": (
         lambda: _mixed("Add", "int8", "uint8", "int8"),
@@ -336,7 +336,10 @@ SENTENCES = {
     "output type": "output 'y' has element type uint16; results are int8 or uint8, or int32 of an integer product",
     "weight type": "weights 'w' have element type int16; only int8 and uint8 weights run on the accelerator",
     "pool types": "input is int8, output is uint8; input and output have the same element type",
-    "movement types": "'x0' is int8, 'y' is uint8; inputs and output must have the same quantisation",
+    "scale of a maximum": (
+        "'x' has scale 0.125 and zero point 0, 'y' has scale 0.25 and zero point 0; "
+        "inputs and output must have the same quantisation"
+    ),
     "window in the padding": (
         "a window along spatial axis 0 lies in the padding alone (pads (3, 0, 0, 0)); "
         "every window covers at least one element of the input"
@@ -498,6 +501,7 @@ TOO_LARGE = {
     "AveragePool": lambda: unary_unit("AveragePool", (1, 3, 6, 7), before=(0.5, 0), after=(1e-8, 0), **POOL),
     "Conv": lambda: _conv(before=(5.0, 0), after=(1e-9, 0)),
     "Add": lambda: _pair("Add", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
+    "Flatten": lambda: unary_unit("Flatten", (3, 7), before=(0.5, 0), after=(1e-8, 0)),
     "Concat": lambda: _pair("Concat", (1, 3), (1, 4), scales=(1e3, 0.1, 1e-5)),
     "Sub": lambda: _pair("Sub", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
     "Mul": lambda: _pair("Mul", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),

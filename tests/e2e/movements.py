@@ -109,7 +109,8 @@ def draw(seed: int, kind: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]
     plain = rng.random() < 0.3
     moved = Drawn(rng, builder, x if plain else builder.dequantize(x, *numbers), shape, dtype if plain else "float32")
     y = KINDS[kind](moved)
-    y = builder.dequantize(y if plain else builder.quantize(y, *numbers), *numbers)
+    after = numbers if plain or rng.random() < 0.7 else (0.06, 7, str(rng.choice(["int8", "uint8"])))
+    y = builder.dequantize(y if plain else builder.quantize(y, *after), *after)
     builder.dequantize(builder.quantize(builder.node("LeakyRelu", y, alpha=0.25), *numbers), *numbers)
     builder.nodes[-1].output[0] = "y"
     builder.output("y")
