@@ -56,7 +56,7 @@ class OnnxRuntimeSession:
             options.optimized_model_filepath = optimized_path
         with readable_errors():
             self._session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, ["CPUExecutionProvider"], disabled_optimizers=list(DISABLED)
+                model.SerializeToString(), options, ["CPUExecutionProvider"], disabled_optimizers=_disabled(model)
             )
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
@@ -64,6 +64,16 @@ class OnnxRuntimeSession:
         wanted = list(outputs)
         with readable_errors():
             return dict(zip(wanted, self._session.run(wanted, dict(feeds)), strict=True))
+
+
+def _disabled(model: onnx.ModelProto) -> list[str]:
+    """Optimisers that must not run on ``model``.
+
+    Moving a DequantizeLinear down to what the body of control flow reads from outside ends the process by an assertion
+    (ONNX Runtime 1.31): bodies read beside a node's inputs, where the optimiser looks for it.
+    """
+    has_body = any(item.type == onnx.AttributeProto.GRAPH for node in model.graph.node for item in node.attribute)
+    return [*DISABLED, *(["QDQPropagationTransformer"] if has_body else [])]
 
 
 def _quantises_to_uint8_only(model: onnx.ModelProto) -> bool:

@@ -495,3 +495,28 @@ def test_work_on_the_cpu_is_counted(name: str) -> None:
     nodes, constants, expected = WORK[name]
     graph = import_graph(prepare(model_of(nodes, constants, inputs=[SEQUENCE])))
     assert {found.name: found.macs for found in graph.nodes}["work"] == expected
+
+
+def test_quantised_values_that_bodies_read_do_not_end_the_process(tmp_path: Path) -> None:
+    """ONNX Runtime moves the DequantizeLinear behind the Squeeze, and then fails at the branches that read it."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("Squeeze", ["d", "axis"], ["r"], name="squeeze"),
+        node(
+            "If",
+            ["c"],
+            ["i"],
+            name="choice",
+            then_branch=branch("a", node("Relu", ["r"], ["a"])),
+            else_branch=branch("b", node("Neg", ["r"], ["b"])),
+        ),
+        node("QuantizeLinear", ["i", "s", "z"], ["q2"]),
+        node("DequantizeLinear", ["q2", "s", "z"], ["y"]),
+    ]
+    constants = {"s": np.float32(0.1), "z": np.int8(0), "axis": np.array([1])}
+    inputs = [info("x", TensorProto.FLOAT, [2, 1, 4]), info("c", TensorProto.BOOL, [])]
+    report = ran(model_of(nodes, constants, inputs=inputs), tmp_path)
+    assert on(report, "cpu")["If"] == 1
+    assert report.fidelity is not None
+    assert report.fidelity.integer == 0
