@@ -83,11 +83,13 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
         dict.fromkeys((*maker.onnx_nodes, *operation.onnx_nodes)),
     )
     output = Operand(operation.output.value, maker.output.shape, place)
-    if own is not None:
+    if own is not None and len(own) == len(tables) == 1:
         return Table(
             name=maker.name, kind="ACT", inputs=maker.inputs, output=output, onnx_nodes=tuple(names),
             table=_composed(own, tables)[0],
         )  # fmt: skip
+    if len(tables) > 1 and (maker.single or maker.flat or maker.nest().channels != len(tables)):
+        return None
     if maker.free or maker.mnemonic is None or maker.output.element_bytes != 1:
         return None
     instruction = variant(arch.isa).by_mnemonic[maker.mnemonic][0]
@@ -105,7 +107,12 @@ def _composed(first: Tables, second: Tables) -> Tables:
 
 
 def _function(operation: Operator, arch: Arch) -> Tables | None:
-    """The results of every int8 value, in the order of their bytes, where that is all that an operation computes."""
+    """The results of every int8 value, in the order of their bytes, where that is all that an operation computes.
+
+    (1, 256), or (channels, 256) where it is another function in every channel.
+    """
+    if operation.channel_tables is not None:
+        return operation.channel_tables
     whole = operation.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:
         return None

@@ -419,6 +419,11 @@ class Operator:
         """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
         return {}
 
+    @property
+    def channel_tables(self) -> NDArray[np.int8] | None:
+        """Where all it computes is a function of one value, another in every channel: the results (channels, 256)."""
+        return None
+
     def rows_read(self) -> NDArray[np.bool_] | None:
         """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
         return None

@@ -7,7 +7,7 @@ table is exact by construction.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.elementwise import Elementwise
-from byoc.operators.operator import ChannelConstants, Requirement, Settings
+from byoc.operators.nest import Nest, Tile
+from byoc.operators.operator import ChannelConstants, Geometry, Operand, Operator, Registers, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 
 TABLE = "Table"
-"""Canonical type: operands are the data, and a constant of 256 results in the order of the data's bytes."""
+"""Canonical type: operands are the data, and a constant of 256 results, or 256 a channel, in the order of the bytes."""
 
 
 @rule("the data is computed at run time, the table is constant")
@@ -63,28 +65,53 @@ class Table(Elementwise):
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """A table has 256 entries of the result's type, and the result the shape of the data."""
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
-        if table.shape != (TABLE_BYTES,) or table.dtype != result.dtype:
+        channels = data.shape[1] if len(data.shape) > 1 else 0
+        if table.shape not in ((TABLE_BYTES,), (channels, TABLE_BYTES)) or table.dtype != result.dtype:
             return f"'{node.name}' has a table of {table.dtype} {table.shape} for results of {result.dtype}"
         if data.shape != result.shape:
             return f"'{node.name}' makes {result.shape} of {data.shape}"
         return None
 
     @classmethod
-    def parse(cls, graph: Graph, node: Node) -> Self:
-        """The operation that a table is, in the accelerator's int8 domain."""
+    def parse(cls, graph: Graph, node: Node) -> tuple[Operator, ...]:
+        """The operations that a table is, in the accelerator's int8 domain: one, or one an image of channels."""
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
         assert table.constant is not None
         shape = domain.elementwise_shape(result.shape)
         # Stored values of uint8 are moved by 128: their bytes differ in the highest bit.
         order = np.arange(TABLE_BYTES) ^ (128 if data.dtype == "uint8" else 0)
-        return cls(
-            name=node.name,
-            kind="ACT",
-            inputs=(domain.whole(data, shape),),
-            output=domain.whole(result, shape),
-            onnx_nodes=node.onnx_nodes,
-            table=domain.stored(table.constant[order]),
+        stored = domain.stored(table.constant[..., order])
+        if stored.ndim == 1:
+            inputs = (domain.whole(data, shape),)
+            output = domain.whole(result, shape)
+            return (
+                cls(
+                    name=node.name,
+                    kind="ACT",
+                    inputs=inputs,
+                    output=output,
+                    onnx_nodes=node.onnx_nodes,
+                    table=stored,
+                ),
+            )
+        images, size = result.shape[0], result.elements // result.shape[0]
+        plane = len(stored), size // len(stored)
+        return tuple(
+            ChannelTable(
+                name=node.name,
+                kind="ACT",
+                onnx_nodes=node.onnx_nodes,
+                inputs=(Operand(data.name, plane, image * size),),
+                output=Operand(result.name, plane, image * size),
+                table=stored,
+            )
+            for image in range(images)
         )
+
+    @classmethod
+    def operations(cls, record: tuple[Operator, ...], target: Target) -> tuple[Operator, ...]:
+        """As they were read."""
+        return record
 
     def settings(self, arch: Arch) -> Settings:
         """One table serves all elements."""
@@ -93,3 +120,36 @@ class Table(Elementwise):
     def constants(self) -> ChannelConstants:
         """The table, as the weights of the one channel that element-wise operations have."""
         return ChannelConstants(weights=self.table[np.newaxis])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChannelTable(Operator):
+    """(channels, elements), looked up in a table a channel; ``table``: int8 (channels, 256). Planes are not cut."""
+
+    instructions: ClassVar[tuple[str, ...]] = Table.instructions
+    constants_name: ClassVar[str] = "tables"
+
+    table: NDArray[np.int8]
+
+    @property
+    def channel_tables(self) -> NDArray[np.int8]:
+        """All that it does."""
+        return self.table
+
+    def nest(self) -> Nest:
+        """Every channel by itself, all of its elements in one row."""
+        channels, elements = self.output.shape
+        return Nest(channels, 1, elements, channels, 1, elements, groups=channels)
+
+    def settings(self, arch: Arch) -> Settings:
+        """One row of channels."""
+        return Settings({"EX_ROWS": 1}, {})
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Channels, and elements of each."""
+        return {"EX_OUTPUT_CHANNELS": tile.output.channels.size, "EX_LENGTH": tile.output.columns.size}
+
+    def constants(self) -> ChannelConstants:
+        """The tables, as the weights of the channels."""
+        return ChannelConstants(weights=self.table)

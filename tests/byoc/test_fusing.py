@@ -163,3 +163,22 @@ def test_variants_without_the_field_leave_it_to_others() -> None:
     found = run(lambda b, x: b.node("LeakyRelu", b.quantised(b.conv(x, 8, 8)), alpha=0.3), Arch(isa="v3"))
     assert found.mismatches == 0
     assert looks(found) == [0]
+
+
+@pytest.mark.parametrize("name", ["convolution", "depthwise", "grouped", "average"])
+def test_a_slope_a_channel_is_looked_up_last(name: str) -> None:
+    """In a table a channel, in tiles of channels and rows; also behind a function of all channels."""
+    channels = 12 if name == "convolution" else 8
+
+    def draw(b: Network, x: str, before: bool) -> str:
+        made = b.quantised(MAKERS[name](b, x))
+        made = b.quantised(b.node("Tanh", made), 0.01) if before else made
+        return b.node("PRelu", made, b.constant(b.rng.uniform(-1, 1, (channels, 1, 1)), "float32"))
+
+    for before in (False, True):
+        for arch in (V4, SMALL):
+            found = run(lambda b, x, before=before: draw(b, x, before), arch)  # type: ignore[misc]
+            assert (found.mismatches, looks(found)) == (0, [2])
+    assert run(lambda b, x: draw(b, x, False), SMALL, "seed").mismatches == 0
+    batch = run(lambda b, x: draw(b, x, False), shape=(2, *SHAPE[1:]))
+    assert batch.mismatches == 0

@@ -271,3 +271,45 @@ def test_random_chains_and_diamonds(seed: int) -> None:
         import_model(model, f"random-{seed}"), feed, TINY if seed % 2 else V4, ("default", "seed")[seed % 3 == 0]
     )
     assert found.mismatches == 0
+
+
+CHANNELS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "planes": ((2, 5, 7, 9), (5, 1, 1)),
+    "rows": ((3, 40), (40,)),
+    "line": ((1, 6, 50), (6, 1)),
+    "volume": ((1, 3, 2, 4, 5), (3, 1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_slope_a_channel_is_a_table_a_channel(name: str, dtype: str) -> None:
+    """And whatever stands around it, and a divisor a channel."""
+    shape, slopes = CHANNELS[name]
+    rng = np.random.default_rng(2)
+    numbers = rng.uniform(-1, 1, slopes), rng.uniform(0.5, 2, slopes)
+
+    def draw(b: Chain, x: str) -> str:
+        slope, divisor = (b.constant(found, "float32") for found in numbers)
+        return b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor)
+
+    package = import_model(_model(draw, dtype, PARAMETERS[0], shape), name)
+    assert len(package.graph.nodes) == len(_tables(package)) == 1
+    data = rng.integers(0, 256, shape).astype(np.uint8).view(dtype)
+    for arch, schedule in ((V4, "default"), (TINY, "default"), (TINY, "seed")):
+        found = compare(package, {"x": data}, arch, schedule)
+        assert found.mismatches == 0
+        assert [place.on for place in found.partition.placement] == ["dla"]
+
+
+def test_a_function_beside_one_of_channels_is_one_table() -> None:
+    builder = Chain()
+    x = builder.dequantize(builder.input("x", (1, 3, 4, 64), "int8"), 0.05, 3)
+    slope = builder.constant(np.array([[[0.1]], [[-0.5]], [[2.0]]]), "float32")
+    builder.quantize(builder.node("Tanh", x), 0.01, 0, result="a")
+    builder.quantize(builder.node("PRelu", x, slope), 0.05, 0, result="b")
+    for name in "ab":
+        builder.output(name, "int8")
+    package = import_model(builder.model(), "beside")
+    assert [package.graph.values[f"{name}:table"].shape for name in "ab"] == [(256,), (3, 256)]
+    assert compare(package, _every((1, 3, 4, 64), "int8"), V4).mismatches == 0

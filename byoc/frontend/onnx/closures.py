@@ -22,6 +22,8 @@ from byoc.session import OnnxRuntimeSession
 
 _INTEGERS = ("int8", "uint8")
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
+_BY_CHANNEL = ("PRelu", "Div")
+"""Operators whose second operand may be one number a channel: their closures are one table a channel."""
 _CONSTANT = ""
 """What constants, and what is computed of them alone, have in place of an origin."""
 Origins = Mapping[str, str]
@@ -87,7 +89,8 @@ def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
 def tabulate(model: ModelProto, view: OnnxView, closure: Closure) -> NDArray[Any]:
     """What a closure of 8-bit tensors makes of every value, (256,) in the order of the bytes of its source's type.
 
-    The nodes run as in the whole model: with everything that is computed from the source beside them.
+    (channels, 256) where it is another function in every channel. The nodes run as in the whole model: with everything
+    that is computed from the source beside them.
     """
     siblings = [node for node in view.nodes if closure.origins.get(node.outputs[0]) == closure.source]
     results = dict.fromkeys((closure.result, *(node.outputs[0] for node in siblings if _leaves(view, closure, node))))
@@ -95,7 +98,13 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure) -> NDArray[Any
     protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
     names = dict.fromkeys(name for node in chosen for name in node.reads if name in view.constants)
     dtype = np.dtype(view.element_type(closure.source))
-    every = np.arange(256, dtype=np.uint8).view(dtype).reshape((1,) * (len(view.shape(closure.source)) - 1) + (256,))
+    values, shape = np.arange(256, dtype=np.uint8).view(dtype), view.shape(closure.source)
+    several = [any(_varies(view, node, name, shape) for name in node.reads) for node in chosen]
+    channels, rank = shape[1] if any(several) else 1, len(shape)
+    # 256 values in every channel: beside one another where there are planes, else one below the other.
+    lying = (1, 1, 256, *(1 for _ in shape[3:])) if rank > 2 else (256, 1)[: max(rank, 1)]
+    whole = np.broadcast_shapes(lying, (1, channels, *(1 for _ in shape[2:])) if rank > 1 else ())
+    every = np.ascontiguousarray(np.broadcast_to(values.reshape(lying), whole))
     part = helper.make_graph(
         [protos[node.outputs[0]] for node in chosen],
         "table",
@@ -105,7 +114,9 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure) -> NDArray[Any
     )
     cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
     table = OnnxRuntimeSession(cut).run([closure.result], {closure.source: every})[closure.result]
-    return table.reshape(256)
+    rows = np.ascontiguousarray(table.reshape(channels, 256) if rank != 2 else table.T)
+    own = any(_varies(view, node, name, shape) for node in closure.nodes for name in node.reads)
+    return rows if own else rows[0]
 
 
 def _information(view: OnnxView, name: str) -> Any:
@@ -236,7 +247,18 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
     source = sources.pop()
     shape = view.shape(source)
     for name in (*node.reads, *node.outputs):
-        constant = found.get(name) == _CONSTANT
-        if (int(np.prod(view.shape(name))) != 1) if constant else (view.shape(name) != shape):
+        if found.get(name) == _CONSTANT:
+            fits = int(np.prod(view.shape(name))) == 1 or _varies(view, node, name, shape)
+        else:
+            fits = view.shape(name) == shape
+        if not fits:
             return None
     return source
+
+
+def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether a constant is one number a channel of an operator that no other family runs."""
+    own = view.shape(name)
+    whole = (1,) * (len(shape) - len(own)) + own
+    channels = shape[1] if len(shape) > 1 else 0
+    return node.op_type in _BY_CHANNEL and node.input(1) == name and whole == (1, channels, *(1 for _ in shape[2:]))
