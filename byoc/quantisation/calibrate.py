@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from byoc.frontend.onnx.rewriting.edit import attributes, copy_model, use_counts
+from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
 from byoc.session import readable_errors
@@ -115,13 +116,17 @@ def _is_float(value: ValueInfoProto | None) -> bool:
 def share_ranges(model: ModelProto, ranges: Ranges) -> Ranges:
     """``ranges`` widened so that Concat, Min and Max have operands and results of equal range.
 
-    Pooling and reshaping pass the wish on, for their results are quantised like their operands. A group that would
-    force a Relu's or a Clip's result into a range that begins below its own, or a Clip's into one that ends above,
-    stays apart: the activation could no longer be dropped as a mere clamp.
+    So do tensors that correspond in all steps of a recurrent layer. Pooling and reshaping pass the wish on, for their
+    results are quantised like their operands. A group that would force a Relu's or a Clip's result into a range that
+    begins below its own, or a Clip's into one that ends above, stays apart: the activation could no longer be dropped
+    as a mere clamp.
 
     A result's range is widened where its operand's is more times as wide than its operator's form allows.
     """
-    groups = {name: {name} for name in ranges}
+    families: dict[str, set[str]] = {}
+    for name in ranges:
+        families.setdefault(step_family(name) or name, set()).add(name)
+    groups = {name: families[step_family(name) or name] for name in ranges}
     forms = _forms(model)
     lower = {node.output[0] for node, form in forms if "low" in form.clamps}
     upper = {node.output[0] for node, form in forms if "high" in form.clamps}

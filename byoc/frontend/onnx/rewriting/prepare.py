@@ -17,6 +17,7 @@ from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.integers import move_integers
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
+from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
 from byoc.frontend.onnx.rewriting.splits import slice_splits
 from byoc.frontend.onnx.rewriting.tidy import (
@@ -63,7 +64,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
-    written = decompose_attention, fold_constants
+    written = unroll, infer_shapes, decompose_attention, fold_constants
     floats: tuple[Pass, ...] = *written, fold_affine, spread_transposed, canonicalise_gemm
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()

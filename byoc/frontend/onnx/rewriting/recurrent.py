@@ -1,0 +1,321 @@
+"""Writes LSTM, GRU and RNN as their steps, one after another, in matrix products and element-wise operators.
+
+The products of the inputs are one for the whole sequence. What corresponds in all steps has one name but for the number
+of the step (:func:`step_family`), so that the quantiser gives it one scale: steps are then alike, and are tiled alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from onnx import GraphProto, ModelProto, NodeProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    add_constant,
+    attributes,
+    copy_model,
+    names_of,
+    remove_dead_code,
+    shapes_of,
+    standard,
+    unused,
+)
+
+MOST_STEPS = 1024
+"""Steps of one direction; more would be a graph that nothing gets through."""
+_STEP = re.compile(r"@\d+$")
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_FACTORS: Mapping[str, Mapping[str, float]] = {
+    "Affine": {"alpha": 1.0, "beta": 0.0},
+    "Elu": {"alpha": 1.0},
+    "HardSigmoid": {"alpha": 0.2, "beta": 0.5},
+    "LeakyRelu": {"alpha": 0.01},
+    "Relu": {},
+    "ScaledTanh": {"alpha": 1.0, "beta": 1.0},
+    "Sigmoid": {},
+    "Softplus": {},
+    "Softsign": {},
+    "Tanh": {},
+    "ThresholdedRelu": {"alpha": 1.0},
+}
+"""The activations, with the factors that each takes from the lists of the node, and their defaults."""
+
+
+def step_family(name: str) -> str:
+    """What a tensor has in common with those that correspond to it in other steps; empty for others."""
+    return _STEP.sub("@", name) if _STEP.search(name) else ""
+
+
+def unroll(model: ModelProto) -> ModelProto:
+    """A copy in which recurrent layers of constant weights are their steps; wants static shapes.
+
+    Both directions, initial states, any activations, clipping, both layouts, and both forms of GRU. Layers with
+    peepholes, coupled gates, lengths that differ from the sequence's, or more steps than MOST_STEPS stay as they are.
+    """
+    result = copy_model(model)
+    graph = result.graph
+    arrays, shapes, taken = ConstantArrays(graph, lambda tensor: True), shapes_of(graph), names_of(graph)
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        if node.op_type in _GATES and standard(node):
+            layer = _Layer(graph, node, arrays, shapes, taken)
+            nodes += layer.write() or [node]
+        else:
+            nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    remove_dead_code(graph)
+    return result
+
+
+class _Layer:
+    """One recurrent node and the nodes in its place."""
+
+    def __init__(
+        self,
+        graph: GraphProto,
+        node: NodeProto,
+        arrays: ConstantArrays,
+        shapes: Mapping[str, tuple[int, ...]],
+        taken: set[str],
+    ) -> None:
+        self._graph, self._node, self._arrays, self._shapes, self._taken = graph, node, arrays, shapes, taken
+        self._options: dict[str, Any] = attributes(node)
+        self._nodes: list[NodeProto] = []
+        self._inputs = [*node.input, *[""] * (8 - len(node.input))]
+        self._base = node.name or next(name for name in node.output if name)
+        self._step = 0
+
+    def write(self) -> list[NodeProto]:
+        """The nodes; none for a layer that has to stay."""
+        data, weights, recurrent, bias, lengths, *states = self._inputs
+        shape = self._shapes.get(data, ())
+        known = all(name in self._arrays and is_float(self._arrays[name]) for name in (weights, recurrent))
+        if len(shape) != 3 or not known or (bias and bias not in self._arrays):
+            return []
+        turned = bool(self._options.get("layout", 0))
+        batch, steps = (shape[0], shape[1]) if turned else (shape[1], shape[0])
+        whole = not lengths or (lengths in self._arrays and (self._arrays[lengths] == steps).all())
+        if not whole or states[2] or self._options.get("input_forget", 0) or not 0 < steps <= MOST_STEPS:
+            return []
+        directions = self._arrays[weights].shape[0]
+        functions = self._functions(directions)
+        if functions is None:
+            return []
+        self._sizes = steps, batch, self._arrays[recurrent].shape[2]
+        if turned:
+            data = self._make("Transpose", data, what="sequence", perm=[1, 0, 2])
+        flat = self._reshaped(data, (steps * batch, shape[2]))
+        reverse = self._options.get("direction", b"forward") == b"reverse"
+        ends = [
+            self._direction(number, flat, functions[number], reverse or number == 1) for number in range(directions)
+        ]
+        self._outputs(ends, turned)
+        return self._nodes
+
+    def _functions(self, directions: int) -> list[list[Callable[[str, str], str]]] | None:
+        """The activations of every direction; None where one is not known."""
+        names = [text.decode() for text in self._options.get("activations", ())]
+        names = names or list(_DEFAULTS[self._node.op_type]) * directions
+        known = {name.lower(): name for name in _FACTORS}
+        if any(name.lower() not in known for name in names):
+            return None
+        given = {key: list(self._options.get(f"activation_{key}", ())) for key in ("alpha", "beta")}
+        found = []
+        for name in (known[name.lower()] for name in names):
+            factors = {key: given[key].pop(0) if given[key] else default for key, default in _FACTORS[name].items()}
+            found.append(self._function(name, factors))
+        each = len(found) // directions
+        return [found[number * each : (number + 1) * each] for number in range(directions)]
+
+    def _function(self, name: str, factors: Mapping[str, Any]) -> Callable[[str, str], str]:
+        clip = self._options.get("clip", 0.0)
+
+        def apply(x: str, what: str) -> str:
+            if clip and what != "cell":  # which ONNX Runtime does not clip
+                limits = self._constant(-clip), self._constant(clip)
+                x = self._make("Clip", x, *limits, what=f"{what}_clipped")
+            if name == "Affine":
+                x = self._make("Mul", x, self._constant(factors["alpha"]), what=f"{what}_scaled")
+                return self._make("Add", x, self._constant(factors["beta"]), what=what)
+            if name == "ScaledTanh":
+                x = self._make("Mul", x, self._constant(factors["beta"]), what=f"{what}_scaled")
+                x = self._make("Tanh", x, what=f"{what}_tanh")
+                return self._make("Mul", x, self._constant(factors["alpha"]), what=what)
+            return self._make(name, x, what=what, **factors)
+
+        return apply
+
+    def _direction(
+        self, number: int, flat: str, functions: Sequence[Callable[[str, str], str]], reverse: bool
+    ) -> tuple[list[str], str]:
+        """The states of all steps of a direction, in the order of the sequence, and the last cell state if any."""
+        steps, batch, hidden = self._sizes
+        weights, recurrent = (self._arrays[name][number] for name in self._inputs[1:3])
+        gates, kind = _GATES[self._node.op_type], self._node.op_type
+        biases = np.zeros((2, gates * hidden), np.float32)
+        if self._inputs[3]:
+            biases = self._arrays[self._inputs[3]][number].reshape(2, -1)
+        apart = np.zeros(gates * hidden, bool)
+        if kind == "GRU" and self._options.get("linear_before_reset", 0):
+            apart[2 * hidden :] = True
+        inner = np.where(apart, biases[1], 0).astype(np.float32)
+        row = self._constant(biases[0] + np.where(apart, 0, biases[1]))
+        self._label = f"{self._base}_{number}"
+        all_inputs = self._make("Gemm", flat, self._constant(weights), row, what="inputs", transB=1)
+        h, c = (self._initial(self._inputs[index], number) for index in (5, 6))
+        turned = self._constant(np.ascontiguousarray(recurrent.T))
+        found = [""] * steps
+        for position in range(steps):
+            place = steps - 1 - position if reverse else position
+            self._step = position
+            x = self._sliced(all_inputs, place * batch, (place + 1) * batch, 0, "x")
+            if kind == "RNN":
+                h = functions[0](self._joined(x, h, turned), "h")
+            elif kind == "GRU":
+                h = self._gru(x, h, recurrent, inner[2 * hidden :], functions)
+            else:
+                h, c = self._lstm(x, h, c, turned, functions)
+            found[place] = h
+        return [*found, h], c
+
+    def _lstm(
+        self, x: str, h: str, c: str, recurrent: str, functions: Sequence[Callable[[str, str], str]]
+    ) -> tuple[str, str]:
+        hidden = self._sizes[2]
+        sums = self._joined(x, h, recurrent)
+        gates = functions[0](self._sliced(sums, 0, 3 * hidden, 1, "gate_sums"), "gates")
+        new = functions[1](self._sliced(sums, 3 * hidden, 4 * hidden, 1, "cell_sums"), "new")
+        into, out, keep = (
+            self._sliced(gates, part * hidden, (part + 1) * hidden, 1, what)
+            for part, what in enumerate(("input_gate", "output_gate", "forget_gate"))
+        )
+        cell = self._make("Mul", into, new, what="added")
+        if c:
+            cell = self._make("Add", self._make("Mul", keep, c, what="kept"), cell, what="c")
+        return self._make("Mul", out, functions[2](cell, "cell"), what="h"), cell
+
+    def _gru(
+        self,
+        x: str,
+        h: str,
+        recurrent: NDArray[np.float32],
+        inner: NDArray[np.float32],
+        functions: Sequence[Callable[[str, str], str]],
+    ) -> str:
+        hidden = self._sizes[2]
+        first, last = (np.ascontiguousarray(part.T) for part in np.split(recurrent, [2 * hidden]))
+        own = self._sliced(x, 2 * hidden, 3 * hidden, 1, "x_new")
+        sums = self._joined(self._sliced(x, 0, 2 * hidden, 1, "x_gates"), h, self._shared("gates", first))
+        gates = functions[0](sums, "gates")
+        update, reset = (self._sliced(gates, p * hidden, (p + 1) * hidden, 1, w) for p, w in enumerate(("z", "r")))
+        if self._options.get("linear_before_reset", 0):
+            if h:
+                row = self._shared("inner", inner)
+                other = self._make("Gemm", h, self._shared("new", last), row, what="recurrent_new")
+            else:
+                zeros = np.broadcast_to(inner, (self._sizes[1], hidden))
+                other = self._shared("inner rows", np.ascontiguousarray(zeros))
+            own = self._make("Add", own, self._make("Mul", reset, other, what="reset"), what="new_sums")
+        elif h:
+            kept = self._make("Mul", reset, h, what="reset")
+            other = self._make("MatMul", kept, self._shared("new", last), what="recurrent_new")
+            own = self._make("Add", own, other, what="new_sums")
+        new = functions[1](own, "new")
+        if not h:
+            return self._make("Sub", new, self._make("Mul", update, new, what="left"), what="h")
+        left = self._make("Mul", update, self._make("Sub", h, new, what="difference"), what="left")
+        return self._make("Add", new, left, what="h")
+
+    def _joined(self, x: str, h: str, recurrent: str) -> str:
+        """Inputs and recurrent products of a step; a state of zeros adds nothing."""
+        if not h:
+            return x
+        return self._make("Add", x, self._make("MatMul", h, recurrent, what="recurrent"), what="sums")
+
+    def _initial(self, name: str, number: int) -> str:
+        """A direction's initial state, (batch, hidden); empty where it is 0."""
+        _, batch, hidden = self._sizes
+        if not name or (name in self._arrays and not self._arrays[name].any()):
+            return ""
+        self._label, self._step = f"{self._base}_{number}", 0
+        states = name
+        if self._options.get("layout", 0):
+            states = self._make("Transpose", states, what="states", perm=[1, 0, 2])
+        own = self._sliced(states, number, number + 1, 0, "initial")
+        return self._reshaped(own, (batch, hidden))
+
+    def _outputs(self, ends: Sequence[tuple[list[str], str]], turned: bool) -> None:
+        steps, batch, hidden = self._sizes
+        names = [*self._node.output, "", "", ""][:3]
+        directions = len(ends)
+        listed = [ends[number][0][step] for step in range(steps) for number in range(directions)]
+        lasts = [[found[-1] for found, _ in ends], [cell for _, cell in ends]]
+        if names[0]:
+            parts = [self._reshaped(name, (1, batch, hidden)) for name in listed]
+            joined = self._make("Concat", *parts, what="states", axis=0) if len(parts) > 1 else parts[0]
+            if turned:
+                apart = self._reshaped(joined, (steps, directions, batch, hidden))
+                self._make("Transpose", apart, result=names[0], perm=[2, 0, 1, 3])
+            else:
+                self._reshaped(joined, (steps, directions, batch, hidden), names[0])
+        for name, states in zip(names[1:], lasts, strict=True):
+            if name:
+                parts = [self._reshaped(state, (1, batch, hidden)) for state in states]
+                joined = self._make("Concat", *parts, what="last", axis=0) if len(parts) > 1 else parts[0]
+                if turned:
+                    self._make("Transpose", joined, result=name, perm=[1, 0, 2])
+                else:
+                    self._make("Identity", joined, result=name)
+
+    def _constant(self, array: ArrayLike, dtype: Any = np.float32) -> str:
+        name = unused(f"{self._base}_constant", self._taken)
+        return add_constant(self._graph, name, np.asarray(array, dtype))
+
+    def _shared(self, what: str, array: NDArray[np.float32]) -> str:
+        """A constant that all steps of a direction have in common."""
+        name = f"{self._label}_{what.replace(' ', '_')}_weights"
+        if name not in self._arrays:
+            self._arrays[name] = array
+            add_constant(self._graph, name, array)
+        return name
+
+    def _make(self, op_type: str, *inputs: str, what: str = "", result: str = "", **options: Any) -> str:
+        label = getattr(self, "_label", self._base)
+        name = result or unused_step(f"{label}_{what}", self._step, self._taken)
+        self._nodes.append(helper.make_node(op_type, list(inputs), [name], name, **options))
+        return name
+
+    def _sliced(self, name: str, first: int, last: int, axis: int, what: str) -> str:
+        bounds = (self._integers(value) for value in (first, last, axis))
+        return self._make("Slice", name, *bounds, what=what)
+
+    def _integers(self, *values: int) -> str:
+        name = f"{self._base}_integers_{'_'.join(map(str, values))}"
+        if name not in self._arrays:
+            self._arrays[name] = np.array(values, np.int64)
+            add_constant(self._graph, name, self._arrays[name])
+        return name
+
+    def _reshaped(self, name: str, shape: tuple[int, ...], result: str = "") -> str:
+        return self._make("Reshape", name, self._integers(*shape), what="flat", result=result)
+
+
+def is_float(array: NDArray[Any]) -> bool:
+    """Whether constant weights are of a type that is quantised."""
+    return bool(array.dtype == np.float32)
+
+
+def unused_step(base: str, step: int, taken: set[str]) -> str:
+    """A name for what corresponds in all steps: ``base``, made unique among other bases, and the step's number."""
+    name, count = f"{base}@{step}", 1
+    while name in taken:
+        name, count = f"{base}_{count}@{step}", count + 1
+    taken.add(name)
+    return name
