@@ -288,7 +288,7 @@ class Convolution(Product, Window):
                 groups=record.group // parts,
                 **choices,
             )
-            yield from products.in_parts(whole, record.weights[chosen])
+            yield from products.in_parts(whole, products.int8_parts(record.weights[chosen]))
 
     @property
     def depthwise(self) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node
+from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, products
 from byoc.operators.convolution import Convolution
 from byoc.operators.forms import Form, IntegerProduct, QLinear, Written
@@ -41,12 +42,20 @@ MOST_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
+class Factor:
+    """A constant operand: int16 ``stack`` of matrices less their zero points, int8 ``parts`` that sum to each."""
+
+    stack: NDArray[np.int16]
+    parts: tuple[tuple[NDArray[np.int8], ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
 class MatMulRecord:
     """Products (M, K) × (K, N) in the int8 domain, one for each of ``matrices``: which of each operand it multiplies.
 
-    ``sizes`` is (M, K, N). ``left`` and ``right`` are int16 stacks of matrices, less their zero point, where constant,
-    else None. ``bias`` is int64 (1, N) or (M, N), before a zero point is folded in. ``zero_points`` are those of both
-    operands, 0 where constant. ``requantise`` has a scale a column, of constant ``left`` a row; None makes int32.
+    ``sizes`` is (M, K, N). ``left`` and ``right`` are the operands where they are constant, else None. ``bias`` is
+    int64 (1, N) or (M, N), before a zero point is folded in. ``zero_points`` are those of both operands, 0 where
+    constant. ``requantise`` has a scale a column, of constant ``left`` a row; None makes int32.
     """
 
     node: Node
@@ -54,8 +63,8 @@ class MatMulRecord:
     result: str
     sizes: tuple[int, int, int]
     matrices: tuple[tuple[int, int], ...]
-    left: NDArray[np.int16] | None
-    right: NDArray[np.int16] | None
+    left: Factor | None
+    right: Factor | None
     bias: NDArray[np.int64]
     zero_points: tuple[int, int]
     requantise: Requantise | None
@@ -173,8 +182,9 @@ def _largest(record: MatMulRecord) -> int:
 
 def _channels(record: MatMulRecord) -> Iterator[tuple[NDArray[np.int16], NDArray[np.int64]]]:
     """Constant matrices as weights of output channels, (channels, K), with the folded biases of the channels."""
-    stack = np.moveaxis(record.right, 1, 2) if record.right is not None else record.left
-    assert stack is not None
+    factor = record.right or record.left
+    assert factor is not None
+    stack = factor.stack if record.right is None else np.moveaxis(factor.stack, 1, 2)
     zero_point = record.zero_points[0 if record.right is not None else 1]
     for weights in stack:
         folded = -zero_point * weights.sum(axis=1, dtype=np.int64)
@@ -195,7 +205,10 @@ def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMul(Product):
-    """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,)."""
+    """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
+
+    ``shared``: what all products with these constants have in common, where there may be several.
+    """
 
     family: ClassVar[str] = "matmul"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -230,6 +243,8 @@ class MatMul(Product):
         products.bias_in_accumulator_scale,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (dynamic_available, accumulators_fit, scales_in_int32, fits_fields)
+
+    shared: tuple[Hashable, ...] | None = None
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
@@ -275,6 +290,13 @@ class MatMul(Product):
         return bias not in constants or weights not in constants or constants[bias].shape[:-1] not in ((), (1,))
 
     @classmethod
+    def single_scales(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+        """A constant first operand, and stacks of constant matrices."""
+        first, second = node.input(0), node.input(1)
+        several = second in constants and constants[second].ndim != 2
+        return tuple(name for name, one in ((first, first in constants), (second, several)) if one)
+
+    @classmethod
     def macs(cls, written: Written) -> int:
         """M·K·N."""
         left = written.operand_shape()
@@ -306,8 +328,8 @@ class MatMul(Product):
             m, matrices = math.prod(first[:-1]), ((0, 0),)
         zero_points = [products.zero_points(graph, node, number) for number in (0, 1)]
         data = [
-            None if value.constant is None else domain.stored(value.constant).astype(np.int16) - zeros.astype(np.int16)
-            for value, zeros in zip((left, right), zero_points, strict=True)
+            None if value.constant is None else _factor(value, tuple(zeros.tolist()), shape)
+            for value, zeros, shape in ((left, zero_points[0], (m, k)), (right, zero_points[1], (k, n)))
         ]
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
         return MatMulRecord(
@@ -316,8 +338,8 @@ class MatMul(Product):
             result=result.name,
             sizes=(m, k, n),
             matrices=matrices,
-            left=None if data[0] is None else data[0].reshape(-1, m, k),
-            right=None if data[1] is None else data[1].reshape(-1, k, n),
+            left=data[0],
+            right=data[1],
             bias=_matrix(bias, n),
             zero_points=(
                 int(zero_points[0][0]) if data[0] is None else 0,
@@ -332,9 +354,9 @@ class MatMul(Product):
     def operations(cls, record: MatMulRecord, target: Target) -> tuple[Operator, ...]:
         """One operation a product; more where weights take several, or every row has a bias of its own."""
         if record.right is not None:
-            return tuple(part for whole, weights in cls._constant(record) for part in products.in_parts(whole, weights))
+            return tuple(part for whole, parts in cls._constant(record) for part in products.in_parts(whole, parts))
         if record.left is not None:
-            return tuple(part for whole, weights in _filters(record) for part in products.in_parts(whole, weights))
+            return tuple(part for whole, parts in _filters(record) for part in products.in_parts(whole, parts))
         m, k, n = record.sizes
         transposed = bool(record.node.attributes.get("transB"))
         return tuple(
@@ -355,14 +377,16 @@ class MatMul(Product):
         )
 
     @classmethod
-    def _constant(cls, record: MatMulRecord) -> Iterator[tuple[MatMul, NDArray[np.int16]]]:
-        """The products with constant weights, the first part of which stands for all, with all."""
+    def _constant(cls, record: MatMulRecord) -> Iterator[tuple[MatMul, tuple[NDArray[np.int8], ...]]]:
+        """The products with constant weights, which are those of the first part, and all parts."""
         assert record.right is not None
         m, k, _ = record.sizes
-        each = 1 if len(record.bias) > 1 else m
+        each, how = 1 if len(record.bias) > 1 else m, record.requantise
         for number, (first, second) in enumerate(record.matrices):
-            weights = record.right[second]
-            correction = record.zero_points[0] * weights.sum(axis=0, dtype=np.int64)
+            parts = record.right.parts[second]
+            correction = record.zero_points[0] * record.right.stack[second].sum(axis=0, dtype=np.int64)
+            same = record.zero_points[0], None if how is None else how.scale.tobytes()
+            plain = len(parts) == len(record.bias) == 1
             for row in range(0, m, each):
                 yield (
                     cls(
@@ -371,11 +395,12 @@ class MatMul(Product):
                         inputs=(Operand(record.sources[0], (each, k), (first * m + row) * k),),
                         output=record.output(number, each, row),
                         onnx_nodes=record.node.onnx_nodes,
-                        weights=weights.astype(np.int8),
+                        weights=parts[0],
                         bias=(record.bias[row if len(record.bias) > 1 else 0] - correction).astype(np.int32),
-                        requantise=record.requantise,
+                        requantise=how,
+                        shared=(*record.node.inputs[1:], second, same) if plain else None,
                     ),
-                    weights,
+                    parts,
                 )
 
     @property
@@ -399,7 +424,7 @@ class MatMul(Product):
 
     def constants(self) -> ChannelConstants:
         """Columns, in memory row by row (K, columns of the tile)."""
-        return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True)
+        return ChannelConstants(self.bias, self.channel_scales, self.weights.T, by_row=True, shared=self.shared)
 
 
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
@@ -427,12 +452,21 @@ def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
     return np.broadcast_to(wide, (len(wide), columns))
 
 
-def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, NDArray[np.int16]]]:
+@lru_cache(maxsize=4)
+def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
+    """A constant operand of matrices of ``shape``; steps of recurrent layers have the same one."""
+    assert value.constant is not None
+    stack = (domain.stored(value.constant).astype(np.int16) - np.array(zeros, np.int16)).reshape(-1, *shape)
+    return Factor(stack, tuple(products.int8_parts(matrix) for matrix in stack))
+
+
+def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[np.int8], ...]]]:
     """Constant (M, K) × computed (K, N): a convolution of K planes of N pixels by M filters of one tap."""
     assert record.left is not None
     m, k, n = record.sizes
     for number, (first, second) in enumerate(record.matrices):
-        weights, output = record.left[first].reshape(m, k, 1, 1), record.output(number)
+        parts = tuple(part.reshape(m, k, 1, 1) for part in record.left.parts[first])
+        sums, output = record.left.stack[first].sum(axis=1, dtype=np.int64), record.output(number)
         yield (
             Convolution(
                 name=record.node.name,
@@ -440,15 +474,15 @@ def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, NDArray[np.int
                 inputs=(Operand(record.sources[1], (k, 1, n), second * k * n),),
                 output=replace(output, shape=(m, 1, n)),
                 onnx_nodes=record.node.onnx_nodes,
-                weights=weights.astype(np.int8),
-                bias=(-record.zero_points[1] * record.left[first].sum(axis=1, dtype=np.int64)).astype(np.int32),
+                weights=parts[0],
+                bias=(-record.zero_points[1] * sums).astype(np.int32),
                 requantise=record.requantise,
                 input_zero_point=record.zero_points[1],
                 strides=(1, 1),
                 dilations=(1, 1),
                 pads=(0, 0, 0, 0),
             ),
-            weights,
+            parts,
         )
 
 

@@ -7,7 +7,7 @@ row-major, without a batch dimension: a batch or a group becomes several operati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -96,13 +96,15 @@ class ChannelConstants:
     """What a layer loads beside its operands: a record (int32 bias, float32 scale) for every output channel, weights.
 
     ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None. ``by_row``: in memory
-    they lie row by row with the channels of a tile side by side, (K, channels), instead of channel by channel.
+    they lie row by row with the channels of a tile side by side, (K, channels), instead of channel by channel. What has
+    one ``shared`` key in a program is the same, and is there once.
     """
 
     bias: NDArray[np.int32] | None = None
     scale: NDArray[np.float32] | None = None
     weights: NDArray[np.int8] | None = None
     by_row: bool = False
+    shared: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -297,6 +299,11 @@ class Operator:
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the quantiser must leave a float ``node`` alone."""
         return False
+
+    @classmethod
+    def single_scales(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+        """Constant operands that can have one scale only, whereas the quantiser would give them several."""
+        return ()
 
     @classmethod
     def macs(cls, written: Written) -> int:

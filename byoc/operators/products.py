@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -150,12 +150,12 @@ def int8_parts(weights: NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
     return tuple(parts)
 
 
-def in_parts(whole: Product, weights: NDArray[np.int16]) -> tuple[Operator, ...]:
-    """``whole`` with ``weights`` that may leave int8: then as products of int32 with parts of them, which are added.
+def in_parts(whole: Product, parts: Sequence[NDArray[np.int8]]) -> tuple[Operator, ...]:
+    """``whole`` with weights that are the sum of ``parts``: of several, the int32 products with each, added.
 
     Exact, on instructions that every machine has, for twice the work; the bound of accumulators holds for each sum.
     """
-    first, *others = int8_parts(weights)
+    first, *others = parts
     if not others:
         return (replace(whole, weights=first),)
     total = accumulator(whole.output, "part0")

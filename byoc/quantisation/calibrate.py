@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from byoc.frontend.onnx.rewriting.edit import attributes, copy_model, use_counts
+from byoc.frontend.onnx.rewriting.attention import softmax_operands
+from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
@@ -59,7 +60,7 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
         )
     del observed
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
-    softmaxes = _softmax_operands(model)
+    softmaxes = softmax_operands(model)
     ranges: Ranges = {}
     for feed in feeds:
         with readable_errors():
@@ -76,13 +77,6 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
         if not np.isfinite(limits).all():
             raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
     return {name: _usable(*limits) for name, limits in ranges.items()}
-
-
-def _softmax_operands(model: ModelProto) -> dict[str, int]:
-    """Tensors that only one Softmax reads, with its axis."""
-    uses = use_counts(model.graph)
-    found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
-    return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}
 
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:

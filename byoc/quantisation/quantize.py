@@ -125,11 +125,12 @@ def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, A
 
 
 def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:
-    """Constant factors of products that can have one scale only: those before a computed one, and stacks of them."""
-    ranks = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
-    products = [node for node in model.graph.node if node.op_type == "MatMul"]
-    found = {node.input[0] for node in products} | {node.input[1] for node in products if ranks.get(node.input[1]) != 2}
-    return {name: [{"symmetric": True}] for name in sorted(found & ranks.keys())}
+    """Overrides for the constant operands that can have one scale only."""
+    constants = ConstantArrays(model.graph, lambda tensor: True)
+    forms = installed().forms
+    known = [(forms[node.op_type][0], node) for node in model.graph.node if node.op_type in forms]
+    found = {name for family, node in known for name in family.single_scales(read_node(node, node.name), constants)}
+    return {name: [{"symmetric": True}] for name in sorted(found)}
 
 
 def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:

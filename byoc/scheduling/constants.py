@@ -4,7 +4,7 @@ operands that are constant tensors, as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,12 +32,15 @@ class ConstantPool:
         self._data = data
         self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
         self._tensors: dict[str, int] = {}
+        self._shared: dict[Hashable, dict[Span, int]] = {}
 
     def packer(self, layer: Layer) -> Callable[[Span], int]:
         """A function that packs the constants of a span of the layer's channels, once, and returns their address."""
-        constants = layer.operation.constants() if self._data else None
+        constants = layer.operation.constants()
+        shared = None if constants is None else constants.shared
+        packed: dict[Span, int] = {} if shared is None else self._shared.setdefault(shared, {})
+        constants = constants if self._data else None
         records = b"" if constants is None else _records(constants, self._arch)
-        packed: dict[Span, int] = {}
 
         def pack(channels: Span) -> int:
             if channels not in packed:

@@ -24,6 +24,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     remove_dead_code,
     shapes_of,
     unused,
+    use_counts,
 )
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
@@ -61,6 +62,13 @@ def _decomposed(model: ModelProto) -> ModelProto:
     graph.node.extend(nodes)
     remove_dead_code(graph)
     return result
+
+
+def softmax_operands(model: ModelProto) -> dict[str, int]:
+    """Tensors that only one Softmax reads, with its axis."""
+    uses = use_counts(model.graph)
+    found = (node for node in model.graph.node if node.op_type == "Softmax" and uses[node.input[0]] == 1)
+    return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}
 
 
 class _Writer:

@@ -267,12 +267,14 @@ class _Layer:
                 self._reshaped(joined, (steps, directions, batch, hidden), names[0])
         for name, states in zip(names[1:], lasts, strict=True):
             if name:
-                parts = [self._reshaped(state, (1, batch, hidden)) for state in states]
-                joined = self._make("Concat", *parts, what="last", axis=0) if len(parts) > 1 else parts[0]
+                own = "" if turned or directions > 1 else name
+                parts = [self._reshaped(state, (1, batch, hidden), own) for state in states]
+                whole = "" if turned else name
+                joined = (
+                    parts[0] if directions == 1 else self._make("Concat", *parts, result=whole, what="last", axis=0)
+                )
                 if turned:
                     self._make("Transpose", joined, result=name, perm=[1, 0, 2])
-                else:
-                    self._make("Identity", joined, result=name)
 
     def _constant(self, array: ArrayLike, dtype: Any = np.float32) -> str:
         name = unused(f"{self._base}_constant", self._taken)

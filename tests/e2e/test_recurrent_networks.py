@@ -1,0 +1,46 @@
+"""Recurrent layers from float to the device: one region, to the bit, and weights once for all steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byoc.importing import import_model
+from isa.arch import Arch
+from tests.byoc.oracle_check import random_feeds
+from tests.byoc.test_recurrent_passes import network
+from tests.e2e.harness import compare
+
+LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "lstm": ("LSTM", {"direction": "bidirectional", "states": True}),
+    "gru": ("GRU", {}),
+    "gru of before": ("GRU", {"linear_before_reset": 1, "direction": "reverse"}),
+    "rnn": ("RNN", {"layout": 0}),
+}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_one_region(case: str) -> None:
+    kind, options = LAYERS[case]
+    model = network(kind, **options)
+    feeds = random_feeds(model, 2)
+    package = import_model(model, case, calibration=[feeds])
+    for arch in (Arch(isa="v4"), Arch(isa="v4", sram_bytes=8192, sram_banks=2)):
+        for schedule in ("default", "seed"):
+            found = compare(package, feeds, arch, schedule)
+            assert (found.mismatches, len(found.partition.regions)) == (0, 1)
+            assert {place.op_type for place in found.partition.placement if place.on == "cpu"} <= {
+                "QuantizeLinear",
+                "DequantizeLinear",
+            }
+
+
+def test_steps_share_their_weights() -> None:
+    """Four steps of an RNN take the 25 weights and 5 records of one."""
+    model = network("RNN")
+    package = import_model(model, "rnn", calibration=[{"x": np.ones((4, 2, 3), np.float32)}])
+    (program,) = compare(package, random_feeds(model, 1), Arch(isa="v4")).network.programs.values()
+    packed = sum(segment.data.size for segment in program.segments)
+    assert packed <= 64 * 2 + 128 + 256 + 64, "two products and one table"
