@@ -255,7 +255,7 @@ class MatMul(Product):
         found: dict[str, Any] = {
             "alpha": float(node.attributes.get("alpha", 1.0)),
             "beta": float(node.attributes.get("beta", 1.0)),
-            "transA": int(node.attributes.get("transA", 0)),
+            "transA": int(bool(node.attributes.get("transA", 0))),
         }
         if cls.transposes(node) and not written.view.is_constant(written.operands[1]):
             found["transB"] = 1

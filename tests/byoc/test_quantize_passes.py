@@ -217,6 +217,12 @@ def test_products_of_any_rank_become_gemm_under_new_names() -> None:
     assert "y_product" not in {name for n in after.graph.node for name in n.output}
 
 
+def test_any_number_but_0_transposes() -> None:
+    model = make_model([node("Gemm", ["x", "w"], ["y"], transB=-2)], [2, 3], random_arrays(2, w=[4, 3]))
+    (gemm,) = check_equal(model, canonicalise_gemm, 0).graph.node
+    assert [(item.name, item.i) for item in gemm.attribute] == [("transB", 1)]
+
+
 def test_what_is_no_plain_gemm_is_written_out() -> None:
     gemm = node("Gemm", ["x", "w", "b"], ["y"], beta=2.0, transA=1)
     model = infer_shapes(make_model([gemm], [4, 2], random_arrays(2, w=[4, 3], b=[2, 1])))

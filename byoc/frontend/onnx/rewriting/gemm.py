@@ -46,6 +46,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
         if node.output and node.output[0] in absorbed:
             continue
         if node.op_type == "Gemm" and standard(node):
+            _plain_flags(node)
             _fold_factors(node, graph, arrays)
             nodes += _plain_gemm(node, graph, arrays, shapes, taken)
             continue
@@ -104,6 +105,13 @@ def join_biases(model: ModelProto) -> ModelProto:
     del graph.node[:]
     graph.node.extend(nodes)
     return result
+
+
+def _plain_flags(node: NodeProto) -> None:
+    """Write what transposes as 1: ONNX Runtime takes any number but 0 for it, its quantiser 1 alone."""
+    for item in node.attribute:
+        if item.name in ("transA", "transB"):
+            item.i = int(bool(item.i))
 
 
 def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) -> None:
