@@ -244,6 +244,8 @@ class Operator:
     """What its weights are called where they do not fit."""
     closes: ClassVar[tuple[str, ...]] = ()
     """ONNX operators of which a whole subgraph can be one node of the family."""
+    closes_by_channel: ClassVar[tuple[str, ...]] = ()
+    """Those of them whose second operand may be one number a channel."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
     """Registers and fields that cycle formulas do not read; the estimates of its layers do not get them."""
 

@@ -73,6 +73,11 @@ class Registry:
         """ONNX operators of which whole subgraphs can be one node of some family."""
         return frozenset(name for family in self.families for name in family.closes)
 
+    @cached_property
+    def closes_by_channel(self) -> frozenset[str]:
+        """Those of them whose second operand may be one number a channel."""
+        return frozenset(name for family in self.families for name in family.closes_by_channel)
+
     def _project_first(self) -> Iterator[type[Operator]]:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
 

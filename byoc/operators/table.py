@@ -48,6 +48,7 @@ class Table(Elementwise):
         "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Swish", "Tanh",
         "ThresholdedRelu", "Where",
     )  # fmt: skip
+    closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu")
     instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
     arity: ClassVar[tuple[int, int]] = (2, 2)
     requirements: ClassVar[tuple[Requirement, ...]] = (

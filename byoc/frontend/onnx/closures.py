@@ -22,8 +22,6 @@ from byoc.session import OnnxRuntimeSession
 
 _INTEGERS = ("int8", "uint8")
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
-_BY_CHANNEL = ("PRelu", "Div")
-"""Operators whose second operand may be one number a channel: their closures are one table a channel."""
 _CONSTANT = ""
 """What constants, and what is computed of them alone, have in place of an origin."""
 Origins = Mapping[str, str]
@@ -261,4 +259,4 @@ def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -
     own = view.shape(name)
     whole = (1,) * (len(shape) - len(own)) + own
     channels = shape[1] if len(shape) > 1 else 0
-    return node.op_type in _BY_CHANNEL and node.input(1) == name and whole == (1, channels, *(1 for _ in shape[2:]))
+    return node.op_type in installed().closes_by_channel and node.input(1) == name and whole == (1, channels, *(1 for _ in shape[2:]))
