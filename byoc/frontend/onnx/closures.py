@@ -259,4 +259,5 @@ def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -
     own = view.shape(name)
     whole = (1,) * (len(shape) - len(own)) + own
     channels = shape[1] if len(shape) > 1 else 0
-    return node.op_type in installed().closes_by_channel and node.input(1) == name and whole == (1, channels, *(1 for _ in shape[2:]))
+    second = node.op_type in installed().closes_by_channel and node.input(1) == name
+    return second and whole == (1, channels, *(1 for _ in shape[2:]))
