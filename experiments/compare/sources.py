@@ -151,7 +151,9 @@ def _report_totals(report: RunReport) -> dict[str, float]:
     totals: dict[str, float] = dict(report.totals)
     totals["utilization"] = 100 * report.totals.utilization
     totals["milliseconds"] = 1e3 * report.totals.cycles / report.timing["clock_hz"]
-    return totals | {"host_nodes": report.host.nodes, "host_cycles": report.host.estimated_cycles}
+    totals |= {"host_nodes": report.host.nodes, "host_cycles": report.host.estimated_cycles}
+    whole = report.end_to_end
+    return totals if whole is None else totals | {"end_to_end_cycles": whole.cycles}
 
 
 def _texts(machine: Mapping[str, Any]) -> dict[str, str]:

@@ -14,10 +14,11 @@ _UNITS = {
     "cycles": "cycles", "lower_bound_cycles": "cycles", "macs": "MACs", "dram_read_bytes": "bytes",
     "dram_write_bytes": "bytes", "sram_peak_bytes": "bytes", "utilization": "%", "milliseconds": "ms",
     "host_cycles": "cycles",
+    "end_to_end_cycles": "cycles",
 }  # fmt: skip
 _NAMES = {
     "utilization": "utilisation", "milliseconds": "time", "host_nodes": "nodes on the CPU",
-    "host_cycles": "CPU (estimate)",
+    "host_cycles": "CPU (estimate)", "end_to_end_cycles": "end to end (estimate)",
 }  # fmt: skip
 _COLUMNS = {"instructions": "instructions", "dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
 _SOLE = {"only in A": "only A", "only in B": "only B"}

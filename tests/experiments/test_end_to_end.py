@@ -15,7 +15,7 @@ from dla_sim.presets import load_hardware
 from experiments.report.schema import EndToEnd, RunReport
 from experiments.running.workflow import run
 from tests.experiments.command_line import dla, tiny_model
-from tests.experiments.reporting import tiny_run
+from tests.experiments.reporting import compared, tiny_run
 
 
 def summing(folder: Path) -> Path:
@@ -87,6 +87,11 @@ def test_partition_says_what_run_says(report: RunReport, capsys: pytest.CaptureF
     )
     ran = dla(capsys, "run", summing(tmp_path), "--json", place)
     assert last in ran.out.splitlines()[1]
+
+
+def test_two_runs_are_compared_from_end_to_end(report: RunReport) -> None:
+    found = compared(tiny_run(), report).totals["end_to_end_cycles"]
+    assert found == (account(tiny_run()).cycles, account(report).cycles)
 
 
 @pytest.mark.parametrize("key", ["cycles", "dla_cycles", "cpu_cycles", "transfer_cycles"])
