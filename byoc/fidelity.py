@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply
 from byoc.package.package import Fidelity
 from byoc.session import OnnxRuntimeSession
@@ -200,10 +199,8 @@ def _values(
     made = {name for node in model.graph.node for name in node.output}
     outputs = list(dict.fromkeys(value.name for value in model.graph.output))
     further = [name for name in names if name in made and name not in outputs]
-    observed = copy_model(model)
-    observed.graph.output.extend(ValueInfoProto(name=name) for name in further)
     inputs = {value.name for value in model.graph.input}
-    session = OnnxRuntimeSession(observed, optimised=optimised)
+    session = OnnxRuntimeSession(model, optimised=optimised, further=further)
     return session.run([*outputs, *further], {name: array for name, array in feed.items() if name in inputs})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -34,14 +35,66 @@ DISABLED = ("DoubleQDQPairsRemover",)
 """Optimisers that change values: this one merges two quantisations that follow each other into a third."""
 
 
+LARGE_BYTES = 1 << 20
+"""Bytes of a constant from which on a session reads it where it is."""
+
+
+def lean_session(
+    model: onnx.ModelProto, options: Any, outputs: Sequence[onnx.ValueInfoProto], **settings: Any
+) -> tuple[Any, Any]:
+    """A session of ``model`` with these ``outputs`` in place of its own, on one copy of its large constants.
+
+    Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
+    """
+    import onnxruntime
+
+    lean = onnx.ModelProto()
+    copy_fields(model, lean, "graph")
+    copy_fields(model.graph, lean.graph, "initializer", "output")
+    lean.graph.output.extend(outputs)
+    shared: dict[str, Any] = {}
+    for tensor in model.graph.initializer:
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        if kind.name not in ("float32", "int8") or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES:
+            lean.graph.initializer.append(tensor)
+            continue
+        elsewhere = lean.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        elsewhere.data_location = onnx.TensorProto.EXTERNAL
+        elsewhere.external_data.add(key="location", value="given")
+        shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(onnx.numpy_helper.to_array(tensor))
+    if shared:
+        options.add_external_initializers(list(shared), list(shared.values()))
+    return onnxruntime.InferenceSession(lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings), shared
+
+
+def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
+    """Copies every set field of a protobuf message but those."""
+    for field, value in source.ListFields():
+        if field.name in leave_out:
+            continue
+        if isinstance(value, str | bytes | int | float):
+            setattr(target, field.name, value)
+        elif hasattr(value, "CopyFrom"):
+            getattr(target, field.name).CopyFrom(value)
+        else:
+            getattr(target, field.name).extend(value)
+
+
 class OnnxRuntimeSession:
     """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
 
-    Not ``optimised``, every operator computes by itself, and quantised groups stay in float. Raises InputError where
-    ONNX Runtime cannot run the model.
+    Not ``optimised``, every operator computes by itself, and quantised groups stay in float. Tensors named in
+    ``further`` are outputs, too. Raises InputError where ONNX Runtime cannot run the model.
     """
 
-    def __init__(self, model: onnx.ModelProto, optimized_path: str | None = None, *, optimised: bool = True) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        optimized_path: str | None = None,
+        *,
+        optimised: bool = True,
+        further: Sequence[str] = (),
+    ) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -55,9 +108,8 @@ class OnnxRuntimeSession:
         if optimized_path is not None:
             options.optimized_model_filepath = optimized_path
         with readable_errors():
-            self._session = onnxruntime.InferenceSession(
-                model.SerializeToString(), options, ["CPUExecutionProvider"], disabled_optimizers=_disabled(model)
-            )
+            outputs = [*model.graph.output, *(onnx.ValueInfoProto(name=name) for name in further)]
+            self._session, self._shared = lean_session(model, options, outputs, disabled_optimizers=_disabled(model))
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
         """The named outputs for ``feeds`` (exact shapes and element types)."""

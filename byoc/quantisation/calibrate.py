@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from byoc.frontend.onnx.rewriting.attention import softmax_operands
-from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
-from byoc.session import readable_errors
+from byoc.session import lean_session, readable_errors
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
@@ -50,15 +49,13 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     """
     import onnxruntime
 
-    names, observed = _observed_model(model)
+    observed = _float_results(model)
+    names = [value.name for value in observed]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     with readable_errors():
-        session = onnxruntime.InferenceSession(
-            observed.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-    del observed
+        session, _shared = lean_session(model, options, observed)
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     softmaxes = softmax_operands(model)
     ranges: Ranges = {}
@@ -85,16 +82,10 @@ def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:
     return (low, high) if high - low > 1e-6 else (low, np.float32(low + 1))
 
 
-def _observed_model(model: ModelProto) -> tuple[list[str], ModelProto]:
-    """A copy whose outputs are all float32 results of its nodes, with their names."""
-    observed = copy_model(model)
-    graph = observed.graph
-    known: dict[str, ValueInfoProto] = {value.name: value for value in (*graph.value_info, *graph.output)}
-    names = [name for node in graph.node for name in node.output if _is_float(known.get(name))]
-    values = [known[name] for name in names]
-    del graph.output[:]
-    graph.output.extend(values)
-    return names, observed
+def _float_results(model: ModelProto) -> list[ValueInfoProto]:
+    """All float32 results of its nodes."""
+    known: dict[str, ValueInfoProto] = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
+    return [known[name] for node in model.graph.node for name in node.output if _is_float(known.get(name))]
 
 
 def has_float_results(model: ModelProto) -> bool:

@@ -16,6 +16,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
+from byoc.session import copy_fields
+
 LARGE_BYTES = 1 << 16
 
 
@@ -206,23 +208,10 @@ def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
     return result
 
 
-def _copy_fields(source: Any, target: Any, leave_out: str) -> None:
-    """Copy every set field of a protobuf message but ``leave_out``."""
-    for field, value in source.ListFields():
-        if field.name == leave_out:
-            continue
-        if isinstance(value, (str, bytes, int, float)):
-            setattr(target, field.name, value)
-        elif hasattr(value, "CopyFrom"):
-            getattr(target, field.name).CopyFrom(value)
-        else:
-            getattr(target, field.name).extend(value)
-
-
 def _without_initializers(model: ModelProto) -> ModelProto:
     result = ModelProto()
-    _copy_fields(model, result, "graph")
-    _copy_fields(model.graph, result.graph, "initializer")
+    copy_fields(model, result, "graph")
+    copy_fields(model.graph, result.graph, "initializer")
     return result
 
 
