@@ -91,10 +91,11 @@ class Arithmetic(Pair):
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
         """The operation that a node is, once it meets every requirement."""
-        a, b, y = (domain.affine(graph.values[name]) for name in (*node.inputs, *node.outputs))
+        values = tuple(graph.values[name] for name in (*node.inputs, *node.outputs))
+        a, b, y = map(domain.affine, values)
         low, high = domain.clamp(node, y)
         return cls(
-            **pair_of(graph, node),
+            **pair_of(node, *values),
             scales=(float(a.scale), float(b.scale), float(y.scale)),
             zero_points=(a.zero_point, b.zero_point, y.zero_point),
             offset=y.offset,

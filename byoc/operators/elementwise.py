@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node
+from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import Geometry, Operand, Operator, Registers, Repeat
@@ -117,32 +117,47 @@ def turned(axes: Sequence[Axis]) -> bool:
     return not axes or (axes[-1].a and not axes[-1].b)
 
 
+class Pairs(Protocol):
+    """A record of several pairs."""
+
+    @property
+    def pairs(self) -> Sequence[Pair]:
+        """All of them."""
+
+
 @rule("one operand at least is computed at run time")
 def any_computed(graph: Graph, node: Node) -> Finding | None:
     """Not all operands are constants."""
     constant = all(graph.values[name].constant is not None for name in node.inputs)
-    return finding("both operands are constant") if constant else None
+    return finding("all operands are constant") if constant else None
 
 
 @rule(f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands compute it")
-def few_slices(record: Pair, target: Target) -> Finding | None:
+def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
     """Each slice is an operation of its own."""
-    count = len(record.starts)
+    count = sum(len(pair.starts) for pair in _pairs(record))
     return finding("it is cut into {count} slices", count=count) if count > MOST_SLICES else None
 
 
 @rule("operands that are broadcast run on instructions of their own: use --isa v4")
-def instruction_there(record: Pair, target: Target) -> Finding | None:
+def instruction_there(record: Pair | Pairs, target: Target) -> Finding | None:
     """Dense operands have one in every variant, or the family names it."""
-    if not record.repeats or record.mnemonic in target.instructions:
-        return None
-    return finding("{mnemonic} is not in ISA {isa}", mnemonic=record.mnemonic, isa=target.isa)
+    for pair in _pairs(record):
+        if pair.repeats and pair.mnemonic not in target.instructions:
+            return finding("{mnemonic} is not in ISA {isa}", mnemonic=pair.mnemonic, isa=target.isa)
+    return None
 
 
 @rule("channels fit their register")
-def channels_fit(record: Pair, target: Target) -> Finding | None:
+def channels_fit(record: Pair | Pairs, target: Target) -> Finding | None:
     """Of operands that repeat, the outer dimension is that of channels."""
-    return domain.oversized("channels", record.output.shape[0], target.channel_limit) if record.repeats else None
+    most = max((pair.output.shape[0] for pair in _pairs(record) if pair.repeats), default=0)
+    return domain.oversized("channels", most, target.channel_limit)
+
+
+def _pairs(record: Pair | Pairs) -> Sequence[Pair]:
+    """The pairs of a record, which is one or has several."""
+    return (record,) if isinstance(record, Pair) else record.pairs
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -216,16 +231,22 @@ class Pair(Elementwise):
         return self.constant_operands
 
 
-def pair_of(graph: Graph, node: Node) -> dict[str, Any]:
-    """The fields that every :class:`Pair` has, operands in the node's order."""
-    a, b, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
-    constants = {value.name: domain.stored(value.constant) for value in (a, b) if value.constant is not None}
-    found = {**layer_of(graph, node), "constant_operands": constants}
-    if a.shape == b.shape == result.shape:
-        return found
+def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
+    """The fields that every :class:`Pair` has, for a result that is computed from ``a`` and ``b`` for ``node``."""
+    shape = domain.elementwise_shape(result.shape)
+    found: dict[str, Any] = {
+        "name": node.name,
+        "kind": "ELTWISE",
+        "inputs": (domain.whole(a, shape), domain.whole(b, shape)),
+        "output": domain.whole(result, shape),
+        "onnx_nodes": node.onnx_nodes,
+        "constant_operands": {
+            value.name: domain.stored(value.constant) for value in (a, b) if value.constant is not None
+        },
+    }
     axes = axes_of(a.shape, b.shape, result.shape)
     if not any(axis.a or axis.b for axis in axes):
-        return {**found, "inputs": tuple(domain.whole(value, found["output"].shape) for value in (a, b))}
+        return found
     if len(axes) == 1:  # any cut of it into channels will do: that of the last dimension
         inner = next(n for n in reversed(result.shape) if n != 1)
         axes = (axes[0]._replace(size=axes[0].size // inner), axes[0]._replace(size=inner))
@@ -254,7 +275,7 @@ def _starts(outer: Sequence[Axis], blocks: tuple[int, ...], block: int) -> Itera
         yield a, b, y
 
 
-PAIR = (two_operands, any_computed, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty, equal_types)
+PAIR = (any_computed, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty, equal_types)
 """What every :class:`Pair` requires."""
 PAIR_CONSTRAINTS = (few_slices, channels_fit, instruction_there)
 """What every :class:`Pair` demands of the machine."""

@@ -43,7 +43,7 @@ def _quantisation(op_type: str, dtype: str, rng: np.random.Generator) -> list[tu
     a, b = (float(2.0 ** rng.integers(-6, -2) * rng.choice([1, 1.5, rng.uniform(1, 2)])) for _ in range(2))
     y = a * b * 40 if op_type == "Mul" else max(a, b) * float(rng.choice([1, 1.5, rng.uniform(0.5, 2)]))
     scales = (a, b, y) if op_type != "Min" else (a, a, a)
-    zeros = rng.integers(-100, 100, 3) if op_type != "Min" else [3, 3, 3]
+    zeros = rng.integers(-100, 100, 3) if op_type != "Min" else np.array([3, 3, 3])
     return [(scale, int(zero) + moved) for scale, zero in zip(scales, zeros, strict=True)]
 
 
@@ -110,6 +110,54 @@ def test_a_relu_behind_it_is_a_clamp(op_type: str, dtype: str) -> None:
     """Also where the range goes beyond it, which the oracle is told as an integer clamp."""
     for seed in range(4):
         _exact(_pair(op_type, SHAPES["columns"], dtype, seed, relu=True), (V4, "default"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("op_type", ["Min", "Max"])
+def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) -> None:
+    """As ONNX Runtime compares them in float: rounding keeps the order."""
+    shapes = (1, 6, 5, 7), (6, 1, 1), (5, 7), (1, 6, 5, 7), (), (7,)
+    for seed in range(4):
+        rng, builder, operands = np.random.default_rng(seed), ModelBuilder(), []
+        for number, shape in enumerate(shapes[: 2 + seed]):
+            scale, zero = float(rng.uniform(0.02, 0.2)), int(rng.integers(0, 100))
+            if number in (2, 4):
+                data = builder.constant(rng.integers(0, 100, shape), dtype)
+            else:
+                data = builder.input(f"x{number}", shape, dtype)
+            operands.append(builder.dequantize(data, scale, zero, dtype))
+        result = builder.node(op_type, *operands, operands[0], name="op")
+        builder.quantize(result, 0.05, 60, dtype, result="y")
+        builder.output("y", dtype)
+        _exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
+
+
+def test_squeeze_and_excite_is_one_region() -> None:
+    """A block of MobileNetV3, quantised here: as it stands, in small scratchpads, with the published schedule."""
+    rng, builder = np.random.default_rng(0), ModelBuilder(17)
+
+    def convolution(x: str, inputs: int, outputs: int, **attributes: Any) -> str:
+        size = 3 if "pads" in attributes else 1
+        weights = rng.standard_normal((outputs, inputs // attributes.get("group", 1), size, size)) * 0.4
+        bias = rng.standard_normal(outputs)
+        return builder.node(
+            "Conv", x, builder.constant(weights, "float32"), builder.constant(bias, "float32"), **attributes
+        )
+
+    image = builder.input("x", (1, 8, 13, 11))
+    wide = builder.node("HardSwish", convolution(image, 8, 24))
+    deep = builder.node("HardSwish", convolution(wide, 24, 24, pads=[1, 1, 1, 1], group=24))
+    squeezed = builder.node("Relu", convolution(builder.node("GlobalAveragePool", deep), 24, 6))
+    gate = builder.node("HardSigmoid", convolution(squeezed, 6, 24), alpha=1 / 6, beta=0.5)
+    narrow = convolution(builder.node("Mul", deep, gate), 24, 8)
+    builder.node("Add", image, narrow, result="y")
+    builder.output("y")
+    feed = {"x": rng.standard_normal((1, 8, 13, 11)).astype(np.float32)}
+    package = import_model(builder.model(), "block", calibration=[feed])
+    for arch, schedule in ((V4, "default"), (SMALL, "default"), (Arch(isa="v4", sram_bytes=4096), "seed")):
+        found = compare(package, feed, arch, schedule)
+        assert (found.mismatches, len(found.partition.regions)) == (0, 1)
+        assert "OP_E_MUL" in mnemonics(found)
 
 
 @pytest.mark.parametrize("operator", ["QLinearAdd", "QLinearMul"])
