@@ -185,7 +185,7 @@ def test_identities_go_and_sums_become_additions() -> None:
         node("Identity", ["u"], ["y"]),
     ]
     after = check_equal(make_model(nodes, [2, 3], constants), remove_identities)
-    assert [n.op_type for n in after.graph.node] == ["Add", "Sum", "Identity"]
+    assert [n.op_type for n in after.graph.node] == ["Add", "Add", "Add", "Identity"]
 
 
 def test_dropout_whose_mask_is_used_stays() -> None:

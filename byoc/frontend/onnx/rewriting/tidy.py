@@ -14,6 +14,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     constants,
     copy_model,
     keep_nodes,
+    names_of,
     remove_dead_code,
     rename_uses,
     standard,
@@ -23,16 +24,14 @@ from byoc.frontend.onnx.rewriting.edit import (
 
 
 def remove_identities(model: ModelProto) -> ModelProto:
-    """A copy without Identity, Dropout in inference form and Sum of one operand; Sum of two becomes Add.
+    """A copy without Identity, Dropout in inference form and Sum: of one operand it is none, of more it is Add nodes.
 
     A node whose result is a graph output stays (it gives the output its name), as does a Dropout whose mask is used.
-    Sums of three and more stay.
     """
     result = copy_model(model)
     graph = result.graph
+    _add_in_turn(graph)
     for node in filter(standard, graph.node):
-        if node.op_type == "Sum" and len(node.input) == 2:
-            node.op_type = "Add"
         if node.op_type in ("Sum", "Dropout") and _passes_through(node, graph):
             _make_identity(node)
     outputs = {output.name for output in graph.output}
@@ -41,6 +40,24 @@ def remove_identities(model: ModelProto) -> ModelProto:
     rename_uses(graph, gone)
     keep_nodes(graph, lambda node: node.output[0] not in gone)
     return result
+
+
+def _add_in_turn(graph: GraphProto) -> None:
+    """Let Add nodes make what Sum nodes of several operands make, in the order in which ONNX Runtime adds them."""
+    taken, nodes = names_of(graph), list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        if not standard(node) or node.op_type != "Sum" or len(node.input) < 2:
+            graph.node.append(node)
+            continue
+        first, *others = node.input
+        for number, other in enumerate(others, start=2):
+            last = number == len(node.input)
+            name, result = node.name, node.output[0]
+            if not last:
+                name, result = (unused(f"{text}_{number}", taken) for text in (name, result))
+            graph.node.append(helper.make_node("Add", [first, other], [result], name))
+            first = result
 
 
 def _passes_through(node: NodeProto, graph: GraphProto) -> bool:
