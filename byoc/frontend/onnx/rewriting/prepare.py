@@ -18,6 +18,7 @@ from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.integers import move_integers
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.recurrent import unroll
+from byoc.frontend.onnx.rewriting.resizes import expand_resizes
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
 from byoc.frontend.onnx.rewriting.splits import slice_splits
 from byoc.frontend.onnx.rewriting.tidy import (
@@ -65,7 +66,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
     written = unroll, infer_shapes, decompose_attention, fold_constants
-    floats: tuple[Pass, ...] = *written, fold_affine, spread_transposed, canonicalise_gemm
+    floats: tuple[Pass, ...] = _light(expand_resizes), *written, fold_affine, spread_transposed, canonicalise_gemm
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (

@@ -1,0 +1,119 @@
+"""Interpolation becomes products: resizing rows and columns linearly, or by cubes, is a constant matrix each.
+
+The matrices are what the operator itself makes of unit vectors, so every way to place coordinates is covered. A plane
+that grows by a whole factor, alike everywhere, is cheaper as a convolution: one channel a position within the factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    add_constant,
+    attributes,
+    copy_model,
+    shapes_of,
+    standard,
+)
+from byoc.session import OnnxRuntimeSession
+
+_MODES = (b"linear", b"cubic")
+_LARGEST = 4096
+"""Rows or columns of a plane; matrices of more would be larger than the planes."""
+Matrix = NDArray[np.float32]
+
+
+def expand_resizes(model: ModelProto) -> ModelProto:
+    """A copy in which a Resize of (N, C, H, W) between elements is two matrix products, or a grouped convolution."""
+    result = copy_model(model)
+    graph = result.graph
+    shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: tensor.dims == [4])
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        matrices = _matrices(result, node, shapes, constants)
+        nodes += [node] if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return result
+
+
+def _matrices(
+    model: ModelProto, node: NodeProto, shapes: dict[str, tuple[int, ...]], constants: ConstantArrays
+) -> tuple[Matrix, Matrix] | None:
+    """What the rows and the columns are multiplied by, (H', H) and (W', W); None for what is no such Resize."""
+    if node.op_type != "Resize" or not standard(node) or attributes(node).get("mode") not in _MODES:
+        return None
+    # "scales" or "sizes" of all four dimensions; with a region of interest nothing is to be found on unit vectors.
+    given = [(index, name) for index, name in enumerate(node.input) if name and index >= 2]
+    before, after = (shapes.get(name, ()) for name in (node.input[0], node.output[0]))
+    known = len(given) == 1 and given[0][1] in constants and not attributes(node).get("axes")
+    known = known and attributes(node).get("coordinate_transformation_mode") != b"tf_crop_and_resize"
+    if not known or len(before) != 4 or len(after) != 4 or before[:2] != after[:2] or max(before + after) > _LARGEST:
+        return None
+    position, numbers = given[0][0], constants[given[0][1]]
+    rows, columns = (_matrix(model, node, position, numbers, axis, before[axis]) for axis in (2, 3))
+    same = rows.shape == (after[2], before[2]) and columns.shape == (after[3], before[3])
+    return (rows, columns) if same else None
+
+
+def _matrix(
+    model: ModelProto, node: NodeProto, position: int, numbers: NDArray[np.generic], axis: int, size: int
+) -> Matrix:
+    """What a Resize makes of the unit vectors along ``axis``, a column each."""
+    other = 5 - axis
+    parameter = numbers.copy()
+    parameter[:2], parameter[other] = 1, 1
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    copy.input[0], copy.input[position], copy.output[0] = "units", "parameter", "made"
+    shape = [1, 1, 1, 1]
+    shape[axis] = size
+    graph = helper.make_graph(
+        [copy],
+        "resize",
+        [helper.make_tensor_value_info("units", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("made", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(parameter, "parameter")],
+    )
+    session = OnnxRuntimeSession(
+        helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version), optimised=False
+    )
+    units = np.eye(size, dtype=np.float32)
+    return np.stack([session.run(["made"], {"units": unit.reshape(shape)})["made"].reshape(-1) for unit in units], 1)
+
+
+def _expanded(graph: GraphProto, node: NodeProto, channels: int, rows: Matrix, columns: Matrix) -> Iterator[NodeProto]:
+    source, result = node.input[0], node.output[0]
+    row_taps, column_taps = _taps(rows), _taps(columns)
+    if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):
+        wide = f"{result}_wide"
+        yield helper.make_node("MatMul", [source, add_constant(graph, f"{result}_columns", columns.T)], [wide])
+        yield helper.make_node("MatMul", [add_constant(graph, f"{result}_rows", rows), wide], [result], node.name)
+        return
+    padded, phases, factor = f"{result}_padded", f"{result}_phases", len(row_taps)
+    kernels = np.einsum("ih,jw->ijhw", row_taps, column_taps).reshape(factor * factor, 1, 3, 3)
+    weights = add_constant(graph, f"{result}_weights", np.tile(kernels, (channels, 1, 1, 1)))
+    pads = add_constant(graph, f"{result}_pads", np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+    yield helper.make_node("Pad", [source, pads], [padded], mode="edge")
+    yield helper.make_node("Conv", [padded, weights], [phases], node.name, group=channels, kernel_shape=[3, 3])
+    yield helper.make_node("DepthToSpace", [phases], [result], blocksize=factor, mode="CRD")
+
+
+def _taps(matrix: Matrix) -> Matrix | None:
+    """(factor, 3): what every position within a factor takes of the element before, its own, and the one behind.
+
+    None where elements differ in that, or the ends do other than to repeat themselves.
+    """
+    large, small = matrix.shape
+    if large % small or small < 3:
+        return None
+    factor = large // small
+    taps = matrix[factor : 2 * factor, :3]
+    ends = np.pad(np.eye(small, dtype=np.float32), ((0, 0), (1, 1)), mode="edge")
+    made = np.concatenate([taps @ np.stack([ends[:, at + shift] for shift in range(3)]) for at in range(small)])
+    return taps if np.abs(made - matrix).max() < 1e-6 else None
