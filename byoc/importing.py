@@ -18,6 +18,7 @@ from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
 from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
+from byoc.frontend.onnx.rewriting.edit import bodies
 from byoc.frontend.onnx.rewriting.integers import integer_biases
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
@@ -61,7 +62,7 @@ def _advice(model: ModelProto) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if all(node.op_type != "If" for node in model.graph.node):
+        if not any(True for node in model.graph.node for _ in bodies(node)):
             raise
         raise InputError(f"{error}; where an input chooses between branches, fix it with --fix NAME=VALUE") from error
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from byoc.emission.region import Region
-from byoc.graph import Graph
+from byoc.graph import Graph, Node
 from byoc.host.parts import estimate_cycles
+from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.partition import Partition
 from experiments.report.schema import EndToEnd, Fallback, Host, HostLayer, Segment
 from isa.instruction import ceil_div
@@ -85,20 +86,49 @@ def _transfer(graph: Graph, names: list[str], region: int, bus_bytes: int) -> It
 def _fallbacks(partition: Partition, host: Host) -> tuple[Fallback, ...]:
     """What runs on the CPU by operator and rule, the dearest first."""
     estimates = {layer.node: layer for layer in host.layers}
-    found: dict[tuple[str, str], Fallback] = {}
-    for place in partition.placement:
-        if place.on != "cpu":
+    keys = {place.node: (place.op_type, place.rule or "") for place in partition.placement if place.on == "cpu"}
+    reasons = {keys[place.node]: place.reason or "" for place in reversed(partition.placement) if place.on == "cpu"}
+    nodes, macs, cycles, edges = (Counter[tuple[str, str]]() for _ in range(4))
+    for name, key in keys.items():
+        nodes[key] += 1
+        macs[key] += estimates[name].macs
+        cycles[key] += estimates[name].estimated_cycles
+    for name, served in _served(partition, keys).items():
+        edges[served] += estimates[name].estimated_cycles
+    found = (
+        Fallback(
+            op_type=key[0],
+            rule=key[1],
+            reason=reason,
+            nodes=nodes[key],
+            macs=macs[key],
+            estimated_cycles=cycles[key],
+            edge_cycles=edges[key],
+        )
+        for key, reason in reasons.items()
+    )
+    return tuple(sorted(found, key=lambda item: (-item.estimated_cycles - item.edge_cycles, item.op_type, item.rule)))
+
+
+def _served(partition: Partition, keys: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Quantisation on the CPU that stands between the accelerator and one kind of node: whose it is, by its name."""
+    graph = partition.graph
+    made = {name: node for node in graph.nodes for name in node.outputs}
+    readers: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    found = {}
+    for node in graph.nodes:
+        if node.name not in keys or node.op_type not in BOUNDARIES or not node.outputs:
             continue
-        rule, layer = place.rule or "", estimates[place.node]
-        first = Fallback(
-            op_type=place.op_type, rule=rule, reason=place.reason or "", nodes=0, macs=0, estimated_cycles=0
+        inwards = node.op_type == QUANTIZE
+        float_name = node.inputs[0] if inwards else node.outputs[0]
+        others = (
+            [made[float_name]] if inwards and float_name in made else [] if inwards else readers.get(float_name, [])
         )
-        so_far = found.get((place.op_type, rule), first)
-        found[place.op_type, rule] = so_far.model_copy(
-            update={
-                "nodes": so_far.nodes + 1,
-                "macs": so_far.macs + layer.macs,
-                "estimated_cycles": so_far.estimated_cycles + layer.estimated_cycles,
-            }
-        )
-    return tuple(sorted(found.values(), key=lambda item: (-item.estimated_cycles, item.op_type, item.rule)))
+        kinds = {keys.get(other.name) for other in others}
+        ends = float_name in graph.outputs or any(other.op_type in BOUNDARIES for other in others)
+        if len(kinds) == 1 and None not in kinds and not ends:
+            found[node.name] = kinds.pop()
+    return {name: key for name, key in found.items() if key is not None}

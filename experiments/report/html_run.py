@@ -10,7 +10,7 @@ from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, page, pairs, paragraph, table
 from experiments.report.schema import EndToEnd, Layer, RunReport
-from experiments.report.tables import end_to_end_line, machine_line, total_lines
+from experiments.report.tables import end_to_end_line, fallback_cells, machine_line, total_lines
 from isa.arch import flat
 
 _WHOLE = ("end-to-end",)
@@ -92,19 +92,9 @@ def _placement(report: RunReport) -> Html:
 
 def _sums(found: EndToEnd) -> Html:
     """What runs on the CPU by operator and reason, the dearest first."""
-    headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", "of all", "reason, of the first")
-    rows = (
-        (
-            item.op_type,
-            f"{item.nodes:,}",
-            f"{item.macs:,}",
-            f"~{item.estimated_cycles:,}",
-            f"{found.share(item.estimated_cycles):.1%}",
-            item.reason,
-        )
-        for item in found.fallbacks
-    )
-    return table(headings, rows, [1, 2, 3, 4])
+    shares = ("of all", "with edges")
+    headings = ("operator on the CPU", "nodes", "MACs", "cycles (estimate)", *shares, "reason, of the first")
+    return table(headings, (fallback_cells(found, item) for item in found.fallbacks), [1, 2, 3, 4, 5])
 
 
 def _configuration(report: RunReport) -> Html:

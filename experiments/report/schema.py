@@ -115,7 +115,11 @@ class Segment(Part):
 
 
 class Fallback(Part):
-    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is that of the first of them."""
+    """All nodes of one operator that run on the CPU by one ``rule``; ``reason`` is that of the first of them.
+
+    ``edge_cycles`` are those of QuantizeLinear and DequantizeLinear that serve them alone, and would go with them; they
+    have their own entries as well.
+    """
 
     op_type: Text
     rule: Text
@@ -123,6 +127,7 @@ class Fallback(Part):
     nodes: Count
     macs: Count
     estimated_cycles: Count
+    edge_cycles: Count = 0
 
 
 class EndToEnd(Part):

@@ -15,6 +15,7 @@ from experiments.cost.estimate import cost_lines
 from experiments.report.schema import (
     CalibrationSamples,
     EndToEnd,
+    Fallback,
     Figures,
     HostLayer,
     Layer,
@@ -50,19 +51,30 @@ def end_to_end_line(found: EndToEnd) -> str:
 
 
 def fallback_table(found: EndToEnd) -> Table:
-    """What runs on the CPU by operator and reason, the dearest first: what supporting it could save at most."""
+    """What runs on the CPU by operator and reason, the dearest first: what supporting it could save at most.
+
+    With edges: together with the quantisation and dequantisation that serve these nodes alone.
+    """
     table = plain_table(
         ("on the CPU", "left"),
         ("nodes", "right"),
         ("MACs", "right"),
         ("estimated cycles", "right"),
         ("of all", "right"),
+        ("with edges", "right"),
         ("reason, of the first", "fold"),
     )
     for item in found.fallbacks:
-        share = f"{found.share(item.estimated_cycles):.1%}"
-        table.add_row(item.op_type, *_numbers(item.nodes, item.macs), f"~{item.estimated_cycles:,}", share, item.reason)
+        table.add_row(*fallback_cells(found, item))
     return table
+
+
+def fallback_cells(found: EndToEnd, item: Fallback) -> tuple[str, ...]:
+    """Operator, nodes, MACs, cycles, their share, that with quantisation at its edges, reason."""
+    shares = (found.share(cycles) for cycles in (item.estimated_cycles, item.estimated_cycles + item.edge_cycles))
+    own, whole = (f"{share:.1%}" for share in shares)
+    counts = _numbers(item.nodes, item.macs)
+    return (item.op_type, *counts, f"~{item.estimated_cycles:,}", own, whole if item.edge_cycles else "", item.reason)
 
 
 def machine_line(report: RunReport) -> str:

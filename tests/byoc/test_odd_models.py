@@ -493,7 +493,7 @@ WORK = {
 @pytest.mark.parametrize("name", WORK)
 def test_work_on_the_cpu_is_counted(name: str) -> None:
     nodes, constants, expected = WORK[name]
-    graph = import_graph(prepare(model_of(nodes, constants, inputs=[SEQUENCE])))
+    graph = import_graph(model_of(nodes, constants, inputs=[SEQUENCE]))
     assert {found.name: found.macs for found in graph.nodes}["work"] == expected
 
 
