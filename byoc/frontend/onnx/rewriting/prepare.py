@@ -29,6 +29,7 @@ from byoc.frontend.onnx.rewriting.tidy import (
     separate_outputs,
 )
 from byoc.frontend.onnx.rewriting.transposed import spread_transposed
+from byoc.frontend.onnx.rewriting.volumes import flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
 
 
@@ -66,7 +67,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
     written = unroll, infer_shapes, decompose_attention, fold_constants
-    floats: tuple[Pass, ...] = _light(expand_resizes), *written, fold_affine, spread_transposed, canonicalise_gemm
+    planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
+    floats: tuple[Pass, ...] = (_light(expand_resizes), *written, *planes)
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (
