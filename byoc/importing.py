@@ -17,6 +17,7 @@ from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.clamps import integer_clamps
+from byoc.frontend.onnx.rewriting.definitions import define
 from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
 from byoc.frontend.onnx.rewriting.edit import bodies
 from byoc.frontend.onnx.rewriting.integers import integer_biases
@@ -141,4 +142,4 @@ def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None)
     """Package of a quantised, prepared model; ``source`` is the name it goes by in reports. Deterministic."""
     graph = import_graph(model)
     embedded, rewritten = integer_clamps(model, graph)
-    return build_package(graph, annotate(graph), embedded, rewritten, source, fidelity)
+    return build_package(graph, annotate(graph), define(embedded, graph), rewritten, source, fidelity)

@@ -12,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 
 from byoc.frontend.onnx.cutting import cut_model
+from byoc.frontend.onnx.rewriting.definitions import OWN, defined
 from byoc.graph import Graph
 from byoc.package.package import Package
 from byoc.partition import HostPart
@@ -117,12 +118,29 @@ class Oracle:
         return self._session.run(self.names, {name: tensors[name] for name in self.inputs})
 
 
-def oracle_text(package: Package) -> str:
-    """What the oracle is, for ``check.oracle`` of the run report."""
+def defined_values(package: Package, tensors: Tensors) -> Tensors:
+    """Results of units that definitions compute, and, under names that end in ``OWN``, ONNX Runtime's own of the same.
+
+    ``tensors`` are the inputs of the network.
+    """
+    names = defined(package.model)
+    both = (*names, *(f"{name}{OWN}" for name in names))
+    return Oracle(package.model, package.graph, both).values(tensors)
+
+
+def oracle_text(package: Package, values: Tensors | None = None) -> str:
+    """What the oracle is, for ``check.oracle`` of the run report; ``values`` as of :func:`defined_values`."""
     import onnxruntime
 
     text = f"ONNX Runtime {onnxruntime.__version__}, integer operators"
     count = package.rewritten_activations
-    if count == 0:
-        return text
-    return f"{text}; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"
+    if count:
+        text += f"; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"
+    pairs = [(values[name], values[f"{name}{OWN}"]) for name in values if not name.endswith(OWN)] if values else []
+    if pairs:
+        differ = sum(int(np.count_nonzero(ours != own)) for ours, own in pairs)
+        elements, many = sum(ours.size for ours, _ in pairs), "s" * (len(pairs) > 1)
+        verb = "differ" if len(pairs) > 1 else "differs"
+        text += f"; {len(pairs)} unit{many} held to the definition of the instruction, from which ONNX Runtime's float "
+        text += f"operator{many} of the same operands {verb} in {differ:,} of {elements:,} elements"
+    return text

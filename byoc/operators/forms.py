@@ -49,7 +49,8 @@ class Form:
     """One float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
 
     ``canonical`` is the type of the node in the graph, that of the ONNX operator by default. The first ``operands``
-    inputs are tensors of data (None: all), the rest parameters. ``attributes`` are those that a canonical node must
+    inputs are tensors of data (None: all), the rest parameters; those at ``parameters`` are constant real numbers and
+    operands as such, which the quantiser leaves alone. ``attributes`` are those that a canonical node must
     have. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``: it works
     on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies elements, which
     ones is found by running it.
@@ -64,6 +65,7 @@ class Form:
     onnx: str
     operands: int | None = 1
     canonical: str = ""
+    parameters: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
     activation: bool = False
     plain: bool = False

@@ -47,6 +47,7 @@ class Nest:
     Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
     operations are one channel of as many rows as there are elements. Channels form ``groups`` groups of equal size:
     output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
+    ``whole``: a tile has all channels.
     """
 
     channels: int
@@ -61,6 +62,7 @@ class Nest:
     pad_top: int = 0
     groups: int = 1
     matrix: bool = False
+    whole: bool = False
 
     @property
     def grouped(self) -> bool:
@@ -114,7 +116,12 @@ def split(size: int, step: int) -> tuple[Span, ...]:
 
 
 def allowed_channels(nest: Nest, wanted: int) -> int:
-    """The largest channel tile not above ``wanted``: whole groups, or an even part of one where there are several."""
+    """The largest channel tile not above ``wanted``: whole groups, or an even part of one where there are several.
+
+    Where only all channels do, all of them.
+    """
+    if nest.whole:
+        return nest.channels
     wanted, group = min(wanted, nest.channels), nest.group_outputs if nest.grouped else 1
     if wanted >= group:
         return wanted // group * group

@@ -109,6 +109,21 @@ class OnnxView:
         constant = self.constants.get(name)
         return float(constant.reshape(())) if constant is not None and constant.size == 1 else None
 
+    def real(self, name: str) -> NDArray[np.float32] | None:
+        """The real numbers of a constant tensor, looking through one DequantizeLinear; None where it is computed."""
+        source = self.producer.get(name)
+        if source is None or source.op_type != DEQUANTIZE:
+            constant = self.constants.get(name)
+            return None if constant is None or constant.dtype.kind != "f" else constant.astype(np.float32)
+        steps, quantization = self.constants.get(source.inputs[0]), self.quantization_of(source)
+        if steps is None or quantization is None:
+            return None
+        shape = [1] * steps.ndim
+        if quantization.axis is not None and not quantization.per_tensor:
+            shape[quantization.axis] = -1
+        scale, zero_point = (part.reshape(shape) for part in (quantization.scale, quantization.zero_point))
+        return ((steps.astype(np.int64) - zero_point).astype(np.float32) * scale).astype(np.float32)
+
     def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
         """Quantisation from the names of constant parameters; None where they are not constant or of unknown form."""
         scales = self.constants.get(scale)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
+from byoc.operators.definition import Definition
 from byoc.operators.forms import Form, Written
 from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
 from byoc.operators.onnx_view import OnnxNode, OnnxView
@@ -236,6 +237,8 @@ class Operator:
     """Hands on what others compute: alone not worth a call of the accelerator."""
     flat: ClassVar[bool] = False
     """Works on elements without channels, so that tiles are lengths."""
+    banded: ClassVar[bool] = False
+    """Its tiles are rows, by the published schedule, too, which cuts channels else."""
     in_place: ClassVar[bool] = False
     """A tile's result takes the place of its (only) operand in the scratchpad."""
     planes: ClassVar[bool] = False
@@ -328,6 +331,11 @@ class Operator:
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
         """The operations of a record that meets every constraint; a record that is an operation stands for itself."""
         return (record,)
+
+    @classmethod
+    def definition(cls, graph: Graph, node: Node) -> Definition | None:
+        """What the instruction computes, where ONNX Runtime computes the node in float and to other bits; else None."""
+        return None
 
     @classmethod
     def op_types(cls) -> tuple[str, ...]:

@@ -95,7 +95,9 @@ def _verify_canonical(graph: Graph, node: Node) -> None:
     _require(misfit is None, str(misfit))
     plain = bool(node.attributes.get("plain"))
     for name in () if plain else (*node.inputs[:2], *node.outputs):
-        _require(graph.values[name].quantization is not None, f"'{name}' of '{node.name}' has no quantisation")
+        value = graph.values[name]
+        real = value.constant is not None and value.dtype == "float32"
+        _require(real or value.quantization is not None, f"'{name}' of '{node.name}' has no quantisation")
 
 
 def _anything(found: Any) -> bool:

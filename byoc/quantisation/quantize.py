@@ -50,6 +50,8 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     makers = {output: node for node in model.graph.node for output in node.output}
     stay_float += [makers[node.outputs[0]].name for closure in closures for node in closure.nodes]
     clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
+    bordered = [node for node in model.graph.node if _has_parameters(node) and node.name not in stay_float]
+    stay_float += [node.name for node in bordered]
     source = copy_model(model)
     # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
     shown = {value.name for value in model.graph.output}
@@ -78,6 +80,9 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     for node in model.graph.node:
         if node.op_type in clamps and node.name not in stay_float:
             quantizer.quantize_activation_tensor(node.input[0])
+    for node in bordered:
+        quantizer.quantize_activation_tensor(node.input[0])
+        quantizer.quantize_activation_tensor(node.output[0])
     inputs = {value.name for value in model.graph.input}
     for closure in closures:
         for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
@@ -173,6 +178,12 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
         if all(maker is not None and not _is_quantised_operator(maker) for maker in made_by):
             return True
     return family.stays_float(read_node(node, node.name), constants)
+
+
+def _has_parameters(node: NodeProto) -> bool:
+    """Whether a node is quantised at its data only: its other operands stay real numbers."""
+    found = installed().forms.get(node.op_type)
+    return found is not None and found[1].quantise and bool(found[1].parameters)
 
 
 def _is_quantised_operator(node: NodeProto) -> bool:

@@ -20,8 +20,12 @@ from isa.errors import InputError
 
 
 def smallest_seed_tiling(geometry: Geometry) -> Tiling:
-    """One output channel; one element of an element-wise operation."""
-    return Tiling(1, 1 if geometry.flat else geometry.nest.rows)
+    """One output channel; one element of an element-wise operation, one row of one on rows."""
+    return Tiling(allowed_channels(geometry.nest, 1), 1 if _banded(geometry) else geometry.nest.rows)
+
+
+def _banded(geometry: Geometry) -> bool:
+    return geometry.flat or geometry.operator.banded
 
 
 def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
@@ -30,7 +34,7 @@ def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
     shortage = find_shortage(geometry, smallest_seed_tiling(geometry), arch)
     if shortage is not None:
         raise InputError(f"layer '{layer.name}' {shortage}")
-    low, high = 1, geometry.nest.rows if geometry.flat else geometry.nest.channels
+    low, high = 1, geometry.nest.rows if _banded(geometry) else geometry.nest.channels
     while low < high:  # the working set grows with the tile
         middle = (low + high + 1) // 2
         if _fits(geometry, _tiling(geometry, middle), arch):
@@ -41,8 +45,8 @@ def seed_tiling(layer: Layer, arch: Arch) -> Tiling:
 
 
 def _tiling(geometry: Geometry, size: int) -> Tiling:
-    if geometry.flat:
-        return Tiling(1, size)
+    if _banded(geometry):
+        return Tiling(allowed_channels(geometry.nest, 1), size)
     return Tiling(allowed_channels(geometry.nest, size), geometry.nest.rows)
 
 

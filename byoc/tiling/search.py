@@ -130,7 +130,7 @@ class TileSearch:
     def _smallest(self, resident: Resident, budget: int) -> Choice | None:
         """Single-buffered tilings, for want of memory: the cheapest that fits."""
         best: Choice | None = None
-        for channels in (*self._channels, 1):
+        for channels in (*self._channels, allowed_channels(self._geometry.nest, 1)):
             if not self._lies_dense(channels, resident):
                 continue
             for rows in self._bands(channels, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
@@ -144,7 +144,8 @@ class TileSearch:
 
 def smallest_tiling(geometry: Geometry) -> Tiling:
     """One output channel and one output row where rows can be cut: the smallest working set there is."""
-    return Tiling(1, 1 if geometry.nest.splits_rows else geometry.nest.rows)
+    nest = geometry.nest
+    return Tiling(allowed_channels(nest, 1), 1 if nest.splits_rows else nest.rows)
 
 
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:

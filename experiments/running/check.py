@@ -20,7 +20,7 @@ from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Value
-from byoc.host.parts import Oracle, oracle_text
+from byoc.host.parts import Oracle, defined_values, oracle_text
 from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
@@ -114,7 +114,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, values: Tensors) -> 
     if exact and found.mismatches == 0:
         found = replace(found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first)
     return Check(
-        oracle=oracle_text(network.package),
+        oracle=oracle_text(network.package, defined_values(network.package, inputs)),
         regions=len(regions),
         tensors=found.tensors,
         elements=found.elements,

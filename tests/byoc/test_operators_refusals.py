@@ -320,7 +320,17 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         {"isa": "v2", "copies": 1},
     ),
     "reversed": (_reversed, "few_copies", {"copies": 600}),
-    "unknown operator": (lambda: unary_unit("Softmax", (3, 7)), "known", {"operator": "Softmax"}),
+    "rows apart": (
+        lambda: unary_unit("ReduceMax", (2, 3, 4, 5), extra=[((1, 3), "int64")]),
+        "adjacent_axes",
+        {"axes": (1, 3), "shape": (2, 3, 4, 5)},
+    ),
+    "gains": (
+        lambda: unary_unit("LayerNormalization", (2, 6), extra=[(np.ones(4), "float32")]),
+        "fitting_parameters",
+        {"shapes": [(4,)]},
+    ),
+    "unknown operator": (lambda: unary_unit("Hardmax", (3, 7)), "known", {"operator": "Hardmax"}),
 }
 
 SENTENCES = {
@@ -412,7 +422,10 @@ SENTENCES = {
         "what does not keep the elements in one dense slice is copied by OP_PERMUTE: use --isa v4"
     ),
     "reversed": "it takes 600 copies; a movement takes at most 512 copies",
-    "unknown operator": "operator Softmax has no pattern",
+    "rows apart": "axes (1, 3) of shape (2, 3, 4, 5); the axes of a row lie side by side",
+    "gains": "they have the shapes [(4,)]; "
+    "gains and biases have an element of their own for each element, or channel, or group, or one for all",
+    "unknown operator": "operator Hardmax has no pattern",
 }
 """One case a rule, as the user reads it."""
 
@@ -446,6 +459,7 @@ def test_every_rule_has_a_case_and_a_sentence() -> None:
     tested_below = {"depthwise_available", "grouped_wanted", "grouped_available", "scales_in_int32", "product_in_int32"}
     # Their nodes have scales, or computed data and a table, or the importer would not have recognised them.
     only_of_packages = {"quantised", "constant_table"}
+    tested_below |= {"finite_numerators", "small_factor", "finite_numbers"}  # tests/byoc/test_rows.py
     assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {"known"}
     assert {REFUSALS[case][1] for case in SENTENCES} == {rule for _, rule, _ in REFUSALS.values()}
 

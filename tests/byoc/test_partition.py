@@ -22,7 +22,7 @@ Q = (0.05, 0)
 
 
 class Network(ModelBuilder):
-    """Integer tensors joined by units: ``acc`` adds on the accelerator, ``cpu`` is a Softmax in float."""
+    """Integer tensors joined by units: ``acc`` adds on the accelerator, ``cpu`` is a Hardmax in float."""
 
     def __init__(self, *inputs: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Network(ModelBuilder):
         return self.quantize(self.node("Add", *operands, name=name), *Q, result=f"{name}_y")
 
     def cpu(self, name: str, source: str) -> str:
-        return self.quantize(self.node("Softmax", self.dequantize(source, *Q), name=name), *Q, result=f"{name}_y")
+        return self.quantize(self.node("Hardmax", self.dequantize(source, *Q), name=name), *Q, result=f"{name}_y")
 
     def finish(self, *outputs: str) -> onnx.ModelProto:
         for name in outputs:
@@ -68,11 +68,11 @@ def test_shared_dequantize_serves_both_units() -> None:
     builder = Network("x")
     shared = builder.dequantize("x", *Q)
     outputs = [
-        builder.quantize(builder.node(op, shared, name=op), *Q, result=f"{op}_y") for op in ("Relu", "Abs", "Softmax")
+        builder.quantize(builder.node(op, shared, name=op), *Q, result=f"{op}_y") for op in ("Relu", "Abs", "Hardmax")
     ]
     parts = check_against_onnxruntime(builder.finish(*outputs))
     assert _regions(parts) == [["Relu"], ["Abs"]]
-    assert placed(parts)["Softmax"] == "operator Softmax has no pattern"
+    assert placed(parts)["Hardmax"] == "operator Hardmax has no pattern"
     assert [place.op_type for place in parts.placement].count("DequantizeLinear") == 1
 
 
@@ -122,7 +122,7 @@ def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
     assert rows == [
         ("a", "Add", "dla", 0, None),
         ("dequantizelinear4", "DequantizeLinear", "cpu", None, f"DequantizeLinear {edge}"),
-        ("b", "Softmax", "cpu", None, "operator Softmax has no pattern"),
+        ("b", "Hardmax", "cpu", None, "operator Hardmax has no pattern"),
         ("quantizelinear6", "QuantizeLinear", "cpu", None, f"QuantizeLinear {edge}"),
     ]
     assert parts.placement[0].onnx_nodes == ("dequantizelinear0", "dequantizelinear1", "a", "quantizelinear3")

@@ -67,7 +67,7 @@ def test_every_supported_group_is_integer(tmp_path: Path) -> None:
         "Flatten": 1,
         "QGemm": 1,
         "DequantizeLinear": 1,
-        "Softmax": 1,
+        "QLinearSoftmax": 1,
     }
 
 

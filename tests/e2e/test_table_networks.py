@@ -79,7 +79,7 @@ def test_one_region_and_one_table_an_activation(kind: str) -> None:
 
 def test_what_nothing_quantised_feeds_stays_float() -> None:
     builder = Float()
-    soft = builder.node("Softmax", builder.convolution(builder.input("x", (1, 3, 6, 6)), 3, 4))
+    soft = builder.node("Hardmax", builder.convolution(builder.input("x", (1, 3, 6, 6)), 3, 4))
     builder.node("Mul", soft, builder.number(3), result="y")
     builder.output("y")
     assert "Table" not in [node.op_type for node in import_model(builder.model(), "float").graph.nodes]

@@ -9,6 +9,7 @@ import onnx
 from onnx import helper
 
 from byoc.frontend.onnx.reading import captured_names
+from byoc.frontend.onnx.rewriting.definitions import OWN
 from byoc.graph import Graph, Value
 
 
@@ -24,8 +25,8 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
     part = helper.make_graph(
         nodes,
         model.graph.name or "network",
-        [_information(model, graph.values[name]) for name in sources],
-        [_information(model, graph.values[name]) for name in results]
+        [_information(model, graph.values[name], name) for name in sources],
+        [_information(model, graph.values[name.removesuffix(OWN)], name) for name in results]
         + [_float(name) for name in unfusable(model, nodes)],
         [tensor for tensor in model.graph.initializer if tensor.name in used and tensor.name not in sources],
     )
@@ -71,13 +72,13 @@ def _float(name: str) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
 
 
-def _information(model: onnx.ModelProto, value: Value) -> onnx.ValueInfoProto:
+def _information(model: onnx.ModelProto, value: Value, name: str) -> onnx.ValueInfoProto:
     if value.dtype not in _element_types():  # a sequence: onnx knows its type
         inferred = onnx.shape_inference.infer_shapes(model).graph.value_info
         return next((found for found in inferred if found.name == value.name), onnx.ValueInfoProto(name=value.name))
     if value.open:
-        return helper.make_tensor_value_info(value.name, _element_types()[value.dtype], None)
-    return helper.make_tensor_value_info(value.name, _element_types()[value.dtype], list(value.shape))
+        return helper.make_tensor_value_info(name, _element_types()[value.dtype], None)
+    return helper.make_tensor_value_info(name, _element_types()[value.dtype], list(value.shape))
 
 
 @cache

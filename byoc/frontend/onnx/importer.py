@@ -105,6 +105,7 @@ class _Builder:
         attributes = canonical_attributes(view, unit)
         if unit.family is not None and unit.family.transposes(unit.node):
             operands[1] = self._transposed(operands[1])
+        operands += [self._real(name) for name in unit.parameters]
         self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)
         self._nodes.append(
             Node(
@@ -131,6 +132,13 @@ class _Builder:
             quantization = Quantization(quantization.scale, quantization.zero_point, 1 - quantization.axis)
         data = np.ascontiguousarray(constant.T)
         self._values[derived] = Value(derived, data.shape, data.dtype.name, quantization, data)
+        return derived
+
+    def _real(self, name: str) -> str:
+        """Name of the real numbers of a constant tensor."""
+        numbers, derived = self._view.real(name), f"{name}:real"
+        assert numbers is not None
+        self._values[derived] = Value(derived, numbers.shape, "float32", None, numbers)
         return derived
 
     def _add_host(self, node: OnnxNode, remark: str) -> None:

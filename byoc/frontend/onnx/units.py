@@ -30,7 +30,7 @@ class Unit:
     ``family`` and ``form`` read it; both None: a change of quantisation, of canonical type ``op_type``. ``activation``
     is the ONNX Relu or Clip between the operator and its QuantizeLinear; ``plain`` says that the operator works on the
     integers themselves, without scales; ``zero_points`` are those of the operands of a product of bare integers;
-    ``covers`` lists every ONNX node of the unit.
+    ``covers`` lists every ONNX node of the unit. ``parameters`` are tensors of constant real numbers.
     """
 
     node: OnnxNode
@@ -44,6 +44,7 @@ class Unit:
     activation: OnnxNode | None = None
     plain: bool = False
     zero_points: tuple[tuple[int, ...], ...] | None = None
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,10 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
         operands.append(integer)
         quantizations[integer] = quantization
         covers.append(source)
+    parameters = tuple(node.input(position) for position in form.parameters if node.input(position))
+    for name in parameters:
+        if view.real(name) is None:
+            return Unrecognised(f"its parameter '{name}' is computed at run time")
     tail = _tail(view, node, form)
     if isinstance(tail, Unrecognised):
         return tail
@@ -179,7 +184,18 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     middle = (node,) if activation is None else (node, activation)
     covered = tuple(dict.fromkeys((*covers, *middle, quantize)))
     operator = form.op_type
-    return Unit(node, operator, tuple(operands), quantize.outputs[0], quantizations, covered, family, form, activation)
+    return Unit(
+        node,
+        operator,
+        tuple(operands),
+        quantize.outputs[0],
+        quantizations,
+        covered,
+        family,
+        form,
+        activation,
+        parameters=parameters,
+    )
 
 
 def _float_reason(view: OnnxView, node: OnnxNode, family: type[Operator], name: str) -> str:

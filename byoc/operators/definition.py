@@ -1,0 +1,59 @@
+"""Definitions: what an instruction computes, as ONNX nodes on integers, where ONNX Runtime computes in float.
+
+ONNX Runtime executes them, one elementary operator after the other, so they are an oracle that shares no code with us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Value
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ONNX node; ``inputs`` are tensors of the model, results of earlier steps, or constants by name."""
+
+    op_type: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Definition:
+    """Steps that make one result, in order; :meth:`finish` ends them."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.constants: dict[str, NDArray[Any]] = {}
+
+    def add(self, op_type: str, *operands: str | NDArray[Any] | np.generic, **attributes: Any) -> str:
+        """A step on tensors by name and on constants; the name of its result."""
+        names = tuple(name if isinstance(name, str) else self._constant(name) for name in operands)
+        self.steps.append(Step(op_type, names, f"step{len(self.steps)}", attributes))
+        return self.steps[-1].output
+
+    def cast(self, operand: str, dtype: str) -> str:
+        """A change of element type."""
+        return self.add("Cast", operand, to=dtype)
+
+    def finish(self, scaled: str, result: Value) -> Definition:
+        """``clip(rint(scaled) + zero point)`` as the 8-bit ``result``, in its shape; the definition itself."""
+        assert result.quantization is not None
+        zero_point = np.float32(result.quantization.zero_point.reshape(()))
+        rounded = self.add("Add", self.add("Round", scaled), zero_point)
+        limits = np.iinfo(result.dtype)
+        clipped = self.add("Clip", rounded, np.float32(limits.min), np.float32(limits.max))
+        shaped = self.add("Reshape", clipped, np.array(result.shape, np.int64))
+        self.cast(shaped, result.dtype)
+        return self
+
+    def _constant(self, array: NDArray[Any] | np.generic) -> str:
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = np.asarray(array)
+        return name

@@ -1,0 +1,269 @@
+"""Normalisations of rows with constant gains and biases: layer, root mean square, instance, group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain, products
+from byoc.operators.definition import Definition
+from byoc.operators.forms import Form, Written
+from byoc.operators.nest import Nest, Tile
+from byoc.operators.onnx_view import OnnxNode
+from byoc.operators.operator import (
+    ChannelConstants,
+    Constraint,
+    Geometry,
+    Operand,
+    Operator,
+    Registers,
+    Requirement,
+    Settings,
+)
+from byoc.operators.rows import Rows, fits_fields, shared_constants
+from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import float32_bits
+from isa.numerics.rows import FRACTION_BITS, GAIN_BITS
+
+_ROOT_MEAN_SQUARE = "RMSNormalization"
+
+
+def layout(graph: Graph, node: Node) -> tuple[int, int, int]:
+    """(rows, channels, elements a channel): rows are normalised, channels have a gain and a bias each."""
+    shape = graph.values[node.inputs[0]].shape
+    groups = node.attributes.get("groups")
+    if groups is None:
+        axis = node.attributes["axis"]
+        return int(np.prod(shape[:axis])), int(np.prod(shape[axis:])), 1
+    return shape[0] * groups, shape[1] // groups, int(np.prod(shape[2:]))
+
+
+def gains(graph: Graph, node: Node) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gains and biases, (1, channels) where all rows share them, else (rows, channels)."""
+    channels = layout(graph, node)[1]
+    data = graph.values[node.inputs[0]].shape
+    found = [graph.values[name].constant for name in node.inputs[1:]]
+    numbers = [np.asarray(array, np.float64) for array in found] + [np.zeros(())] * (2 - len(found))
+    if "groups" not in node.attributes:
+        shape = data[node.attributes["axis"] :]
+        return _pair(np.broadcast_to(part, shape).reshape(1, channels) for part in numbers)
+    images, groups = data[0], node.attributes["groups"]
+    spread = [part.reshape(groups, -1) for part in numbers]
+    return _pair(np.tile(np.broadcast_to(part, (groups, channels)), (images, 1)) for part in spread)
+
+
+def _pair(parts: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    gain, bias = (np.array(part) for part in parts)
+    return gain, bias
+
+
+@rule("gains and biases have an element of their own for each element, or channel, or group, or one for all")
+def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
+    """Gains and biases can be spread over a row."""
+    try:
+        gains(graph, node)
+    except ValueError:
+        shapes = [graph.values[name].shape for name in node.inputs[1:]]
+        return finding("they have the shapes {shapes}", shapes=shapes)
+    return None
+
+
+@rule("on integers, gains, biases and epsilon are finite, and epsilon is positive")
+def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
+    """The rule never divides by zero, and nothing leaves its register."""
+    fixed, largest = target.numerics == "fixed", float(np.abs([record.gain, record.bias]).max())
+    epsilon = record.epsilon if fixed else float(np.float32(record.epsilon))
+    fits = epsilon < 1 << 32 and largest < 1 << 15 if fixed else 0 < epsilon < np.inf and largest < 1e30
+    return None if fits else finding("epsilon is {epsilon:g}, a gain {largest:g}", epsilon=epsilon, largest=largest)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Normalisation(Rows):
+    """Layer or root-mean-square normalisation of dense rows that share their gains and biases (1, elements).
+
+    ``gain``, ``bias`` and ``epsilon`` are those on integers (:func:`isa.numerics.normalisation_scales`). A definition
+    of its own: ONNX Runtime sums in float32, in an order that depends on the processor.
+    """
+
+    family: ClassVar[str] = "normalisation"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("LayerNormalization", parameters=(1, 2), attributes=("axis", "epsilon")),
+        Form("RMSNormalization", parameters=(1,), attributes=("axis", "epsilon")),
+        Form("InstanceNormalization", parameters=(1, 2), attributes=("groups", "epsilon")),
+        Form("GroupNormalization", parameters=(1, 2), attributes=("groups", "epsilon")),
+    )
+    instructions: ClassVar[tuple[str, ...]] = ("OP_NORM",)
+    arity: ClassVar[tuple[int, int]] = (2, 3)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        domain.variable_input,
+        products.eight_bit_input,
+        domain.eight_bit_output,
+        domain.per_tensor,
+        domain.usable_scales,
+        domain.not_empty,
+        fitting_parameters,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numbers)
+    constants_name: ClassVar[str] = "gains and biases"
+
+    centred: bool
+    gain: NDArray[np.float64]
+    bias: NDArray[np.float64]
+    epsilon: float
+    zero_points: tuple[int, int]
+    channels: int
+    length: int = 1
+    fixed: bool = False
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """Where rows begin, or how many groups of channels there are; epsilon as float32."""
+        source, shape = written.node.attributes, written.operand_shape()
+        epsilon = float(np.float32(source.get("epsilon", 1e-5)))
+        if written.form.onnx == "InstanceNormalization":
+            return {"groups": shape[1], "epsilon": epsilon}
+        if written.form.onnx == "GroupNormalization":
+            return {"groups": int(source["num_groups"]), "epsilon": epsilon}
+        return {"axis": int(source.get("axis", -1)) % max(len(shape), 1), "epsilon": epsilon}
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Normalisations with computed gains, and those whose mean or deviation something else needs."""
+        computed = any(name and name not in constants for name in node.inputs[1:])
+        return computed or any(node.outputs[1:])
+
+    @classmethod
+    def misshapen(cls, written: Written) -> str:
+        """Channels need a second dimension."""
+        few = "groups" in written.form.attributes and len(written.operand_shape()) < 3
+        return f"its input has shape {written.operand_shape()}, without channels and positions" if few else ""
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """A result of the operand's shape, axes and groups that are there."""
+        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        if source != result:
+            return f"'{node.name}' makes {result} of {source}"
+        groups, axis = node.attributes.get("groups"), node.attributes.get("axis")
+        epsilon = node.attributes["epsilon"]
+        if not isinstance(epsilon, (int, float)) or (groups is None) == (axis is None):
+            return f"'{node.name}' has epsilon {epsilon}, axis {axis} and {groups} groups"
+        if axis is not None and axis < len(source):
+            return None
+        right = type(groups) is int and groups > 0 and len(source) > 2 and source[1] % groups == 0
+        return None if right else f"'{node.name}' has axis {axis} and {groups} groups for shape {source}"
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Normalisation:
+        """The operation that a normalisation is."""
+        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        before, after = domain.affine(source), domain.affine(result)
+        rows, channels, length = layout(graph, node)
+        centred = node.op_type != _ROOT_MEAN_SQUARE
+        scales = float(before.scale), float(after.scale)
+        gain, bias, factor = numerics.normalisation_scales(*gains(graph, node), scales, channels * length, centred)
+        kind = GroupNormalisation if "groups" in node.attributes else cls
+        return kind(
+            name=node.name,
+            kind="ACT",
+            inputs=(Operand(source.name, (rows, channels * length)),),
+            output=Operand(result.name, (rows, channels * length)),
+            onnx_nodes=node.onnx_nodes,
+            centred=centred,
+            gain=gain,
+            bias=bias,
+            epsilon=node.attributes["epsilon"] * factor,
+            zero_points=(before.stored_zero_point, after.stored_zero_point),
+            channels=channels,
+            length=length,
+        )
+
+    @classmethod
+    def operations(cls, record: Normalisation, target: Target) -> tuple[Operator, ...]:
+        """One, with the numbers of the target's numerics."""
+        return (replace(record, fixed=target.numerics == "fixed"),)
+
+    def settings(self, arch: Arch) -> Settings:
+        """The shape of a row, zero points, epsilon."""
+        registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
+        registers |= {"EX_INPUT_CHANNELS": self.channels, "EX_LENGTH": self.length}
+        registers["EX_SCALE_A"] = round(self.epsilon) if self.fixed else float32_bits(self.epsilon)
+        return Settings(registers, {"centred": int(self.centred), "by_row": int(self.by_row)})
+
+    @property
+    def by_row(self) -> bool:
+        """Whether every row has gains and biases of its own."""
+        return False
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Rows of the tile."""
+        return {"EX_ROWS": tile.output.rows.size}
+
+    @property
+    def pairs(self) -> NDArray[Any]:
+        """Gains and biases as the instruction reads them, (rows or 1, channels, 2)."""
+        both = np.stack([self.gain, self.bias], axis=2)
+        units = np.array([1 << GAIN_BITS, 1 << FRACTION_BITS])
+        return np.rint(both * units).astype("<i4") if self.fixed else both.astype("<f4")
+
+    def constants(self) -> ChannelConstants:
+        """Gains and biases, one set for all rows."""
+        return ChannelConstants(weights=shared_constants(self.pairs, 1))
+
+    @classmethod
+    def definition(cls, graph: Graph, node: Node) -> Definition:
+        """Sums of integers, then elementary float32 steps."""
+        record, made = cls.parse(graph, node), Definition()
+        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        rows, channels, length = layout(graph, node)
+        axes, count = np.array([1, 2], np.int64), np.int64(channels * length)
+        data = made.add("Reshape", made.cast(source.name, "int64"), np.array([rows, channels, length], np.int64))
+        if record.centred:
+            total = made.add("ReduceSum", data, axes, keepdims=1)
+            squares = made.add("ReduceSum", made.add("Mul", data, data), axes, keepdims=1)
+            deviation = made.add("Sub", made.add("Mul", data, count), total)
+            spread = made.add("Sub", made.add("Mul", squares, count), made.add("Mul", total, total))
+        else:
+            deviation = made.add("Sub", data, np.int64(domain.affine(source).zero_point))
+            spread = made.add("ReduceSum", made.add("Mul", deviation, deviation), axes, keepdims=1)
+        root = made.add("Sqrt", made.add("Add", made.cast(spread, "float32"), np.float32(record.epsilon)))
+        ratio = made.add("Div", made.cast(deviation, "float32"), root)
+        pairs = record.pairs
+        scaled = made.add("Mul", ratio, pairs[..., :1])
+        return made.finish(made.add("Add", scaled, pairs[..., 1:]), result)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GroupNormalisation(Normalisation):
+    """Instance or group normalisation: every row has gains and biases of its own, so rows are channels of the nest."""
+
+    banded: ClassVar[bool] = False
+
+    def nest(self) -> Nest:
+        """A row is a plane."""
+        rows, elements = self.inputs[0].shape
+        return Nest(rows, 1, elements, rows, 1, elements, groups=rows)
+
+    @property
+    def by_row(self) -> bool:
+        """Every row its own."""
+        return True
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Rows of the tile."""
+        return {"EX_ROWS": tile.output.channels.size}
+
+    def constants(self) -> ChannelConstants:
+        """Gains and biases, a set a row."""
+        pairs = self.pairs
+        return ChannelConstants(weights=np.ascontiguousarray(pairs).view(np.int8).reshape(len(pairs), -1))

@@ -1,0 +1,135 @@
+"""Softmax along one axis, as ONNX Runtime's QLinearSoftmax computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain
+from byoc.operators.elementwise import equal_types
+from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.operator import ChannelConstants, Constraint, Operator, Requirement, Settings
+from byoc.operators.rows import Columns, Rows, adjacent_axes, fits_fields, folded, misfit_axes, shared_constants, slices
+from byoc.operators.rules import Finding, finding, rule
+from byoc.target import Target
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import float32_bits
+
+_LEGACY = 13
+"""Before this opset a Softmax was of all axes from its own on, which by default was the second."""
+
+
+@rule("exponentials times 1 / scale of the result stay within float32")
+def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | None:
+    """ONNX Runtime makes of infinities what the processor makes of them: only rows of one element come that far."""
+    first = record[0]
+    with np.errstate(over="ignore"):
+        largest = numerics.softmax_table(first.input_scale, first.count)[255]
+        finite = np.isfinite(largest * numerics.softmax_factor(first.output_scale))
+    if finite or target.numerics == "fixed":
+        return None
+    return finding("rows have {count} elements, the scale is {scale:g}", count=first.count, scale=first.output_scale)
+
+
+@rule("with numerics fixed, 1 / scale of the result is below 2^24")
+def small_factor(record: tuple[Softmax, ...], target: Target) -> Finding | None:
+    """The factor fits its register."""
+    scale = record[0].output_scale
+    fits = target.numerics != "fixed" or 1 / scale < (1 << 24) - 1
+    return None if fits else finding("the scale is {scale:g}", scale=scale)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Softmax(Rows):
+    """Softmax of dense rows; ``count`` elements each. Scales are float32, the zero point is a stored one."""
+
+    family: ClassVar[str] = "softmax"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("Softmax", attributes=("axes",), integer=(QLinear("QLinearSoftmax", ((0, 1, 2),), (3, 4)),)),
+    )
+    instructions: ClassVar[tuple[str, ...]] = ("OP_SOFTMAX",)
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        domain.variable_input,
+        domain.eight_bit_input,
+        domain.eight_bit_output,
+        equal_types,
+        domain.per_tensor,
+        domain.usable_scales,
+        domain.not_empty,
+        adjacent_axes,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_factor)
+    constants_name: ClassVar[str] = "exponentials"
+
+    count: int
+    input_scale: float
+    output_scale: float
+    output_zero_point: int
+    fixed: bool = False
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """The axes of a row."""
+        source, rank = written.node.attributes, len(written.operand_shape())
+        legacy = int(source.get("opset", _LEGACY)) < _LEGACY
+        axis = int(source.get("axis", 1 if legacy else -1)) % max(rank, 1)
+        return {"axes": tuple(range(axis, rank)) if legacy else (axis,)}
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """Axes that are there, and a result of the operand's shape."""
+        source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
+        shapes = None if source == result else f"'{node.name}' makes {result} of {source}"
+        return shapes or misfit_axes(graph, node)
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> tuple[Softmax, ...]:
+        """The operations that a softmax is."""
+        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        shape = folded(source.shape, node.attributes["axes"])
+        assert shape is not None
+        after = domain.affine(result)
+        numbers: dict[str, Any] = {
+            "count": shape[1],
+            "input_scale": float(domain.affine(source).scale),
+            "output_scale": float(after.scale),
+            "output_zero_point": after.stored_zero_point,
+        }
+        kind = cls if shape[2] == 1 else ColumnSoftmax
+        return tuple(kind(**fields, **numbers) for fields in slices(graph, node, shape, "ACT", shape[1]))
+
+    @classmethod
+    def operations(cls, record: tuple[Softmax, ...], target: Target) -> tuple[Operator, ...]:
+        """Those with the exponentials of the target's numerics."""
+        return tuple(replace(one, fixed=target.numerics == "fixed") for one in record)
+
+    def settings(self, arch: Arch) -> Settings:
+        """Zero point and factor of the result."""
+        fixed = arch.numerics == "fixed"
+        factor = round(1 / self.output_scale) if fixed else float32_bits(numerics.softmax_factor(self.output_scale))
+        return Settings({**self.spacing, "EX_OUTPUT_ZERO_POINT": self.output_zero_point, "EX_SCALE_Y": factor}, {})
+
+    def constants(self) -> ChannelConstants:
+        """The exponentials, one set for all rows."""
+        make = numerics.softmax_table_fixed if self.fixed else numerics.softmax_table
+        return ChannelConstants(weights=shared_constants(make(self.input_scale, self.count), self.nest().channels))
+
+    @property
+    def spacing(self) -> dict[str, int]:
+        """Rows lie dense."""
+        return {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ColumnSoftmax(Columns, Softmax):
+    """Softmax of rows that stand across."""
+
+    @property
+    def spacing(self) -> dict[str, int]:
+        """Every tile says how far its planes lie apart."""
+        return {}

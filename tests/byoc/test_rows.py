@@ -1,0 +1,139 @@
+"""Softmax, reductions and normalisations: on the accelerator, to the bit of the oracle, in any tiling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from byoc.compiler import compile
+from byoc.host.parts import Oracle, defined_values, oracle_text
+from byoc.host.runtime import Runtime
+from byoc.importing import import_model
+from dla_sim.device import Device
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from tests.byoc.oracle_check import random_feeds
+from tests.byoc.small_models import unary_unit
+from tests.e2e.harness import compare
+
+MACHINES = {"small": Arch(isa="v4", sram_bytes=8192, sram_banks=4), "large": Arch(isa="v4")}
+REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
+
+
+def exact(model: onnx.ModelProto, seed: int, schedules: tuple[str, ...] = ("default", "seed")) -> None:
+    """All on the accelerator, in one region, and as the oracle has it, on two machines and by two schedules."""
+    package, feeds = import_model(model, "rows"), random_feeds(model, seed)
+    for arch in MACHINES.values():
+        for schedule in schedules:
+            compared = compare(package, feeds, arch, schedule)
+            assert [place.on for place in compared.partition.placement] == ["dla"], compared.partition.placement
+            assert compared.mismatches == 0, (arch.sram_bytes, schedule)
+
+
+def drawn(rng: np.random.Generator, dtype: str) -> dict[str, Any]:
+    """Quantisations of a unit."""
+    limits = np.iinfo(dtype)
+    zeros = [int(zero) for zero in rng.integers(limits.min, limits.max + 1, 2)]
+    return {
+        "dtype": dtype,
+        "before": (float(rng.uniform(0.005, 0.2)), zeros[0]),
+        "after": (float(rng.uniform(0.004, 0.1)), zeros[1]),
+    }
+
+
+SHAPES = [((1, 40), -1), ((3, 5, 7), 1), ((1, 16, 4, 700), 1), ((2, 6, 128, 33), -1), ((2, 3, 90), 0), ((1, 3000), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_softmax_equals_onnx_runtime(shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    rng = np.random.default_rng(len(shape) + shape[-1])
+    low = np.iinfo(dtype).min
+    for unit in ({**drawn(rng, dtype), "after": (1 / 256, low)}, drawn(rng, dtype)):
+        exact(unary_unit("Softmax", shape, axis=axis, **unit), 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"), [((2, 5, 9), (2,)), ((2, 24, 7, 7), (2, 3)), ((4, 90, 50), (1,)), ((3, 4), (0, 1))]
+)
+@pytest.mark.parametrize("op_type", REDUCTIONS)
+def test_reductions_equal_their_definitions(op_type: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    for dtype in ("int8", "uint8"):
+        unit = drawn(np.random.default_rng(len(op_type)), dtype)
+        exact(unary_unit(op_type, shape, extra=[(axes, "int64")], keepdims=len(shape) % 2, **unit), 5)
+
+
+def normal(
+    op_type: str, shape: tuple[int, ...], extra: tuple[int, ...], opset: int = 17, **attributes: Any
+) -> onnx.ModelProto:
+    """A normalisation with drawn gains and biases of the shapes in ``extra``."""
+    rng = np.random.default_rng(len(shape) + shape[-1])
+    numbers = [(rng.normal(float(not index), 0.3, extra), "float32") for index in range(1 if op_type[0] == "R" else 2)]
+    dtype = ("int8", "uint8")[shape[0] % 2]
+    low = np.iinfo(dtype).min
+    model = unary_unit(op_type, shape, dtype, (0.06, low + 90), (0.03, low + 120), numbers, **attributes)
+    model.opset_import[0].version = opset
+    return model
+
+
+NORMALS = [
+    normal("LayerNormalization", (1, 128, 64), (64,)),
+    normal("LayerNormalization", (2, 30, 4, 50), (4, 50), axis=2, epsilon=1e-3),
+    normal("LayerNormalization", (1, 7, 768), (1,)),
+    normal("RMSNormalization", (1, 20, 96), (96,), 23),
+    normal("RMSNormalization", (2, 3, 8, 40), (40,), 23, axis=-1),
+    normal("InstanceNormalization", (2, 12, 9, 11), (12,)),
+    normal("InstanceNormalization", (1, 5, 200), (5,), epsilon=1e-2),
+    normal("GroupNormalization", (2, 12, 8, 8), (12,), 21, num_groups=4),
+]
+
+
+@pytest.mark.parametrize("model", NORMALS, ids=lambda model: model.graph.node[1].op_type)
+def test_normalisations_equal_their_definitions(model: onnx.ModelProto) -> None:
+    exact(model, 7)
+
+
+REFUSED = {
+    "one element": (unary_unit("Softmax", (5, 1), after=(1 / 256, -128)), "stay within float32"),
+    "no epsilon": (normal("RMSNormalization", (2, 8), (8,), 23, epsilon=0.0), "epsilon is positive"),
+    "fixed gains": (unary_unit("LayerNormalization", (2, 8), extra=[(np.full(8, 1e9), "float32")]), "a gain"),
+    "fine results": (unary_unit("Softmax", (5, 9), after=(1e-9, -128)), "below 2^24"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_register_holds_stays_on_the_cpu(name: str) -> None:
+    model, reason = REFUSED[name]
+    fixed = name.startswith("f")
+    network = compile(import_model(model, "rows"), Arch(isa="v4", numerics="fixed" if fixed else "onnxruntime"))
+    (place,) = network.partition.placement
+    assert place.on == "cpu"
+    assert reason in str(place.reason)
+
+
+def test_fixed_numerics_agree_within_a_step_and_older_machines_leave_rows_to_the_cpu() -> None:
+    for model in (NORMALS[0], unary_unit("Softmax", (40, 30), after=(1 / 256, -128)), unary_unit("ReduceMean", (9, 8))):
+        package, feeds = import_model(model, "rows"), random_feeds(model, 1)
+        arch = Arch(isa="v4", numerics="fixed")
+        (value,) = Runtime(compile(package, arch), Device(arch, Timing())).run(feeds).outputs.values()
+        (wanted,) = Oracle(package.model, package.graph, package.graph.outputs).values(feeds).values()
+        assert np.abs(value.astype(int) - wanted.astype(int)).max() <= 1
+        (place,) = compile(package, Arch(isa="v3")).partition.placement
+        assert "is not in ISA v3" in str(place.reason)
+
+
+def test_differences_to_onnx_runtime_are_counted() -> None:
+    """Means of two elements are ties half of the time; what ONNX Runtime's float sums make of them, it says."""
+    model = unary_unit("ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")])
+    package, feeds = import_model(model, "rows"), random_feeds(model, 1)
+    values = defined_values(package, feeds)
+    differ = int(np.count_nonzero(values["y"] != values["y:onnxruntime"]))
+    said = oracle_text(package, values)
+    assert said.endswith(
+        f"; 1 unit held to the definition of the instruction, from which ONNX Runtime's float operator of "
+        f"the same operands differs in {differ} of 500 elements"
+    )
+    assert "definition" not in oracle_text(package)
