@@ -32,7 +32,7 @@ def dla(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
 def tiny_model(
     *, opset: int = 21, dims: tuple[int | str, ...] = (1, 3, 8, 8), softmax: bool = False
 ) -> onnx.ModelProto:
-    """A float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU, then a Softmax if asked for."""
+    """A float convolution of ``image`` to ``result`` (1, 4, 8, 8) with a ReLU, then a Hardmax if asked for."""
     generator = np.random.default_rng(7)
     weights = numpy_helper.from_array(generator.standard_normal((4, 3, 3, 3)).astype(np.float32), "weights")
     nodes = [
@@ -40,7 +40,7 @@ def tiny_model(
         helper.make_node("Relu", ["sums"], ["rectified" if softmax else "result"], name="relu"),
     ]
     if softmax:
-        nodes.append(helper.make_node("Softmax", ["rectified"], ["result"], name="softmax", axis=1))
+        nodes.append(helper.make_node("Hardmax", ["rectified"], ["result"], name="softmax", axis=1))
     graph = helper.make_graph(
         nodes,
         "tiny",

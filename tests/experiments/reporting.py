@@ -48,7 +48,7 @@ def folder() -> Path:
 
 @cache
 def tiny_run(schedule: Literal["seed", "default"] = "default") -> RunReport:
-    """A run with a convolution on the accelerator and a Softmax that falls back."""
+    """A run with a convolution on the accelerator and a Hardmax that falls back."""
     return run(folder() / "tiny.onnx", schedule=schedule)
 
 

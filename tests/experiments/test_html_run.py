@@ -59,7 +59,7 @@ def test_the_page_has_every_chart_and_needs_nothing_else() -> None:
 def test_the_page_says_what_made_it_and_why_nodes_fell_back() -> None:
     report = tiny_run()
     page = Page(run_page(report))
-    fallback = next(entry for entry in report.placement if entry.op_type == "Softmax")
+    fallback = next(entry for entry in report.placement if entry.op_type == "Hardmax")
     assert fallback.on == "cpu"
     assert fallback.reason
     for text in (report.command, fallback.reason, fallback.node, *report.hashes.values(), "arch.pe.ic", "schedule"):

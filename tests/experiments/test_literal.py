@@ -33,7 +33,7 @@ def test_what_cannot_be_seen_is_an_escape(text: str, shown: str) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The tiny network with hostile names, and a Softmax that stays on the CPU."""
+    """The tiny network with hostile names, and a Hardmax that stays on the CPU."""
     made = tiny_model(softmax=True)
     for node in made.graph.node:
         node.name = f"{node.name} {HOSTILE}"
