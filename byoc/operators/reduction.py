@@ -168,7 +168,7 @@ class Reduction(Rows):
         scale = numerics.global_average_scale(float(before.scale), float(after.scale), count if mode == "mean" else 1)
         made = Definition()
         wide = made.add("Sub", made.cast(source.name, "int64"), np.int64(before.zero_point))
-        total = made.add("ReduceSum", wide, np.array(axes, np.int64), keepdims=1)
+        total = made.add("ReduceSum", wide, np.array(axes, np.int64), keepdims=1, noop_with_empty_axes=1)
         scaled = made.add("Mul", made.cast(total, "float32"), np.float32(scale))
         return made.finish(scaled, result)
 
