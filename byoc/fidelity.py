@@ -31,7 +31,7 @@ OWN_MOVES = 2
 """How many times what such inputs do to the model a pass may do; detectors of a hundred layers show 1.2 and 1.5."""
 AT_MOST = 1e-3
 """Share of a tensor's range beyond which no rounding of the model's own excuses a difference."""
-ROUNDING = frozenset({"fold_affine", "canonicalise_gemm", "join_biases"})
+ROUNDING = frozenset({"fold_constants", "fold_affine", "canonicalise_gemm", "join_biases"})
 """Steps that compute constants anew. Where huge terms cancel, what that does to rounding can be seen."""
 
 MOST_DECIBELS = 200.0
