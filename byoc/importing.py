@@ -89,10 +89,11 @@ def _imported(
     samples = _Samples(lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds)
     prepared, fidelity = prepared_faithfully(model, steps, samples.first)
     quantised = quantise(prepared, samples.all(), seed)
+    source = given if facts["made_static"] else prepared
     if samples.count:
-        source = given if facts["made_static"] else prepared
         facts["noise"], agreement = resemblance(source, quantised, samples.kept)
         facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
+    del prepared, source  # hundreds of megabytes of weights, perhaps
     return package_of(quantised, name, replace(fidelity, **facts))
 
 

@@ -95,7 +95,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     kept = [entry for entry in result.metadata_props if entry.key != "onnx.infer"]
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
-    return result
+    return copy_model(result)  # without the memory of all that the quantiser replaced
 
 
 def _quantizer() -> Any:
