@@ -55,7 +55,8 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     source = copy_model(model)
     # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
     shown = {value.name for value in model.graph.output}
-    hidden = [value for value in model.graph.value_info if value.name in _captured(model) - shown]
+    captured = _captured(model) - shown
+    hidden = [value for value in model.graph.value_info if value.name in captured]
     source.graph.output.extend(hidden)
     # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
     mark = source.metadata_props.add()
@@ -76,6 +77,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
             "TensorQuantOverrides": {**_own_ranges(model, ranges), **_single_scales(model)},
         },
     )
+    _remember_readers(quantizer.model)
     # The quantiser skips activations whose operand nobody else has quantised.
     for node in model.graph.node:
         if node.op_type in clamps and node.name not in stay_float:
@@ -96,6 +98,25 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
     return copy_model(result)  # without the memory of all that the quantiser replaced
+
+
+def _remember_readers(model: Any) -> None:
+    """Let the quantiser's model know who reads what: it asks all nodes for each tensor, which takes their square.
+
+    It renames what the nodes read that are there when it begins, each name before any other node reads it.
+    """
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.model.graph.node:
+        for name in set(node.input):
+            readers.setdefault(name, []).append(node)
+
+    def replace(old: str, new: str) -> None:
+        moved = readers.pop(old, [])
+        for node in moved:
+            model.replace_node_input(node, old, new)
+        readers.setdefault(new, []).extend(moved)
+
+    model.replace_input_of_all_nodes = replace
 
 
 def _quantizer() -> Any:

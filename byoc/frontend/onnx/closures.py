@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from byoc.frontend.onnx.units import Unit, recognise
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
@@ -84,16 +84,15 @@ def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
     return unneeded
 
 
-def tabulate(model: ModelProto, view: OnnxView, closure: Closure) -> NDArray[Any]:
+def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mapping[str, NodeProto]) -> NDArray[Any]:
     """What a closure of 8-bit tensors makes of every value, (256,) in the order of the bytes of its source's type.
 
-    (channels, 256) where it is another function in every channel. The nodes run as in the whole model: with everything
-    that is computed from the source beside them.
+    (channels, 256) where it is another function in every channel. The nodes, ``protos`` by first output, run as in the
+    whole model: with everything that is computed from the source beside them.
     """
     siblings = [node for node in view.nodes if closure.origins.get(node.outputs[0]) == closure.source]
     results = dict.fromkeys((closure.result, *(node.outputs[0] for node in siblings if _leaves(view, closure, node))))
     chosen = _between(view, closure.source, results)
-    protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
     names = dict.fromkeys(name for node in chosen for name in node.reads if name in view.constants)
     dtype = np.dtype(view.element_type(closure.source))
     values, shape = np.arange(256, dtype=np.uint8).view(dtype), view.shape(closure.source)

@@ -52,6 +52,7 @@ class _Builder:
         self._values: dict[str, Value] = {}
         self._quantizations: dict[str, Quantization] = {}
         self._nodes: list[Node] = []
+        self._protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
         self._absorbed = absorbed(view, self._closures)
 
     def visit(self, node: OnnxNode) -> None:
@@ -81,7 +82,7 @@ class _Builder:
         assert source is not None
         assert result is not None
         constant = f"{closure.result}:table"
-        data = tabulate(self._model, view, closure)
+        data = tabulate(self._model, view, closure, self._protos)
         self._values[constant] = Value(constant, data.shape, data.dtype.name, result, data)
         quantizations = {closure.source: source, closure.result: result}
         return Unit(name, TABLE, (closure.source, constant), closure.result, quantizations, closure.nodes)
