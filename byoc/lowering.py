@@ -78,12 +78,13 @@ def lower(
             f"a region of {len(listed):,} operations is too large, {MOST_OPERATIONS:,} are allowed: every image of a "
             "batch and every group counts as one; give a smaller batch (--shape, or export the model with one)"
         )
-    constants = {name: data for operation in listed for name, data in operation.data().items()}
+    constants = {name: data for operation in listed for name, data in operation.constant_operands.items()}
     sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs), constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
         if operation.free:
             kept += _share_or_copy(operation, sharing)
+            kept += _copies_of_constants(operation)
         else:
             kept.append(operation)
     places = sharing.places | {name: Place(name, 0) for name in constants}
@@ -106,7 +107,8 @@ def _sizes(
 
 def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
     copies: list[Operator] = []
-    for run in _neighbours(free.slices(), sharing):
+    variable = [pair for pair in free.slices() if pair[0].value not in free.constant_operands]
+    for run in _neighbours(variable, sharing):
         whole = sum(source.nbytes for source, _ in run)
         if not sharing.share(*run[0], whole):
             copies += [
@@ -115,6 +117,18 @@ def _share_or_copy(free: Operator, sharing: _Sharing) -> list[Operator]:
                 if not sharing.share(source, target, source.nbytes)
             ]
     return copies
+
+
+def _copies_of_constants(free: Operator) -> list[Operator]:
+    """Constants lie elsewhere."""
+    return [
+        Copy(
+            name=free.name, kind="DMA", inputs=(source,), output=target, onnx_nodes=free.onnx_nodes,
+            constant_operands={source.value: free.constant_operands[source.value]},
+        )
+        for source, target in free.slices()
+        if source.value in free.constant_operands
+    ]  # fmt: skip
 
 
 def _neighbours(pairs: Iterable[tuple[Operand, Operand]], sharing: _Sharing) -> list[list[tuple[Operand, Operand]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -199,3 +199,15 @@ def unscalable(source: Value, result: Value, target: Target) -> Finding | None:
     """That a change of scale, times at most 255 steps, leaves int32 where numerics are fixed."""
     ratio = float(domain.affine(source).scale) / float(domain.affine(result).scale)
     return domain.leaves_int32(255, ratio, target)
+
+
+def rescaled_constant(value: Value, result: Value) -> Value:
+    """A constant in the quantisation of the result."""
+    assert value.constant is not None
+    before, after = domain.affine(value), domain.affine(result)
+    zeros = before.stored_zero_point, after.stored_zero_point
+    stored = numerics.unary(
+        domain.stored(value.constant), "leaky_relu", float(before.scale), zeros[0], float(after.scale), zeros[1], 1.0
+    )
+    moved = (stored.astype(np.int64) + after.offset).astype(result.dtype)
+    return replace(value, name=f"{result.name}:of:{value.name}", quantization=result.quantization, constant=moved)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.activation import rescaled, unscalable
+from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.movement import Alias, needs_permutation, placed
 from byoc.operators.operator import Constraint, Operand, Operator, Requirement
@@ -68,8 +68,7 @@ class Concatenation(Operator):
         ),
     )
     requirements: ClassVar[tuple[Requirement, ...]] = (
-        *elementwise.UNARY,
-        elementwise.equal_types,
+        *elementwise.PAIR,
         domain.per_tensor,
         domain.usable_scales,
     )
@@ -84,8 +83,8 @@ class Concatenation(Operator):
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> ConcatRecord:
         """The record of a concatenation that meets every requirement."""
-        sources = tuple(graph.values[name] for name in node.inputs)
         result = graph.values[node.outputs[0]]
+        sources = tuple(_constant_as(graph.values[name], result) for name in node.inputs)
         starts = np.cumsum([0, *(source.elements for source in sources)])[:-1]
         slices = math.prod(result.shape[: node.attributes["axis"]])
         free = _free(node, sources, result)
@@ -100,18 +99,23 @@ class Concatenation(Operator):
         if not record.free:
             return tuple(
                 rescaled(node, source, result, Operand(result.name, domain.elementwise_shape(source.shape), start))
+                if source.constant is None
+                else _alias(record, (source,), (start,))
                 for source, start in zip(record.sources, record.starts, strict=True)
             )
-        return (
-            Alias(
-                name=record.node.name,
-                kind="DMA",
-                inputs=tuple(domain.whole(value, domain.elementwise_shape(value.shape)) for value in record.sources),
-                output=domain.whole(record.result, domain.elementwise_shape(record.result.shape)),
-                onnx_nodes=record.node.onnx_nodes,
-                offsets=record.starts,
-            ),
-        )
+        return (_alias(record, record.sources, record.starts),)
+
+
+def _alias(record: ConcatRecord, sources: tuple[Value, ...], starts: tuple[int, ...]) -> Alias:
+    return Alias(
+        name=record.node.name,
+        kind="DMA",
+        inputs=tuple(domain.whole(value, domain.elementwise_shape(value.shape)) for value in sources),
+        output=domain.whole(record.result, domain.elementwise_shape(record.result.shape)),
+        onnx_nodes=record.node.onnx_nodes,
+        offsets=starts,
+        constant_operands=domain.constants_of(sources),
+    )
 
 
 def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
@@ -120,11 +124,19 @@ def _interleaved(record: ConcatRecord) -> Iterator[Operator]:
     whole = result.elements // record.slices
     for number, (source, start) in enumerate(zip(record.sources, record.starts, strict=True)):
         name, size = source.name, source.elements // record.slices
-        if not record.free:
+        if not record.free and source.constant is None:
             name = f"{result.name}:{number}"
             yield rescaled(node, source, result, Operand(name, domain.elementwise_shape(source.shape)))
         dims = merged((Dim(record.slices, size, whole), Dim(size, 1, 1)))
-        yield from placed(node, name, result.name, (Piece(0, start // record.slices, dims),))
+        for copy in placed(node, name, result.name, (Piece(0, start // record.slices, dims),)):
+            yield replace(copy, constant_operands=domain.constants_of((source,)))
+
+
+def _constant_as(value: Value, result: Value) -> Value:
+    """``value``; a constant in the quantisation of the result."""
+    if value.constant is None or value.quantization is None or result.quantization is None:
+        return value
+    return value if value.quantization.same_as(result.quantization) else rescaled_constant(value, result)
 
 
 def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:

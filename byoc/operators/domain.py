@@ -46,6 +46,11 @@ def stored(data: NDArray[np.int8] | NDArray[np.uint8]) -> NDArray[np.int8]:
     return data.astype(np.int8, copy=False)
 
 
+def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
+    """Those of ``values`` that are constant, by name."""
+    return {value.name: stored(value.constant) for value in values if value.constant is not None}
+
+
 def clamp(node: Node, output: Affine) -> tuple[int, int]:
     """Limits of the stored int8 result that a fused Relu or Clip leaves."""
     bounds = activation_bounds(node)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
@@ -166,8 +165,8 @@ class Pair(Elementwise):
 
     Dense operands are lengths. Where one repeats, the result is (channels, elements), and ``repeats`` says how each
     operand does; ``starts`` are the first elements of both and of the result, one for each slice that is an operation
-    of its own. ``constant_operands`` are those that are constant, by name. A family names its instructions: that of
-    ``dense`` operands and that of operands that repeat, which may be one.
+    of its own. A family names its instructions: that of ``dense`` operands and that of operands that repeat, which may
+    be one.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -176,7 +175,6 @@ class Pair(Elementwise):
 
     repeats: tuple[Repeat, ...] = ()
     starts: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
-    constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
 
     @classmethod
     def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
@@ -226,10 +224,6 @@ class Pair(Elementwise):
         """How each operand repeats; empty where none does."""
         return self.repeats
 
-    def data(self) -> Mapping[str, NDArray[np.int8]]:
-        """The operands that are constant."""
-        return self.constant_operands
-
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
     """The fields that every :class:`Pair` has, for a result that is computed from ``a`` and ``b`` for ``node``."""
@@ -240,9 +234,7 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
         "inputs": (domain.whole(a, shape), domain.whole(b, shape)),
         "output": domain.whole(result, shape),
         "onnx_nodes": node.onnx_nodes,
-        "constant_operands": {
-            value.name: domain.stored(value.constant) for value in (a, b) if value.constant is not None
-        },
+        "constant_operands": domain.constants_of((a, b)),
     }
     axes = axes_of(a.shape, b.shape, result.shape)
     if not any(axis.a or axis.b for axis in axes):

@@ -10,13 +10,12 @@ import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
-from byoc.operators.activation import rescaled, unscalable
+from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Written
 from byoc.operators.operator import MANY, Constraint, Operand, Operator, Requirement, Settings
 from byoc.operators.rules import Finding, rule
 from byoc.target import Target
-from isa import numerics
 from isa.arch import Arch
 
 
@@ -74,7 +73,7 @@ class MinMax(Pair):
             if _alike(value, result):
                 operands.append(value)
             elif value.constant is not None:
-                operands.append(_rescaled_constant(value, result))
+                operands.append(rescaled_constant(value, result))
             else:
                 operands.append(replace(result, name=f"{result.name}:of:{name}", shape=value.shape))
                 if value not in others:
@@ -117,18 +116,6 @@ def _alike(value: Value, result: Value) -> bool:
     if value.quantization is None or result.quantization is None:
         return True
     return value.quantization.same_as(result.quantization)
-
-
-def _rescaled_constant(value: Value, result: Value) -> Value:
-    """A constant in the quantisation of the result."""
-    assert value.constant is not None
-    before, after = domain.affine(value), domain.affine(result)
-    zeros = before.stored_zero_point, after.stored_zero_point
-    stored = numerics.unary(
-        domain.stored(value.constant), "leaky_relu", float(before.scale), zeros[0], float(after.scale), zeros[1], 1.0
-    )
-    moved = (stored.astype(np.int64) + after.offset).astype(result.dtype)
-    return replace(value, name=f"{result.name}:of:{value.name}", quantization=result.quantization, constant=moved)
 
 
 def _compared(a: Value, b: Value, function: Literal["min", "max"]) -> Value:

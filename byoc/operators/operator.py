@@ -8,7 +8,7 @@ row-major, without a batch dimension: a batch or a group becomes several operati
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -259,6 +259,8 @@ class Operator:
     onnx_nodes: tuple[str, ...] = ()
     tables: NDArray[np.int8] | None = None
     """In which its results are looked up last: (1, 256), or one an output channel; None: they are not."""
+    constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
+    """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
 
     # From an ONNX model to a canonical node. ------------------------------------------------------------------------
 
@@ -431,10 +433,6 @@ class Operator:
     def repetition(self) -> tuple[Repeat, ...]:
         """How each operand repeats; empty where none does."""
         return ()
-
-    def data(self) -> Mapping[str, NDArray[np.int8]]:
-        """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
-        return {}
 
     @property
     def channel_tables(self) -> NDArray[np.int8] | None:

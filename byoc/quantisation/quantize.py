@@ -193,7 +193,7 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
         return True
     family, form = forms[node.op_type]
     if form.passive:
-        if node.input[0] in constants:
+        if form.operands == 1 and node.input[0] in constants:
             return True  # rows of a table by run-time indices: nothing that is quantised passes through
         made_by = [producers.get(name) for name in node.input if name not in constants]
         if all(maker is not None and not _is_quantised_operator(maker) for maker in made_by):

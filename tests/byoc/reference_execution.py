@@ -65,7 +65,7 @@ def from_stored(flat: Array, dtype: str) -> Array:
 
 def run_operations(graph: Graph, operations: Iterable[Operator], memory: Memory) -> None:
     for operation in operations:
-        memory |= {name: data.reshape(-1) for name, data in operation.data().items()}
+        memory |= {name: data.reshape(-1) for name, data in operation.constant_operands.items()}
         sources = [_read(memory, operand) for operand in operation.inputs]
         if isinstance(operation, Alias):
             for start, source in zip(operation.offsets, sources, strict=True):

@@ -53,6 +53,14 @@ def _constant_data() -> onnx.ModelProto:
     return builder.model()
 
 
+def _constant_operand() -> onnx.ModelProto:
+    builder = ModelBuilder()
+    x = builder.weights(np.ones((3, 7), np.int8), 0.1, name="k")
+    builder.quantize(builder.node("Relu", x, name="op"), 0.1, 0, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
 def _wide_data() -> onnx.ModelProto:
     builder = ModelBuilder()
     x = builder.dequantize(builder.input("x", (1, 4, 5, 6), "int32"), 0.1, 0, "int32")
@@ -299,7 +307,7 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "channels_fit",
         {"label": "channels", "size": 1 << 20, "limit": 1 << 20},
     ),
-    "constant operand": (lambda: _pair("Concat", (1, 7), (1, 7), constant=True), "computed_operands", {"name": "k"}),
+    "constant operand": (_constant_operand, "computed_operands", {"name": "k"}),
     "constants alone": (lambda: _pair("Add", (3, 7), constant=True), "any_computed", {}),
     "small product": (
         lambda: _pair("Mul", (3, 7), (3, 7), scales=(1e-20, 1e-20, 1.0)),

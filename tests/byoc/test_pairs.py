@@ -132,6 +132,36 @@ def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) 
         _exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
 
 
+@pytest.mark.parametrize("scale", [0.05, 0.03])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("axis", [1, 3])
+def test_constants_are_joined_to_tensors(axis: int, place: int, scale: float) -> None:
+    """As the class token of a transformer is: before, between and behind them, with their scale and with another."""
+    builder, rng = ModelBuilder(), np.random.default_rng(place)
+    operands = [builder.dequantize(builder.input(name, (1, 6, 5, 7), "uint8"), 0.05, 131, "uint8") for name in "ab"]
+    data = builder.constant(rng.integers(0, 256, (1, 2, 5, 7) if axis == 1 else (1, 6, 5, 3)), "uint8", "k")
+    operands.insert(place, builder.dequantize(data, scale, 131 if scale == 0.05 else 100, "uint8"))
+    builder.quantize(builder.node("Concat", *operands, name="op", axis=axis), 0.05, 131, "uint8", result="y")
+    builder.output("y", "uint8")
+    _exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
+
+
+def test_constants_of_float_models_are_quantised_whichever_operand_they_are() -> None:
+    rng, builder = np.random.default_rng(0), ModelBuilder(17)
+    channels, token = (builder.constant(rng.standard_normal(shape), "float32") for shape in ((4, 1, 1), (1, 1, 6, 5)))
+    weights = builder.constant(rng.standard_normal((4, 3, 1, 1)), "float32")
+    x = builder.node("Conv", builder.input("x", (1, 3, 6, 5)), weights)
+    scaled = builder.node("Mul", channels, builder.node("Sub", channels, x))
+    builder.node("Concat", token, scaled, axis=1, result="y")
+    builder.output("y")
+    feed = {"x": rng.standard_normal((1, 3, 6, 5)).astype(np.float32)}
+    found = compare(import_model(builder.model(), "first", calibration=[feed]), feed, V4)
+    assert {place.op_type for place in found.partition.placement if place.on == "cpu"} == {
+        "QuantizeLinear", "DequantizeLinear"
+    }  # fmt: skip
+    assert found.mismatches == 0
+
+
 def test_squeeze_and_excite_is_one_region() -> None:
     """A block of MobileNetV3, quantised here: as it stands, in small scratchpads, with the published schedule."""
     rng, builder = np.random.default_rng(0), ModelBuilder(17)
