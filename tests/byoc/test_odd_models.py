@@ -520,3 +520,16 @@ def test_quantised_values_that_bodies_read_do_not_end_the_process(tmp_path: Path
     assert on(report, "cpu")["If"] == 1
     assert report.fidelity is not None
     assert report.fidelity.integer == 0
+
+
+def test_a_recurrent_layer_of_a_shape_that_folding_finds_is_written_as_its_steps() -> None:
+    nodes = [
+        node("Abs", ["minus"], ["shape"]),
+        node("Reshape", ["x", "shape"], ["s"]),
+        node("Concat", ["half", "half"], ["iw"], axis=1),
+        node("LSTM", ["s", "iw", "ir"], ["y"], hidden_size=5),
+    ]
+    constants = {"minus": np.array([-4, -1, -21]), "half": weights(1, 10, 21), "ir": weights(1, 20, 5)}
+    found = Counter(item.op_type for item in prepare(model_of(nodes, constants, inputs=[SEQUENCE])).graph.node)
+    assert "LSTM" not in found
+    assert found["Tanh"] == 8

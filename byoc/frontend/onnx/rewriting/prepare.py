@@ -66,7 +66,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
     target = PLAIN_OPSET if quantised else TARGET_OPSET
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
-    written = unroll, infer_shapes, decompose_attention, fold_constants
+    written = infer_shapes, unroll, infer_shapes, decompose_attention, fold_constants
     planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
     floats: tuple[Pass, ...] = (_light(expand_resizes), *written, *planes)
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
