@@ -27,4 +27,6 @@ class Target:
 
 def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
     """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
-    return Target(variant(arch.isa).mnemonics, arch.isa, options.emulate_depthwise, options.grouped, arch.numerics)
+    isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
+    window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
+    return Target(isa.mnemonics, arch.isa, *choices, window_limit=window)

@@ -90,17 +90,22 @@ def _registers(table: Table) -> list[str]:
     users: dict[str, list[str]] = {}
     for item in table.instructions:
         for register in item.adds_registers:
-            users.setdefault(register.name, []).append(item.mnemonic)
-    body = [_register(register, users.get(register.name, [])) for register in table.registers]
+            if register.name not in COMMON.by_name:
+                users.setdefault(register.name, []).append(item.mnemonic)
+    body = [_register(register, users.get(register.name, []), table) for register in table.registers]
     note = f"Every variant has {len(COMMON.registers)} of them; others come with the instructions of the last column."
     return [note, rows(("index", "register", "bits", "form", "reset", "meaning", "only with"), body)]
 
 
-def _register(register: Register, users: Sequence[str]) -> tuple[str, ...]:
+def _register(register: Register, users: Sequence[str], table: Table) -> tuple[str, ...]:
     reset = register.format(register.reset) if register.form != "float32" else str(register.reset)
     only = ", ".join(f"`{name}`" for name in users)
     name = f"`{register.name}`"
-    return f"{register.index:#04x}", name, str(register.width), register.form, reset, register.description, only
+    width, first = str(register.width), COMMON.by_name.get(register.name, register).width
+    if first != register.width:
+        files = {variant.name: variant.register_file.by_name[register.name] for variant in table.variants}
+        width += f" ({first} in {', '.join(name for name, other in files.items() if other.width == first)})"
+    return f"{register.index:#04x}", name, width, register.form, reset, register.description, only
 
 
 def _instruction(item: Instruction, table: Table) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -104,6 +104,19 @@ class RegisterFile:
     def reset(self) -> Mapping[str, int]:
         """The value of each register after reset, by name."""
         return {register.name: register.reset for register in self.registers}
+
+
+def widest(registers: Iterable[Register]) -> tuple[Register, ...]:
+    """Each register once: where one is declared again with nothing but more bits, as later variants may, that way."""
+    found: dict[str, Register] = {}
+    others: dict[Register, None] = {}
+    for register in registers:
+        held = found.setdefault(register.name, register)
+        if (held.index, held.reset, held.form) != (register.index, register.reset, register.form):
+            others[register] = None
+        elif register.width > held.width:
+            found[register.name] = register
+    return (*found.values(), *others)
 
 
 def signed_value(value: int) -> int:

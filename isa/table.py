@@ -12,7 +12,7 @@ from functools import cache
 from isa.errors import InputError
 from isa.instruction import Instruction
 from isa.ops import ALL
-from isa.registers import COMMON, Register
+from isa.registers import COMMON, Register, widest
 from isa.variants import VARIANTS, Variant, extend
 
 PROJECT = "the project"
@@ -56,9 +56,9 @@ class Table:
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """All registers, by index."""
+        """All registers, by index, as wide as any variant has them."""
         added = (register for item in self.instructions for register in item.adds_registers)
-        return tuple(sorted(dict.fromkeys((*COMMON.registers, *added)), key=lambda register: register.index))
+        return tuple(sorted(widest((*COMMON.registers, *added)), key=lambda register: register.index))
 
     def owner(self, mnemonic: str) -> str:
         """Who declared an instruction."""
@@ -102,6 +102,9 @@ def _take(claims: dict[Key, _Claim], key: Key, claim: _Claim) -> None:
     """Adds a claim. The same declaration may be claimed again: packages may build on one another."""
     held = claims.setdefault(key, claim)
     if held.item is claim.item or (isinstance(claim.item, Register) and held.item == claim.item):
+        return
+    both = [item for item in (held.item, claim.item) if isinstance(item, Register)]
+    if held.owner == claim.owner == PROJECT and len(both) == 2 and len(widest(both)) == 1:
         return
     kind, value = key
     shown = f"{value:#04x}" if isinstance(value, int) else value

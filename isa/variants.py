@@ -13,7 +13,7 @@ from functools import cached_property
 
 from isa.instruction import Instruction
 from isa.ops import ALL
-from isa.registers import COMMON, Register, RegisterFile
+from isa.registers import COMMON, Register, RegisterFile, widest
 
 SET_OPCODE = 0x01
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(\+OP_[A-Z0-9_]+)*")
@@ -71,7 +71,7 @@ class Variant:
         added: dict[Register, None] = {}
         for item in self._sorted():
             added |= dict.fromkeys(item.adds_registers)
-        return RegisterFile((*COMMON.registers, *added)) if added else COMMON
+        return RegisterFile(widest((*COMMON.registers, *added))) if added else COMMON
 
     def _sorted(self) -> list[Instruction]:
         return sorted(self.instructions, key=lambda item: item.mnemonic)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -17,7 +18,7 @@ from isa.fields import Field
 from isa.instruction import INT8, Command, ElementType, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
-from isa.registers import Register
+from isa.registers import BY_NAME, Register
 
 REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators, 1 requantises to int8")
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
@@ -28,6 +29,8 @@ _WINDOW = (
     "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
     "EX_DILATION_HEIGHT", "EX_DILATION_WIDTH", "EX_PAD_TOP", "EX_PAD_LEFT",
 )  # fmt: skip
+WIDER = tuple(replace(BY_NAME[name], width=11) for name in _WINDOW)
+"""Windows of up to 2,047 rows and columns, which ``v4`` has."""
 _PLANES = (
     "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
     "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
@@ -331,4 +334,4 @@ OP_GROUP_CONV = Instruction(
     operands=_group_operands, semantics=_group_conv, cycles=_group_cycles, macs=_group_macs,
     inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = tuple(map(with_tables, (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV)))
+INSTRUCTIONS = tuple(with_tables(item, *WIDER) for item in (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV))

@@ -118,9 +118,10 @@ def look_up(entries: NDArray[np.uint8], tables: NDArray[np.uint8]) -> NDArray[np
     return tables[np.arange(len(tables))[:, np.newaxis], entries.astype(np.int64)]
 
 
-def with_tables(base: Instruction) -> Instruction:
+def with_tables(base: Instruction, *wider: Register) -> Instruction:
     """``base`` with the field :data:`LOOK_UP` and the register EX_TABLE_ADDRESS; where the field is 0 it is ``base``.
 
+    ``wider`` are registers of ``base`` that have more bits from then on.
     Only results of int8 are looked up: a command that writes another type has no operands, but an InputError.
     """
 
@@ -158,6 +159,6 @@ def with_tables(base: Instruction) -> Instruction:
 
     return replace(
         base, fields=(*base.fields, LOOK_UP), registers=(*base.registers, EX_TABLE_ADDRESS.name),
-        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS), operands=operands, semantics=semantics, cycles=cycles,
-        earlier=base,
+        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS, *wider), earlier=base,
+        operands=operands, semantics=semantics, cycles=cycles,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from isa import numerics
 from isa.arch import Arch
 from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import check_window, input_access, output_access, padded_input, refused, tap
+from isa.ops.convolution import WIDER, check_window, input_access, output_access, padded_input, refused, tap
 from isa.ops.lookup import with_tables
 from isa.registers import float_value
 
@@ -135,4 +135,4 @@ OP_POOL = Instruction(
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),
 )  # fmt: skip
-INSTRUCTIONS = (with_tables(OP_POOL),)
+INSTRUCTIONS = (with_tables(OP_POOL, *WIDER),)

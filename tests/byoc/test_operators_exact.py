@@ -9,9 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
+from byoc.importing import import_model
 from byoc.target import Target
+from isa.arch import Arch
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
+from tests.e2e.harness import compare
 
 GENERATOR_SEED = 7
 
@@ -290,3 +293,26 @@ def test_change_of_scale_between_dequantize_and_quantize() -> None:
     builder.node("QuantizeLinear", x, *parameters, name="op", result="y")
     builder.output("y", "int8")
     _runs_on_accelerator(builder.model())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_windows_of_more_than_255_run_where_the_fields_are_wide(dtype: str) -> None:
+    """A kernel of 1,024, a stride and pads beyond 255, and the average of a large plane; on ``v3`` they do not fit."""
+    rng = np.random.default_rng(0)
+    wide = {"kernel_shape": [1024], "strides": [300], "pads": [400, 511]}
+    models = [
+        convolution_unit(
+            rng.integers(-127, 128, (3, 2, 1024)).astype(np.int8), (1, 2, 2000), dtype=dtype, after=(2.0, 7), **wide
+        ),
+        unary_unit("GlobalAveragePool", (1, 2, 300, 260), dtype),
+        unary_unit("MaxPool", (1, 2, 3, 700), dtype, kernel_shape=[2, 600], strides=[1, 90]),
+    ]
+    for model in models:
+        shape = tuple(dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim)
+        feed = {"x": rng.integers(0, 256, shape).astype(np.uint8).view(dtype)}
+        package = import_model(model, "wide")
+        found = compare(package, feed, Arch(isa="v4"))
+        assert (found.mismatches, [place.on for place in found.partition.placement]) == (0, ["dla"])
+        (place,) = compare(package, feed, Arch(isa="v3")).partition.placement
+        assert place.on == "cpu"
+        assert "does not fit a field below 256" in str(place.reason)
