@@ -21,6 +21,7 @@ from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
+    from byoc.package.package import Package
     from byoc.partition import Partition
     from experiments.report.schema import EndToEnd
     from isa.program import Program
@@ -49,9 +50,17 @@ def compile(
         from experiments.report.tables import calibration_line
 
         say(calibration_line(fidelity.calibration))
-        if fidelity.calibration.random:
-            say("warning: real inputs give better scales: --calibration FILE.npz", file=sys.stderr)
+    _warn(network.package)
     say(f"{place}: {len(graph.nodes)} nodes, {place.stat().st_size:,} bytes, SHA-256 {network.package.digest[:16]}")
+
+
+def _warn(package: Package) -> None:
+    """One line where scales were chosen on random numbers."""
+    if package.fidelity is not None and package.fidelity.calibration is not None:
+        found = package.fidelity.calibration
+        if found.random:
+            inputs = f"{found.samples} inputs of random numbers"
+            say(f"warning: quantised on {inputs}; give real ones with --calibration FILE.npz", file=sys.stderr)
 
 
 @options.expanded
@@ -60,6 +69,7 @@ def partition(
     hardware: options.Hardware,
     choices: CompileOptions,
     opening: options.Opening,
+    calibration: options.Calibration = None,
     seed: options.Seed = 0,
     json: options.Json = None,
 ) -> None:
@@ -72,7 +82,7 @@ def partition(
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, opening.shapes, seed, fixed=opening.fixed)
+        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from dla_sim.program_timing import ProgramTiming
@@ -87,6 +97,7 @@ def partition(
     if json is not None:
         write_atomically(json, _as_json(compiled.partition, whole))
     _print_partition(compiled.partition, whole)
+    _warn(network.package)
     if choices.strict:
         refuse_fallback(compiled.partition)
 
@@ -134,6 +145,7 @@ def emit(
     hardware: options.Hardware,
     choices: CompileOptions,
     opening: options.Opening,
+    calibration: options.Calibration = None,
     seed: options.Seed = 0,
     region: Region = None,
     output: options.Output = None,
@@ -145,13 +157,14 @@ def emit(
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"compiling {model}")
-        network = load_network(model, opening.shapes, seed, fixed=opening.fixed)
+        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
         from byoc.compiler import compile as compile_network
 
         compiled = compile_network(network.package, machine.arch, choices)
     for place, program in _places(network.name, compiled.programs, region, output).items():
         program_file.save(program, place)
         say(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")
+    _warn(network.package)
 
 
 def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, Program]:
