@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 
 from byoc.compiler import compile
+from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.host.parts import Oracle, defined_values, oracle_text
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
+from byoc.session import OnnxRuntimeSession
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from tests.byoc.oracle_check import random_feeds
-from tests.byoc.small_models import unary_unit
+from tests.byoc.small_models import ModelBuilder, unary_unit
 from tests.e2e.harness import compare
 
 MACHINES = {"small": Arch(isa="v4", sram_bytes=8192, sram_banks=4), "large": Arch(isa="v4")}
@@ -137,3 +140,65 @@ def test_differences_to_onnx_runtime_are_counted() -> None:
         f"the same operands differs in {differ} of 500 elements"
     )
     assert "definition" not in oracle_text(package)
+
+
+def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
+    """A normalisation in elementary operators, in one of the ways in which exporters write it."""
+    builder, shape = ModelBuilder(), tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5)))
+    keep = int(rng.integers(1, len(shape)))
+    axes = builder.constant(np.arange(keep, len(shape)) - len(shape) * int(rng.integers(2)), "int64")
+    pick = lambda *ways: ways[rng.integers(len(ways))]  # noqa: E731
+    number = lambda value: builder.constant(value, "float32")  # noqa: E731
+    x = builder.input("x", shape)
+
+    def deviation() -> str:
+        return builder.node("Sub", x, builder.node("ReduceMean", x, axes)) if centred else x
+
+    data = deviation()
+    again = pick(data, deviation())
+    square = pick(builder.node("Mul", again, again), builder.node("Pow", again, number(2.0)))
+    total = [builder.node("ReduceMean", square, axes), number(1e-5)]
+    variance = builder.node("Add", *pick(total, total[::-1]))
+    root = pick(builder.node("Sqrt", variance), builder.node("Pow", variance, number(0.5)))
+    inverse = pick(builder.node("Reciprocal", root), builder.node("Div", number(1.0), root))
+    y = pick(builder.node("Div", data, root), builder.node("Mul", *pick([data, inverse], [inverse, data])))
+    gain, bias = (number(rng.normal(1, 0.3, pick(shape[keep:], (1,) * keep + shape[keep:], (1,)))) for _ in range(2))
+    if not centred or rng.integers(4):
+        y = builder.node("Mul", *pick([y, gain], [gain, y]))
+        y = builder.node("Add", *pick([y, bias], [bias, y])) if centred and rng.integers(2) else y
+    builder.node("Identity", y, result="y")
+    builder.output("y")
+    return builder.model()
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_normalisations_that_are_written_out_are_found(centred: bool) -> None:
+    for seed in range(12):
+        model = written_out(np.random.default_rng(seed), centred)
+        prepared = prepare(model)
+        wanted = "LayerNormalization" if centred else "RMSNormalization"
+        assert [node.op_type for node in prepared.graph.node if node.op_type != "Identity"] == [wanted], seed
+        feeds = random_feeds(model, seed)
+        found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        package = import_model(model, "rows")
+        compared = compare(package, feeds, MACHINES["large"])
+        assert compared.mismatches == 0
+        assert sum(place.on == "cpu" for place in compared.partition.placement) == 2  # the edges
+
+
+def test_what_only_resembles_a_normalisation_is_left_alone() -> None:
+    """Means of other axes, deviations of other data, powers other than a half: nothing is taken for what it is not."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        model = written_out(rng, bool(seed % 2))
+        node = model.graph.node[rng.integers(len(model.graph.node))]
+        constants = [tensor for tensor in model.graph.initializer if tensor.name in node.input and not tensor.dims]
+        if node.op_type in ("ReduceMean", "Pow") and constants:
+            constants[0].CopyFrom(numpy_helper.from_array(np.float32(3), constants[0].name))
+        elif len(node.input) == 2 and node.op_type in ("Sub", "Div"):
+            node.input[:] = list(node.input)[::-1]
+        prepared, feeds = prepare(model), random_feeds(model, seed)
+        with np.errstate(all="ignore"):
+            found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)

@@ -16,6 +16,7 @@ from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.integers import move_integers
+from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
@@ -68,7 +69,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
     written = infer_shapes, unroll, infer_shapes, decompose_attention, fold_constants
     planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
-    floats: tuple[Pass, ...] = (_light(expand_resizes), *written, *planes)
+    floats: tuple[Pass, ...] = (_light(expand_resizes), *written, recognise_norms, *planes)
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (
