@@ -78,6 +78,11 @@ class Registry:
         """Those of them whose second operand may be one number a channel."""
         return frozenset(name for family in self.families for name in family.closes_by_channel)
 
+    @cached_property
+    def closes_by_vector(self) -> frozenset[str]:
+        """Those of them of which all operands but the first are vectors of one number a channel."""
+        return frozenset(name for family in self.families for name in family.closes_by_vector)
+
     def _project_first(self) -> Iterator[type[Operator]]:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
 

@@ -42,13 +42,14 @@ class Table(Elementwise):
     family: ClassVar[str] = "table"
     inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
     closes: ClassVar[tuple[str, ...]] = (
-        "Abs", "Add", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf", "Exp", "FastGelu", "Floor",
-        "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Less",
-        "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "PRelu", "Pow", "QuickGelu", "Reciprocal",
-        "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt", "Sub", "Swish", "Tanh",
-        "ThresholdedRelu", "Where",
+        "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
+        "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
+        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "PRelu", "Pow",
+        "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
+        "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where",
     )  # fmt: skip
     closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu")
+    closes_by_vector: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
     instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
     arity: ClassVar[tuple[int, int]] = (2, 2)
     requirements: ClassVar[tuple[Requirement, ...]] = (

@@ -313,3 +313,18 @@ def test_a_function_beside_one_of_channels_is_one_table() -> None:
     package = import_model(builder.model(), "beside")
     assert [package.graph.values[f"{name}:table"].shape for name in "ab"] == [(256,), (3, 256)]
     assert compare(package, _every((1, 3, 4, 64), "int8"), V4).mismatches == 0
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7, 9), (3, 40), (1, 6, 50)])
+def test_a_normalisation_of_known_numbers_is_a_table_a_channel(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(3)
+    numbers = [rng.uniform(0.3, 2, shape[1]) for _ in range(4)]
+
+    def draw(b: Chain, x: str) -> str:
+        return b.node("Relu", b.node("BatchNormalization", x, *(b.constant(found, "float32") for found in numbers)))
+
+    package = import_model(_model(draw, "int8", PARAMETERS[0], shape), "normalised")
+    assert len(package.graph.nodes) == len(_tables(package)) == 1
+    data = rng.integers(0, 256, shape).astype(np.uint8).view(np.int8)
+    found = compare(package, {"x": data}, V4)
+    assert (found.mismatches, [place.on for place in found.partition.placement]) == (0, ["dla"])

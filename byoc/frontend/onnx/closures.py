@@ -256,6 +256,8 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
 def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
     """Whether a constant is one number a channel of an operator that no other family runs."""
     own = view.shape(name)
+    if node.op_type in installed().closes_by_vector:
+        return name in node.inputs[1:] and own == shape[1:2]
     whole = (1,) * (len(shape) - len(own)) + own
     channels = shape[1] if len(shape) > 1 else 0
     second = node.op_type in installed().closes_by_channel and node.input(1) == name
