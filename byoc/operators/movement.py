@@ -51,8 +51,11 @@ def node_pieces(graph: Graph, node: Node) -> tuple[Piece, ...]:
     if "pieces" in node.attributes:
         return tuple(_decoded(numbers) for numbers in node.attributes["pieces"])
     shape = graph.values[node.inputs[0]].shape
-    index = np.arange(math.prod(shape)).reshape(shape)
-    return find_pieces(index.transpose(node.attributes["perm"]) if "perm" in node.attributes else index)
+    order = node.attributes.get("perm", range(len(shape)))
+    dims: list[Dim] = []
+    for axis in reversed(order):
+        dims.append(Dim(shape[axis], math.prod(shape[axis + 1 :]), math.prod(dim.size for dim in dims)))
+    return (Piece(0, 0, merged(reversed(dims))),)
 
 
 def _decoded(numbers: Sequence[int]) -> Piece:
@@ -168,7 +171,7 @@ class Movement(Operator):
         if "perm" in node.attributes and sorted(node.attributes["perm"]) != list(range(len(source.shape))):
             return f"'{node.name}' permutes {source.shape} by {node.attributes['perm']}"
         written = node.attributes.get("pieces", ())
-        if any(len(numbers) % 3 != 2 or min(numbers[2::3], default=1) < 1 for numbers in written):
+        if any(len(numbers) % 3 != 2 or min((*numbers[2::3], *numbers[4::3]), default=1) < 1 for numbers in written):
             return f"'{node.name}' has pieces of a wrong form"
         pieces = node_pieces(graph, node)
         total = sum(piece.elements for piece in pieces)

@@ -116,6 +116,8 @@ def _is_activation(found: Any) -> bool:
     return found == "Relu" or (isinstance(found, tuple) and found[:1] == ("Clip",) and _numbers(found[1:], 2))
 
 
+FAR = 1 << 48
+"""Elements that any tensor has less than."""
 _ATTRIBUTES: Mapping[str, Callable[[Any], bool]] = {
     "kernel": _integers(1),
     "strides": _integers(1),
@@ -124,6 +126,8 @@ _ATTRIBUTES: Mapping[str, Callable[[Any], bool]] = {
     "perm": _integers(0),
     "group": lambda found: type(found) is int and found >= 1,
     **dict.fromkeys(("plain", "transA", "transB", "ceil_mode", "count_include_pad"), lambda found: found in (0, 1)),
+    "pieces": lambda found: isinstance(found, tuple) and all(map(_integers(-FAR), found)),
+    "fill": lambda found: isinstance(found, (int, float)) and found == found,
     "axis": lambda found: type(found) is int and found >= 0,
     "alpha": lambda found: isinstance(found, (int, float)),
     "beta": lambda found: isinstance(found, (int, float)),

@@ -242,6 +242,44 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
+def _moved(attributes: dict[str, Any], op_type: str = "Slice") -> Callable[[Any], None]:
+    """A change that makes the node a movement of 72 of the 120 elements."""
+    return lambda d: d["nodes"][0].update(op_type=op_type, inputs=["x"], attributes=attributes)
+
+
+FORGERIES |= {
+    "pieces of text": (_moved({"pieces": ["0"]}), "inconsistent graph: attribute 'pieces' of 'op' is ('0',)"),
+    "pieces without strides": (
+        _moved({"pieces": [[0, 0, 72, 1]]}),
+        "inconsistent graph: 'op' has pieces of a wrong form",
+    ),
+    "pieces backwards": (
+        _moved({"pieces": [[0, 71, 72, 1, -1]]}),
+        "inconsistent graph: 'op' has pieces of a wrong form",
+    ),
+    "pieces from behind the end": (
+        _moved({"pieces": [[49, 0, 72, 1, 1]]}),
+        "inconsistent graph: 'op' moves what 'x' of shape (1, 4, 5, 6) does not have",
+    ),
+    "pieces of too many": (
+        _moved({"pieces": [[0, 0, 1 << 40, 0, 1]]}),
+        "inconsistent graph: 'op' moves what 'x' of shape (1, 4, 5, 6) does not have",
+    ),
+    "pieces twice": (
+        _moved({"pieces": [[0, 0, 36, 1, 1], [0, 30, 36, 1, 1]]}),
+        "inconsistent graph: 'op' does not make every element of 'y' once",
+    ),
+    "pieces that miss some": (
+        _moved({"pieces": [[0, 0, 71, 1, 1]]}),
+        "inconsistent graph: 'op' does not make every element of 'y' once",
+    ),
+    "permutation": (
+        _moved({"perm": [0, 0, 1, 2]}, "Transpose"),
+        "inconsistent graph: 'op' permutes (1, 4, 5, 6) by (0, 0, 1, 2)",
+    ),
+}
+
+
 @pytest.mark.parametrize("case", FORGERIES)
 def test_forged_graph(path: Path, case: str) -> None:
     change, message = FORGERIES[case]
