@@ -35,6 +35,8 @@ DISABLED = ("DoubleQDQPairsRemover",)
 """Optimisers that change values: this one merges two quantisations that follow each other into a third."""
 
 
+NEWEST_IR_VERSION = 13
+"""What ONNX Runtime 1.31 reads. Writers name newer ones for models that have nothing of them."""
 LARGE_BYTES = 1 << 20
 """Bytes of a constant from which on a session reads it where it is."""
 
@@ -50,6 +52,7 @@ def lean_session(
 
     lean = onnx.ModelProto()
     copy_fields(model, lean, "graph")
+    lean.ir_version = min(lean.ir_version, NEWEST_IR_VERSION)
     copy_fields(model.graph, lean.graph, "initializer", "output")
     lean.graph.output.extend(outputs)
     shared: dict[str, Any] = {}

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from byoc.operators.onnx_view import BOUNDARIES
 from tests.e2e.random_graphs import run
 
 
@@ -17,5 +18,5 @@ def test_random_graphs_are_exact(block: int) -> None:
     for seed in range(25 * block, 25 * block + 25):
         done = run(seed)
         assert done.mismatches == 0, seed
-        ran.update(placed.on for placed in done.partition.placement)
-    assert ran["dla"] > 50
+        ran.update(placed.on for placed in done.partition.placement if placed.op_type not in BOUNDARIES)
+    assert ran["dla"] > 20 * ran["cpu"]

@@ -6,6 +6,7 @@ import onnx
 from onnx import ModelProto, version_converter
 
 from byoc.frontend.onnx.rewriting.edit import copy_model, without_large_constants
+from byoc.session import NEWEST_IR_VERSION
 from isa.errors import InputError
 
 OLDEST_OPSET = 9
@@ -32,7 +33,7 @@ def convert_opset(model: ModelProto, target: int = TARGET_OPSET) -> ModelProto:
     if not OLDEST_OPSET <= opset <= newest:
         raise InputError(f"unsupported opset {opset}: export the model with an opset from {OLDEST_OPSET} to {newest}")
     result = _converted(model, opset, target) if opset < target else copy_model(model)
-    result.ir_version = max(result.ir_version, TARGET_IR_VERSION)
+    result.ir_version = min(max(result.ir_version, TARGET_IR_VERSION), NEWEST_IR_VERSION)
     return result
 
 
