@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from byoc.emission.emit import emit
 from byoc.fusing import fuse
 from byoc.graph import Node, Value
-from byoc.lowering import Buffer, Lowered, lower, split
+from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operator
 from byoc.options import Schedule
@@ -126,7 +126,7 @@ def compile_region(
         words=len(emission.words),
         sram_peak_bytes=peak,
         tiles=tiles_by_layer(scheduled.steps),
-        compulsory_bytes=_compulsory_bytes(lowered, image.size),
+        compulsory_bytes=_compulsory_bytes(lowered, [values[name] for name in region.outputs], image.size),
     )
     if pool is not None:
         pool.add_compiled(scheduled, (program, report))
@@ -147,9 +147,16 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
     return None
 
 
-def _compulsory_bytes(lowered: Lowered, constants: int) -> int:
-    """Bytes of inputs that some operation reads, of outputs and of constants, each once."""
-    read = {buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role == "input"}
+def _compulsory_bytes(lowered: Lowered, outputs: Iterable[Value], constants: int) -> int:
+    """Bytes of inputs that some operation reads, of ``outputs`` and of constants, each once."""
+    # An output may be a slice of the buffer in which it lives, and live with others.
+    moved = {
+        buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role != "intermediate"
+    }
+    for value in outputs:
+        place = lowered.places[value.name]
+        moved[place.buffer][place.offset : place.offset + value_bytes(value)] = True
+    read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
     for operation in lowered.operations:
         rows = operation.rows_read()
         for operand in operation.inputs:
@@ -160,8 +167,7 @@ def _compulsory_bytes(lowered: Lowered, constants: int) -> int:
                     slice_[:] = True
                 else:
                     slice_.reshape(-1, rows.size, operand.nbytes // (operand.shape[0] * rows.size))[:, rows] = True
-    outputs = sum(buffer.nbytes for buffer in lowered.buffers if buffer.role == "output")
-    return sum(int(np.count_nonzero(mask)) for mask in read.values()) + outputs + constants
+    return sum(int(np.count_nonzero(mask)) for mask in moved.values()) + constants
 
 
 def _up(address: int) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from byoc.importing import import_model
+from byoc.importing import import_model, package_of
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare
 from tests.e2e.movements import ARCHS, KINDS, reasons, run
@@ -60,3 +60,18 @@ def test_a_network_of_movements_is_one_region() -> None:
             found = compare(package, feed, arch, schedule)
             regions = len(found.partition.regions)
             assert (found.mismatches, regions if arch.sram_bytes > 1024 else 1) == (0, 1)
+
+
+def test_an_output_that_is_a_slice_counts_for_no_more() -> None:
+    """Half of the channels leave the region; the other half needs not move at all."""
+    builder = ModelBuilder()
+    x = builder.dequantize(builder.input("x", (1, 4, 3, 8), "int8"), 0.5)
+    whole = builder.quantize(builder.node("LeakyRelu", x), 0.5)
+    bounds = [builder.constant([number], "int64") for number in (1, 3, 1)]
+    builder.node("Slice", whole, *bounds, result="y")
+    builder.output("y", "int8")
+    feed = {"x": np.random.default_rng(1).integers(-128, 128, (1, 4, 3, 8), np.int8)}
+    found = compare(package_of(builder.model(), "slice"), feed, ARCHS["ample"])
+    assert found.mismatches == 0
+    (report,) = found.network.reports.values()
+    assert report.compulsory_bytes == 4 * 24 + 2 * 24
