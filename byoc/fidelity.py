@@ -179,6 +179,8 @@ def _error(signal: NDArray[Any], found: NDArray[Any]) -> float:
 
 
 def _decibels(power: float, error: float) -> float:
+    if not np.isfinite((power, error)).all():
+        return -MOST_DECIBELS
     if not error:
         return MOST_DECIBELS
     ratio = max(power / error, 10 ** (-MOST_DECIBELS / 10))
