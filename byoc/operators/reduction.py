@@ -41,7 +41,9 @@ class Reduction(Rows):
     """One number of every dense row of ``count`` elements. Scales are float32, zero points stored ones.
 
     Sums and means are of integers, as ONNX Runtime's for global averages; its own are float32 sums whose order depends
-    on the processor, so the oracle of such a unit is the definition (:meth:`definition`).
+    on the processor, so the oracle of such a unit is the definition (:meth:`definition`). They differ by 1 in 4 of
+    1,134,964 outputs (3 to 768 elements a row), and in 190 of 512,357 where the scales of operand and result are equal
+    or a power of two apart, so that ties are frequent.
     """
 
     family: ClassVar[str] = "reduction"

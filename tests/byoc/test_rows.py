@@ -202,3 +202,29 @@ def test_what_only_resembles_a_normalisation_is_left_alone() -> None:
         with np.errstate(all="ignore"):
             found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def attention(rng: np.random.Generator) -> onnx.ModelProto:
+    """Normalise, attend, add, normalise, average: rows between products, in float."""
+    builder, (count, width) = ModelBuilder(), (24, 32)
+    number = lambda *shape: builder.constant(rng.normal(0, width**-0.5, shape), "float32")  # noqa: E731
+    ones = lambda: (builder.constant(np.ones(width), "float32"), builder.constant(np.zeros(width), "float32"))  # noqa: E731
+    x = builder.input("x", (1, count, width))
+    y = builder.node("LayerNormalization", x, *ones())
+    queries, keys, values = (builder.node("MatMul", y, number(width, width)) for _ in range(3))
+    scores = builder.node("MatMul", queries, builder.node("Transpose", keys, perm=[0, 2, 1]))
+    mixed = builder.node("MatMul", builder.node("Softmax", scores, axis=-1), values)
+    total = builder.node("LayerNormalization", builder.node("Add", x, mixed), *ones())
+    builder.node("ReduceMean", total, builder.constant([1], "int64"), result="y", keepdims=0)
+    builder.output("y")
+    return builder.model()
+
+
+def test_rows_between_products_are_one_region_in_any_scratchpad() -> None:
+    model = attention(np.random.default_rng(4))
+    package, feeds = import_model(model, "attention"), random_feeds(model, 2)
+    for sram in (8192, 65536, 1 << 19):
+        for schedule in ("default", "seed"):
+            compared = compare(package, feeds, Arch(isa="v4", sram_bytes=sram), schedule)
+            assert compared.mismatches == 0
+            assert len(compared.partition.regions) == 1
