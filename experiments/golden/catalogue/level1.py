@@ -239,6 +239,8 @@ def _last_look_ups() -> Iterator[Case]:
                 yield own.case(f"L1/{name}-tables{suffix}", f"{text} a table a channel", arch)
     few = machine("v4", "onnxruntime", post_lanes=3)
     yield Pooling(tables=tables[0]).case("L1/few-lanes-pool-table", "results of a pool looked up by 3 lanes", few)
+    one = machine("v4", "onnxruntime", post_lanes=1)
+    yield Pooling(tables=tables[0]).case("L1/one-lane-pool-table", "results of a pool looked up by 1 lane", one)
 
 
 ROWS: Mapping[str, OnRows] = {

@@ -351,6 +351,7 @@ def _look_ups() -> Iterator[Case]:
     yield LookUp((1, 1, 1)).case("L2/lut-1", "one element", TABLES)
     for name, shape, shift in (("operand", (1, 1, 600), 64), ("tables", (1, 2, 300), 700), ("same", (1, 2, 300), 0)):
         yield _over(name, shape, shift)
+    yield _over_last_tables()
 
 
 def _permutations() -> Iterator[Case]:
@@ -444,6 +445,24 @@ def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:
     builder.operation("OP_LUT", {**places, "EX_OUTPUT_ADDRESS": result, **registers}, "pop.LD push.ST")
     builder.write(target, result, count, "pop.EX")
     return builder.case(f"L2/lut-over-{name}", f"OP_LUT, results over the {name}")
+
+
+def _over_last_tables() -> Case:
+    """An addition whose results lie over the table in which they are looked up: that is read before."""
+    name, count = "L2/add-over-its-table", 400
+    rng, builder = generator(name), Builder(TABLES, "add-over-its-table")
+    operands = {"EX_INPUT_ADDRESS": int8(rng, count), "EX_OPERAND_ADDRESS": int8(rng, count)}
+    registers = {"EX_LENGTH": count, **Addition().constants(TABLES)}
+    for register, data in operands.items():
+        registers[register] = builder.scratch(count)
+        builder.read(builder.input(register[3:10].lower(), data), registers[register], count)
+    registers["EX_TABLE_ADDRESS"] = builder.scratch(count)
+    builder.read(builder.image(int8(rng, 256)), registers["EX_TABLE_ADDRESS"], 256, "push.EX")
+    result = registers["EX_OUTPUT_ADDRESS"] = registers["EX_TABLE_ADDRESS"]
+    target = builder.output("result", "int8", (count,))
+    builder.operation("OP_E_ADD", registers, "pop.LD push.ST", look_up=1)
+    builder.write(target, result, count, "pop.EX")
+    return builder.case(name, "OP_E_ADD, results over the table of its look-up")
 
 
 def _overlap() -> Case:
