@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from math import prod
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -134,7 +134,7 @@ def any_computed(graph: Graph, node: Node) -> Finding | None:
 @rule(f"operands repeat in turns along so few dimensions that at most {MOST_SLICES} commands compute it")
 def few_slices(record: Pair | Pairs, target: Target) -> Finding | None:
     """Each slice is an operation of its own."""
-    count = sum(len(pair.starts) for pair in _pairs(record))
+    count = sum(pair.cuts for pair in _pairs(record))
     return finding("it is cut into {count} slices", count=count) if count > MOST_SLICES else None
 
 
@@ -164,17 +164,28 @@ class Pair(Elementwise):
     """Two tensors of which either may be constant, and may repeat.
 
     Dense operands are lengths. Where one repeats, the result is (channels, elements), and ``repeats`` says how each
-    operand does; ``starts`` are the first elements of both and of the result, one for each slice that is an operation
-    of its own. A family names its instructions: that of ``dense`` operands and that of operands that repeat, which may
-    be one.
+    operand does; it has ``cuts`` slices that are operations of their own, of which ``starts`` are the first elements of
+    both operands and of the result, :data:`MOST_SLICES` at most. A family names its instructions: that of ``dense``
+    operands and that of operands that repeat, which may be one.
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 2)
     dense: ClassVar[str] = ""
     repeating: ClassVar[str] = ""
 
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """The result has the shape to which its operands broadcast."""
+        *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
+        try:
+            fits = np.broadcast_shapes(*shapes) == result
+        except ValueError:
+            fits = False
+        return None if fits else f"'{node.name}' makes {result} of {' and '.join(map(str, shapes))}"
+
     repeats: tuple[Repeat, ...] = ()
     starts: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
+    cuts: int = 1
 
     @classmethod
     def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
@@ -245,12 +256,14 @@ def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:
     *outer, channels, length = axes
     repeats = Repeat(channels.a, length.a), Repeat(channels.b, length.b)
     shapes = [(1 if one.channels else channels.size, 1 if one.rows else length.size) for one in repeats]
+    starts = _starts(outer, tuple(prod(shape) for shape in shapes), channels.size * length.size)
     return {
         **found,
         "inputs": tuple(domain.whole(value, shape) for value, shape in zip((a, b), shapes, strict=True)),
         "output": domain.whole(result, (channels.size, length.size)),
         "repeats": repeats,
-        "starts": tuple(_starts(outer, tuple(prod(shape) for shape in shapes), channels.size * length.size)),
+        "starts": tuple(islice(starts, MOST_SLICES)),
+        "cuts": prod(axis.size for axis in outer),
     }
 
 

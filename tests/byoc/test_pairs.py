@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import onnx
 import pytest
 
 from byoc.importing import import_model
+from byoc.operators.verify import verify_graph
 from isa.arch import Arch
+from isa.errors import InputError
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import Comparison, compare
@@ -263,3 +266,13 @@ def test_machines_without_the_instructions_say_so() -> None:
         assert [place.reason for place in found.partition.placement] == [reason]
     dense = _pair("Add", SHAPES["equal"], "int8", 0, constant=1)
     assert compare(import_model(dense, "old"), random_feeds(dense, 1), Arch(isa="v1")).cycles > 0
+
+
+@pytest.mark.parametrize("op_type", OPERATORS)
+@pytest.mark.parametrize("shape", [(9, 41), (9, 1), (1, 9, 40), (40,)])
+def test_results_of_other_shapes_are_refused(op_type: str, shape: tuple[int, ...]) -> None:
+    """In a package that anybody may have written."""
+    graph = import_model(_pair(op_type, SHAPES["row"], "int8", 0), "pair").graph
+    value = replace(graph.values["y"], shape=shape)
+    with pytest.raises(InputError, match="'op' makes "):
+        verify_graph(replace(graph, values={**graph.values, "y": value}))
