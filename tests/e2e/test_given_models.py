@@ -24,6 +24,7 @@ from dla_sim.device import Device
 from experiments.report.schema import RunReport
 from isa.arch import Arch
 from isa.errors import InputError
+from tests.byoc.float_models import make_model, random_arrays
 from tests.e2e.given_models import verdicts
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -112,6 +113,25 @@ def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importing, "passes", with_a_bug)
     with pytest.raises(fidelity.PassError, match=r"^the pass forget_relus changes tensor 'y' by \d\.\d+ of its range"):
         importing.import_model(CASES / "preact.onnx")
+
+
+@pytest.mark.parametrize(("moves", "left_out"), [(fidelity.OWN_MOVES, ()), (0, ("fold_affine",))])
+def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
+    moves: int, left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail of a sigmoid: its range is so small that every rounding before it shows, folded or not."""
+    constants = random_arrays(0, w=[4, 3, 3, 3], gamma=[4], beta=[4], mean=[4])
+    constants |= {"variance": np.ones(4, np.float32), "low": np.array(-30, np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["n"]),
+        helper.make_node("Add", ["n", "low"], ["m"]),
+        helper.make_node("Sigmoid", ["m"], ["y"]),
+    ]
+    monkeypatch.setattr(fidelity, "OWN_MOVES", moves)
+    found = importing.import_model(make_model(nodes, [1, 3, 8, 8], constants)).fidelity
+    assert found is not None
+    assert found.left_out == left_out
 
 
 def test_the_comparison_travels_with_the_package(tmp_path: Path) -> None:

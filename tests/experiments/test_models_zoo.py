@@ -177,7 +177,11 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+DEEP = ("mobilenet-v2", "mobilenet-v3-small", "shufflenet-v2", "yolo-v8n", "c3d", "r2plus1d")
+"""A hundred layers each, or three dimensions."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in DEEP else ()) for name in SMALL])
 def test_small_ones_are_exact(name: str) -> None:
     """On the newest machine, with little memory; what does not run there yet runs on the CPU."""
     package = import_model(SMALL[name](), name)
