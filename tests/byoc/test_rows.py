@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from byoc.compiler import compile
 from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.rewriting.reductions import WRITTEN
 from byoc.host.parts import Oracle, defined_values, oracle_text
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
@@ -228,3 +229,24 @@ def test_rows_between_products_are_one_region_in_any_scratchpad() -> None:
             compared = compare(package, feeds, Arch(isa="v4", sram_bytes=sram), schedule)
             assert compared.mismatches == 0
             assert len(compared.partition.regions) == 1
+
+
+@pytest.mark.parametrize("op_type", WRITTEN)
+def test_reductions_of_functions_are_written_out_and_run(op_type: str) -> None:
+    shapes = [(2, 3, 4, 5), (1, 6, 20)] if op_type == "GlobalLpPool" else [(3, 9), (2, 4, 6)]
+    for shape in shapes:
+        builder = ModelBuilder()
+        x = builder.node("Clip", builder.input("x", shape), *(builder.constant(end, "float32") for end in (-2, 2)))
+        axes = [builder.constant([len(shape) - 1], "int64")] if op_type.startswith("Reduce") else []
+        builder.node(op_type, x, *axes, result="y")
+        builder.output("y")
+        model = builder.model()
+        feeds = random_feeds(model, 1)
+        found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepare(model), model))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        package = import_model(model, "rows", calibration=[feeds])
+        compared = compare(package, feeds, MACHINES["large"])
+        assert compared.mismatches == 0
+        assert sum(place.on == "cpu" for place in compared.partition.placement) == 2  # the edges
+        run = Runtime(compile(package, MACHINES["large"]), Device(MACHINES["large"], Timing())).run(feeds)
+        assert np.abs(run.outputs["y"] - expected).max() < 0.05 * np.ptp(expected)

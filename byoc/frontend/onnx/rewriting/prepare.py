@@ -19,6 +19,7 @@ from byoc.frontend.onnx.rewriting.integers import move_integers
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.recurrent import unroll
+from byoc.frontend.onnx.rewriting.reductions import decompose_reductions
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
 from byoc.frontend.onnx.rewriting.splits import slice_splits
@@ -69,7 +70,14 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
     written = infer_shapes, unroll, infer_shapes, decompose_attention, fold_constants
     planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
-    floats: tuple[Pass, ...] = (_light(expand_resizes), *written, recognise_norms, *planes)
+    floats: tuple[Pass, ...] = (
+        _light(expand_resizes),
+        *written,
+        recognise_norms,
+        decompose_reductions,
+        infer_shapes,
+        *planes,
+    )
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
     return (

@@ -1,0 +1,121 @@
+"""Reductions of functions, and LogSoftmax, as elementary operators around a plain reduction, before quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    add_constant,
+    attributes,
+    copy_model,
+    is_float32,
+    shapes_of,
+    standard,
+)
+from byoc.frontend.onnx.rewriting.opset import opset_of
+
+LEAST_OPSET = 18
+"""From here on all reductions have their axes as an input."""
+
+
+def decompose_reductions(model: ModelProto) -> ModelProto:
+    """A copy in which the operators of :data:`WRITTEN` are elementary ones. Wants shapes inferred and constants folded.
+
+    Inside of them, functions of one value become tables, and plain reductions and differences are instructions.
+    """
+    result = copy_model(model)
+    if opset_of(model) < LEAST_OPSET:
+        return result
+    graph = result.graph
+    shapes, integers = shapes_of(graph), ConstantArrays(graph, lambda tensor: not is_float32(tensor))
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        axes = _axes(node, shapes, integers) if node.op_type in WRITTEN and standard(node) else None
+        if axes is None:
+            nodes.append(node)
+            continue
+        writer = _Writer(node, add_constant(graph, f"{node.output[0]}_axes", np.array(axes, np.int64)))
+        WRITTEN[node.op_type](writer, node.input[0])
+        writer.nodes[-1].output[0] = node.output[0]
+        nodes += writer.nodes
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+    return result
+
+
+def _axes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], integers: ConstantArrays) -> list[int] | None:
+    """The axes of a row; None where they are not known, or there are none, or the norm is not the second."""
+    options, shape = attributes(node), shapes.get(node.input[0])
+    if not shape or options.get("p", 2) != 2:
+        return None
+    rank = len(shape)
+    if node.op_type in _POOLS:
+        return list(range(2, rank)) or None
+    if "axis" in options or node.op_type in _ALONG_ONE:
+        return [int(options.get("axis", -1)) % rank]
+    if len(node.input) < 2 or not node.input[1]:
+        return None if options.get("noop_with_empty_axes") else list(range(rank))
+    found = integers[node.input[1]].reshape(-1).tolist() if node.input[1] in integers else []
+    return [int(axis) % rank for axis in found] or None
+
+
+class _Writer:
+    """Collects the nodes that stand for one."""
+
+    def __init__(self, node: NodeProto, axes: str) -> None:
+        self.nodes: list[NodeProto] = []
+        self._name, self._axes = node.output[0], axes
+        self._keepdims = int(attributes(node).get("keepdims", 1))
+
+    def add(self, op_type: str, *operands: str, **options: Any) -> str:
+        """A node; the name of its result."""
+        name = f"{self._name}_{op_type.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op_type, list(operands), [name], name, **options))
+        return name
+
+    def reduce(self, op_type: str, operand: str, *, keep: bool = False) -> str:
+        """A plain reduction; with ``keep`` its dimensions stay whatever the operator says."""
+        return self.add(op_type, operand, self._axes, keepdims=1 if keep else self._keepdims)
+
+
+def _log_softmax(w: _Writer, x: str) -> None:
+    below = w.add("Sub", x, w.reduce("ReduceMax", x, keep=True))
+    w.add("Sub", below, w.add("Log", w.reduce("ReduceSum", w.add("Exp", below), keep=True)))
+
+
+def _log_sum_exp(w: _Writer, x: str) -> None:
+    """Less the maximum first, which nothing can exceed."""
+    total = w.reduce("ReduceSum", w.add("Exp", w.add("Sub", x, w.reduce("ReduceMax", x, keep=True))))
+    w.add("Add", w.add("Log", total), w.reduce("ReduceMax", x))
+
+
+def _of_squares(*behind: str) -> Callable[[_Writer, str], None]:
+    return _of(lambda w, x: w.add("Mul", x, x), *behind)
+
+
+def _of(function: Callable[[_Writer, str], str], *behind: str) -> Callable[[_Writer, str], None]:
+    def write(w: _Writer, x: str) -> None:
+        result = w.reduce("ReduceSum", function(w, x))
+        for op_type in behind:
+            result = w.add(op_type, result)
+
+    return write
+
+
+_POOLS = ("GlobalLpPool",)
+_ALONG_ONE = ("LogSoftmax",)
+WRITTEN: Mapping[str, Callable[[_Writer, str], None]] = {
+    "LogSoftmax": _log_softmax,
+    "ReduceL1": _of(lambda w, x: w.add("Abs", x)),
+    "ReduceL2": _of_squares("Sqrt"),
+    "ReduceSumSquare": _of_squares(),
+    "ReduceLogSumExp": _log_sum_exp,
+    "GlobalLpPool": _of_squares("Sqrt"),
+}
+"""How each operator is written; the last node makes its result."""
