@@ -152,7 +152,8 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, values: Tensors) ->
         quiet = {name: level for name, level in fidelity.noise.items() if level < LEAST_DECIBELS}
         found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]
     for node in graph.nodes:
-        if node.op_type == QUANTIZE and node.inputs[0] in inputs:
+        # Of constants, which are no inputs, both kinds of nodes have none.
+        if node.op_type == QUANTIZE and node.inputs and node.inputs[0] in inputs:
             found += _outside(node.inputs[0], inputs[node.inputs[0]], graph.values[node.outputs[0]])
     made = {name: node for node in graph.nodes for name in node.outputs}
     for name in graph.outputs:
@@ -160,7 +161,7 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, values: Tensors) ->
             figures = {"elements": values[name].size, "value": float(values[name].flat[0])}
             found.append(Suspicion(kind="constant", tensor=name, figures=figures))
         maker = made.get(name)
-        stored = maker.inputs[0] if maker is not None and maker.op_type == DEQUANTIZE else name
+        stored = maker.inputs[0] if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE else name
         if stored in values:
             found += _saturated(name, values[stored], graph.values[stored])
     return tuple(found)
