@@ -3,7 +3,9 @@
 Two families live here, chosen by ``Arch.numerics``:
 
 - ``onnxruntime``: every function equals ONNX Runtime's integer operator to the bit (`requantise`, `add`,
-  `average_taps`, `global_average`, `unary`). The tests compare with ONNX Runtime itself, zero tolerance.
+  `average_taps`, `global_average`, `unary`, `softmax`). The tests compare with ONNX Runtime itself, zero tolerance.
+  `normalise`, and `global_average` where it reduces along any axes, are definitions of their own: there ONNX Runtime
+  sums in float32, in an order that depends on the processor.
 - ``fixed``: integers only, TensorFlow Lite's 31-bit multiplier and shift with double rounding (names ending in
   ``_fixed``). Tested on hand-worked cases.
 
@@ -31,6 +33,8 @@ Rules of ONNX Runtime (1.31, CPU) that its documentation does not state, found b
 - `QLinearGlobalAveragePool` sums integers and multiplies by ``float32(xs / float32(ys * count))``. So does
   `QLinearAveragePool` where the window is the whole plane and there is no padding. `ReduceMean` over
   the plane is not fused: it stays in float.
+- `QLinearSoftmax` sums float32 exponentials in order, scaled to near the largest float32; it multiplies by
+  floor(1 / scale) before it divides.
 - `QLinearLeakyRelu` is a table of 256 entries of ``rint(float32(g(float32((x - zx) * xs)) / ys)) + zy``; `Relu` and
   `Abs` alone between DequantizeLinear and QuantizeLinear stay in float and give the same formula. `Clip` alone
   is the same with the identity for g (``leaky_relu`` with alpha 1), ``low`` and ``high`` being the quantised limits,
