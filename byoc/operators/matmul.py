@@ -37,6 +37,8 @@ from isa.arch import Arch
 from isa.numerics import float32_bits
 
 DYNAMIC = "OP_DYN_MAT_MUL"
+MOST_REMEMBERED = 1 << 23
+"""Elements of a constant operand that is kept for the next product."""
 MOST_ROWS = 256
 """Rows of a bias that has several; each is a product of its own."""
 
@@ -328,7 +330,7 @@ class MatMul(Product):
             m, matrices = math.prod(first[:-1]), ((0, 0),)
         zero_points = [products.zero_points(graph, node, number) for number in (0, 1)]
         data = [
-            None if value.constant is None else _factor(value, tuple(zeros.tolist()), shape)
+            None if value.constant is None else _known_factor(value, tuple(zeros.tolist()), shape)
             for value, zeros, shape in ((left, zero_points[0], (m, k)), (right, zero_points[1], (k, n)))
         ]
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
@@ -452,12 +454,19 @@ def _matrix(bias: NDArray[Any] | None, columns: int) -> NDArray[np.int64]:
     return np.broadcast_to(wide, (len(wide), columns))
 
 
-@lru_cache(maxsize=4)
+def _known_factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
+    """:func:`_factor`, remembered for the steps of recurrent layers, which have the same, unless it is very large."""
+    return (_remembered if value.elements <= MOST_REMEMBERED else _factor)(value, zeros, shape)
+
+
 def _factor(value: Value, zeros: tuple[int, ...], shape: tuple[int, int]) -> Factor:
-    """A constant operand of matrices of ``shape``; steps of recurrent layers have the same one."""
+    """A constant operand of matrices of ``shape``."""
     assert value.constant is not None
     stack = (domain.stored(value.constant).astype(np.int16) - np.array(zeros, np.int16)).reshape(-1, *shape)
     return Factor(stack, tuple(products.int8_parts(matrix) for matrix in stack))
+
+
+_remembered = lru_cache(maxsize=2)(_factor)
 
 
 def _filters(record: MatMulRecord) -> Iterator[tuple[Convolution, tuple[NDArray[np.int8], ...]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,11 @@ class OnnxView:
     open: frozenset[str] = frozenset()
     opsets: tuple[onnx.OperatorSetIdProto, ...] = ()
     opset: int = 21
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where in the order of execution each node stands, by its name."""
+        return {node.name: place for place, node in enumerate(self.nodes)}
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Static shape of a tensor. Raises :class:`InputError` where it is not known."""

@@ -90,7 +90,7 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mappin
     (channels, 256) where it is another function in every channel. The nodes, ``protos`` by first output, run as in the
     whole model: with everything that is computed from the source beside them.
     """
-    siblings = [node for node in view.nodes if closure.origins.get(node.outputs[0]) == closure.source]
+    siblings = _computed_from(view, closure.origins, closure.source)
     results = dict.fromkeys((closure.result, *(node.outputs[0] for node in siblings if _leaves(view, closure, node))))
     chosen = _between(view, closure.source, results)
     names = dict.fromkeys(name for node in chosen for name in node.reads if name in view.constants)
@@ -206,12 +206,26 @@ def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) 
 
 def _between(view: OnnxView, source: str, results: Collection[str]) -> tuple[OnnxNode, ...]:
     """The nodes that ``results`` need, not looking behind ``source``."""
-    needed, chosen = set(results) - {source}, []
-    for node in reversed(view.nodes):
-        if needed.intersection(node.outputs):
-            chosen.append(node)
-            needed.update(name for name in node.reads if name != source)
-    return tuple(reversed(chosen))
+    waiting, chosen = [name for name in results if name != source], dict[int, OnnxNode]()
+    while waiting:
+        node = view.producer.get(waiting.pop())
+        if node is not None and (place := view.places[node.name]) not in chosen:
+            chosen[place] = node
+            waiting += [name for name in node.reads if name != source]
+    return tuple(chosen[place] for place in sorted(chosen))
+
+
+def _computed_from(view: OnnxView, origins: Origins, source: str) -> tuple[OnnxNode, ...]:
+    """The nodes of which ``origins`` say that they compute from ``source`` alone, and that which makes it."""
+    maker = view.producer.get(source)
+    waiting, found = [source], {} if maker is None else {view.places[maker.name]: maker}
+    while waiting:
+        for node in view.consumers.get(waiting.pop(), ()):
+            place = view.places[node.name]
+            if place not in found and origins.get(node.outputs[0]) == source:
+                found[place] = node
+                waiting += node.outputs
+    return tuple(found[place] for place in sorted(found))
 
 
 def _origins(view: OnnxView, begins: Callable[[str], bool], apart: Collection[str]) -> Origins:

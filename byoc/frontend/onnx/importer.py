@@ -52,6 +52,7 @@ class _Builder:
         self._values: dict[str, Value] = {}
         self._quantizations: dict[str, Quantization] = {}
         self._nodes: list[Node] = []
+        self._names: set[str] = set()
         self._protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
         self._absorbed = absorbed(view, self._closures)
 
@@ -66,9 +67,8 @@ class _Builder:
         if isinstance(found, Unit):
             self._add_unit(found)
             return
-        known = {other.name for other in self._nodes}
         for own in (node,) if closure is None else closure.nodes:
-            if own.name not in known:
+            if own.name not in self._names:
                 self._add_host(own, found.remark)
 
     def _table(self, closure: Closure) -> Unit:
@@ -76,7 +76,7 @@ class _Builder:
         view = self._view
         *inner, quantize = closure.nodes
         last = next((node for node in reversed(inner) if node.op_type not in BOUNDARIES), quantize)
-        name = last if all(node.name != last.name for node in self._nodes) else quantize
+        name = last if last.name not in self._names else quantize
         before = next(node for node in closure.nodes if node.inputs[0] == closure.source)
         source, result = view.quantization_of(before), view.quantization_of(quantize)
         assert source is not None
@@ -108,6 +108,7 @@ class _Builder:
             operands[1] = self._transposed(operands[1])
         operands += [self._real(name) for name in unit.parameters]
         self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)
+        self._names.add(unit.node.name)
         self._nodes.append(
             Node(
                 name=unit.node.name,
@@ -151,6 +152,7 @@ class _Builder:
                 self._quantizations.setdefault(integer, quantization)
         inputs = tuple(name for name in node.reads if name not in view.constants)
         outputs = tuple(name for name in node.outputs if name)
+        self._names.add(node.name)
         self._nodes.append(
             Node(node.name, node.op_type, inputs, outputs, {}, (node.name,), remark, count_macs(view, node))
         )
