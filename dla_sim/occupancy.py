@@ -30,8 +30,8 @@ def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: Comman
 
     def close(where: Int64) -> None:
         used = where[last[where] > born[where]]
-        changes.append((born[used], lengths[used]))
-        changes.append((last[used], -lengths[used]))
+        for change in ((born[used], lengths[used]), (last[used], -lengths[used])):
+            changes.append(_summed([change]) if len(used) > MANY else change)
 
     for number in order:
         end = int(times.end[number])
@@ -44,16 +44,21 @@ def live_bytes(operands: Sequence[Operands], order: Sequence[int], times: Comman
             born[where] = end
             last[where] = -1
     close(np.arange(len(lengths), dtype=np.int64))
-    return _summed(changes)
+    cycles, deltas = _summed(changes)
+    moved = np.flatnonzero(deltas)
+    return cycles[moved], np.cumsum(deltas)[moved]
+
+
+MANY = 64
+"""Pieces of one access from which on their changes are summed at once: strides of a byte make a piece of each."""
 
 
 def _summed(changes: list[tuple[Int64, Int64]]) -> tuple[Int64, Int64]:
-    times = np.concatenate([time for time, _ in changes])
-    cycles, position = np.unique(times, return_inverse=True)
+    """Times, each once and ascending, and the sum of the changes at each."""
+    cycles, position = np.unique(np.concatenate([time for time, _ in changes]), return_inverse=True)
     deltas = np.zeros(len(cycles), dtype=np.int64)
     np.add.at(deltas, position, np.concatenate([delta for _, delta in changes]))
-    moved = np.flatnonzero(deltas)
-    return cycles[moved], np.cumsum(deltas)[moved]
+    return cycles, deltas
 
 
 class _Pieces:
