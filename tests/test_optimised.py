@@ -18,6 +18,6 @@ def test_rules_formulas_and_reasons_are_the_same_without_docstrings() -> None:
         subprocess.run([sys.executable, *flags, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout
         for flags in ((), ("-OO",))
     )
-    assert "only symmetric weights run on the accelerator" in plain
+    assert "activations have one scale and one zero point a tensor" in plain
     assert "does not fit in 512 bytes of SRAM" in plain
     assert stripped == plain
