@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class Calibration:
     ``agreement``: of outputs that tell classes, the share of the (first) samples of which int8 and float say the same.
     """
 
-    samples: Annotated[int, Field(ge=0)]
+    samples: Count
     random: bool
-    origin: str = ""
-    agreement: Mapping[str, float] = field(default_factory=dict)
+    origin: Annotated[str, Field(max_length=1 << 16)] = ""
+    agreement: Mapping[str, Annotated[float, Field(ge=0.0, le=1.0)]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class Fidelity:
     ``made_static``: operators that quantised activations when they ran, and now have scales from calibration.
     """
 
-    tensors: Annotated[int, Field(ge=0)]
-    elements: Annotated[int, Field(ge=0)]
+    tensors: Count
+    elements: Count
     difference: float
     integer: float | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
     widened: bool = False
-    made_static: Annotated[int, Field(ge=0)] = 0
+    made_static: Count = 0
     calibration: Calibration | None = None
 
 

@@ -160,6 +160,12 @@ def test_other_format(path: Path) -> None:
     _expect(path, "its manifest is not that of a package")
 
 
+def test_a_comparison_that_nobody_can_have_made(path: Path) -> None:
+    calibration = {"samples": 1, "random": False, "agreement": {"y": 2.0}}
+    _edit_manifest(path, fidelity={"tensors": 1, "elements": 1, "difference": 0.0, "calibration": calibration})
+    _expect(path, "its manifest says in a wrong form how the model was compared (calibration.agreement.y)")
+
+
 def test_incomplete_manifest(path: Path) -> None:
     _edit_manifest(path, sha256={})
     _expect(path, "its manifest is incomplete")
