@@ -165,6 +165,7 @@ def load_package(path: str | Path) -> Package:
             _check_sum(name, members[name], manifest["sha256"])
         document = json_of(members["graph.json"], "graph.json", "the graph of a package")
         graph, annotations = decode_graph(document, memoryview(members["weights.bin"]))
+        fidelity = _fidelity(manifest)
     except InputError as error:
         raise _about(file, error) from error
     sums, rewritten = manifest["sha256"], manifest["rewritten_activations"]
@@ -177,9 +178,7 @@ def load_package(path: str | Path) -> Package:
             raise _about(file, error) from error
         return data
 
-    return Package(
-        manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member, _fidelity(manifest)
-    )
+    return Package(manifest["source"], graph, annotations, rewritten, manifest["tool"], sums, read_member, fidelity)
 
 
 def _about(file: Path, error: InputError) -> InputError:
