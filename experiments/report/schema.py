@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from string import Formatter
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
@@ -263,9 +264,17 @@ class Suspicion(Part):
     tensor: Text
     figures: Mapping[str, float]
 
+    @model_validator(mode="after")
+    def _told(self) -> Suspicion:
+        missing = {name for _, name, _, _ in Formatter().parse(_SUSPICIONS[self.kind]) if name}
+        missing -= {"tensor", *self.figures}
+        if missing:
+            raise ValueError(f"a suspicion of {self.kind} lacks the figure {min(missing)}")
+        return self
+
     def message(self) -> str:
         """One line."""
-        return _SUSPICIONS[self.kind].format(tensor=self.tensor, **self.figures)
+        return _SUSPICIONS[self.kind].format_map({**self.figures, "tensor": self.tensor})
 
 
 class Accuracy(Part):

@@ -184,7 +184,11 @@ def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
 
 def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
     """Standard-normal numbers for float inputs, the whole range of 8-bit integers, zeros for everything else."""
-    dtype = np.dtype(value.dtype)
+    try:
+        dtype = np.dtype(value.dtype)
+    except TypeError as error:  # text, sequences, and whatever a package may say
+        remedy = "for which no numbers can be drawn; give it with --input"
+        raise InputError(f"input '{value.name}' is of type {value.dtype}, {remedy}") from error
     if np.issubdtype(dtype, np.floating):
         return np.asarray(generator.standard_normal(value.shape), dtype)
     if dtype.itemsize == 1 and np.issubdtype(dtype, np.integer):

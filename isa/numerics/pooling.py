@@ -50,8 +50,9 @@ def average_taps(
 
 def global_average_scale(input_scale: float, output_scale: float, count: int) -> np.float32:
     """Return ``float32(xs / float32(ys * count))``, the factor of `global_average`; count = H * W."""
-    divisor = checked_scale(output_scale, "output scale") * np.float32(count)
-    return np.float32(checked_scale(input_scale, "input scale") / divisor)
+    with np.errstate(over="ignore"):  # as in C
+        divisor = checked_scale(output_scale, "output scale") * np.float32(count)
+        return np.float32(checked_scale(input_scale, "input scale") / divisor)
 
 
 def global_average(

@@ -224,6 +224,10 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda d: d["nodes"][0]["attributes"].update(transA=[1]),
         "inconsistent graph: attribute 'transA' of 'op' is (1,)",
     ),
+    "axes": (
+        lambda d: d["nodes"][0]["attributes"].update(axes=["first"]),
+        "inconsistent graph: attribute 'axes' of 'op' is ('first',)",
+    ),
     "no attribute": (
         lambda d: d["nodes"][0]["attributes"].pop("pads"),
         "inconsistent graph: Conv 'op' has no attribute 'pads'",
