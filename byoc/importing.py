@@ -99,6 +99,8 @@ def _imported(
 
 MOST_KEPT = 64
 """Calibration samples on which the quantised model is compared with the float one: the first of them."""
+MOST_KEPT_BYTES = 1 << 26
+"""Bytes of them from which on no more are kept."""
 
 
 class _Samples:
@@ -121,10 +123,12 @@ class _Samples:
 
     def all(self) -> Iterator[Feeds]:
         """All samples, counted as they go by, once."""
+        kept = 0
         for feed in chain(tuple(self.kept), self._feeds or ()):
             self.count += 1
-            if len(self.kept) < min(self.count, MOST_KEPT):
+            if len(self.kept) < min(self.count, MOST_KEPT) and kept < MOST_KEPT_BYTES:
                 self.kept.append(feed)
+            kept += sum(array.nbytes for array in feed.values())
             yield feed
 
 

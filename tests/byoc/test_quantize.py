@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from byoc import importing
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.units import is_quantised
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
@@ -240,3 +241,15 @@ def test_rows_of_a_table_stay_float() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     made = {node.output[0]: node for node in quantise(prepare(model)).graph.node}
     assert made["rows"].input[0] == "table"
+
+
+def test_large_samples_are_not_kept_for_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = [{"x": np.full(4, number, np.float32)} for number in range(5)]
+    kept = {}
+    for most in (1, 1 << 20):
+        monkeypatch.setattr(importing, "MOST_KEPT_BYTES", most)
+        samples = importing._Samples(lambda model: iter(drawn))
+        samples.first(onnx.ModelProto())
+        assert list(samples.all()) == drawn
+        kept[most] = samples.kept
+    assert kept == {1: drawn[:1], 1 << 20: drawn}
