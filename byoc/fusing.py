@@ -88,7 +88,7 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
             name=maker.name, kind="ACT", inputs=maker.inputs, output=output, onnx_nodes=tuple(names),
             table=_composed(own, tables)[0],
         )  # fmt: skip
-    if len(tables) > 1 and (maker.single or maker.flat or maker.nest().channels != len(tables)):
+    if len(tables) > 1 and not _has_channels(maker, len(tables), operation.output.elements):
         return None
     if maker.free or maker.mnemonic is None or maker.output.element_bytes != 1:
         return None
@@ -97,6 +97,16 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
         return None
     composed = tables if maker.tables is None else _composed(maker.tables, tables)
     return replace(maker, output=output, tables=composed, onnx_nodes=tuple(names))
+
+
+def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
+    """Whether ``maker`` computes all ``elements``, in so many channels that lie one behind the other.
+
+    Those of a matrix of several rows are its columns, which a function of channels does not mean.
+    """
+    nest = maker.nest()
+    dense = not maker.single and not maker.flat and (not nest.matrix or nest.rows == 1)
+    return dense and nest.channels == channels and maker.output.elements == elements
 
 
 def _composed(first: Tables, second: Tables) -> Tables:

@@ -182,3 +182,23 @@ def test_a_slope_a_channel_is_looked_up_last(name: str) -> None:
     assert run(lambda b, x: draw(b, x, False), SMALL, "seed").mismatches == 0
     batch = run(lambda b, x: draw(b, x, False), shape=(2, *SHAPE[1:]))
     assert batch.mismatches == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "slopes"),
+    [("columns", (1, 6, 7), (6, 1)), ("matrices", (1, 3, 4, 4), (3, 1, 1))],
+)
+def test_channels_that_are_as_many_as_those_of_the_maker_but_others_stay_apart(
+    name: str, shape: tuple[int, ...], slopes: tuple[int, ...]
+) -> None:
+    """The columns of a product are not the rows that a slope is of, nor those of each of several products."""
+
+    def draw(b: Network, x: str) -> str:
+        if name == "columns":
+            made = b.node("MatMul", x, b.filters(7, 6))
+        else:
+            made = b.node("MatMul", x, b.quantised(b.node("Relu", b.node("MatMul", x, b.filters(4, 3))), 0.04, 0))
+        return b.node("PRelu", b.quantised(made), b.constant(b.rng.uniform(-1, 1, slopes), "float32"))
+
+    for arch, schedule in ((V4, "default"), (SMALL, "default"), (SMALL, "seed")):
+        assert run(draw, arch, schedule, shape=shape).mismatches == 0
