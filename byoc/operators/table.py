@@ -26,6 +26,11 @@ TABLE = "Table"
 """Canonical type: operands are the data, and a constant of 256 results, or 256 a channel, in the order of the bytes."""
 
 
+def channels_of(shape: tuple[int, ...]) -> int:
+    """Channels of a tensor: its second dimension, or its only one; 0 of a number."""
+    return shape[min(len(shape), 2) - 1] if shape else 0
+
+
 @rule("the data is computed at run time, the table is constant")
 def constant_table(graph: Graph, node: Node) -> Finding | None:
     """The table is known."""
@@ -48,7 +53,7 @@ class Table(Elementwise):
         "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
         "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where",
     )  # fmt: skip
-    closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu")
+    closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu", "Pow")
     closes_by_vector: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
     instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
     arity: ClassVar[tuple[int, int]] = (2, 2)
@@ -67,8 +72,7 @@ class Table(Elementwise):
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """A table has 256 entries of the result's type, and the result the shape of the data."""
         data, table, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
-        channels = data.shape[1] if len(data.shape) > 1 else 0
-        if table.shape not in ((TABLE_BYTES,), (channels, TABLE_BYTES)) or table.dtype != result.dtype:
+        if table.shape not in ((TABLE_BYTES,), (channels_of(data.shape), TABLE_BYTES)) or table.dtype != result.dtype:
             return f"'{node.name}' has a table of {table.dtype} {table.shape} for results of {result.dtype}"
         if data.shape != result.shape:
             return f"'{node.name}' makes {result.shape} of {data.shape}"
@@ -96,7 +100,8 @@ class Table(Elementwise):
                     table=stored,
                 ),
             )
-        images, size = result.shape[0], result.elements // result.shape[0]
+        images = result.shape[0] if len(result.shape) > 1 else 1
+        size = result.elements // images
         plane = len(stored), size // len(stored)
         return tuple(
             ChannelTable(

@@ -17,6 +17,7 @@ from byoc.frontend.onnx.rewriting.opset import convert_opset, opset_of
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes
 from byoc.frontend.onnx.rewriting.tidy import name_nodes, remove_identities
+from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 from tests.byoc.float_models import make_model, operators, random_arrays, run
 
@@ -188,10 +189,16 @@ def test_identities_go_and_sums_become_additions() -> None:
     assert [n.op_type for n in after.graph.node] == ["Add", "Add", "Add", "Identity"]
 
 
-def test_dropout_whose_mask_is_used_stays() -> None:
-    model = make_model([node("Dropout", ["x"], ["y", "mask"])], [2], {})
+@pytest.mark.parametrize(("ratio", "training"), [(0.5, False), (0.0, True), (0.5, True)])
+def test_the_mask_of_a_dropout_that_drops_nothing_is_constant(ratio: float, training: bool) -> None:
+    constants = {"ratio": np.float32(ratio), "training": np.bool_(training)}
+    model = make_model([node("Dropout", ["x", "ratio", "training"], ["y", "mask"])], [2], constants)
     model.graph.output.append(helper.make_tensor_value_info("mask", TensorProto.BOOL, [2]))
-    assert operators(remove_identities(model)) == {"Dropout": 1}
+    after = remove_identities(model)
+    drops = bool(ratio and training)
+    assert operators(after) == ({"Dropout": 1} if drops else {"Identity": 2})
+    feed = {"x": np.float32([3, -2])}
+    assert drops or OnnxRuntimeSession(after).run(["mask"], feed)["mask"].tolist() == [True, True]
 
 
 @pytest.mark.parametrize("bias", [[], [1], [3], [1, 3]])

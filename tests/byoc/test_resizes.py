@@ -23,7 +23,15 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], bool]] = {
     "smaller": ((5, 4), {"antialias": 1}, False),
     "cubic": ((14, 18), {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1}, False),
     "wider": ((7, 18), {}, False),
+    "cropped": ((6, 9), {"coordinate_transformation_mode": "tf_crop_and_resize"}, False),
+    "cropped, something beyond": (
+        (6, 9),
+        {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 2.5},
+        False,
+    ),
+    "two axes": ((14, 18), {"axes": [2, 3]}, True),
 }
+REGION = [0, 0.2, 0, 0.5, 1, 0.9, 1, 1.3]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -31,8 +39,9 @@ def test_interpolation_runs_on_integers(case: str) -> None:
     size, how, convolved = CASES[case]
     builder = ModelBuilder()
     x = builder.node("Relu", builder.input("x", (1, 5, 7, 9)))
-    sizes = builder.constant([1, 5, *size], "int64")
-    resized = builder.node("Resize", x, "", "", sizes, name="resize", **{"mode": "linear", **how})
+    sizes = builder.constant(size if "axes" in how else [1, 5, *size], "int64")
+    region = builder.constant(REGION, "float32") if "tf_crop" in str(how) else ""
+    resized = builder.node("Resize", x, region, "", sizes, name="resize", **{"mode": "linear", **how})
     builder.node("Relu", resized, result="y")
     builder.output("y")
     model, feed = builder.model(), {"x": np.random.default_rng(0).standard_normal((1, 5, 7, 9)).astype(np.float32)}
@@ -47,9 +56,7 @@ def test_interpolation_runs_on_integers(case: str) -> None:
 
 def test_what_is_no_matrix_is_left_alone() -> None:
     builder = ModelBuilder()
-    region = builder.constant([0, 0, 0.1, 0.1, 1, 1, 0.9, 0.9], "float32")
-    how = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}
-    sizes = builder.constant([1, 2, 5, 5], "int64")
-    builder.node("Resize", builder.input("x", (1, 2, 7, 9)), region, "", sizes, result="y", **how)
+    sizes = builder.constant([1, 2, 5, 5, 5], "int64")
+    builder.node("Resize", builder.input("x", (1, 2, 7, 9, 3)), "", "", sizes, result="y", mode="linear")
     builder.output("y")
     assert [node.op_type for node in prepare(builder.model()).graph.node] == ["Resize"]

@@ -278,20 +278,21 @@ CHANNELS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "rows": ((3, 40), (40,)),
     "line": ((1, 6, 50), (6, 1)),
     "volume": ((1, 3, 2, 4, 5), (3, 1, 1, 1)),
+    "vector": ((7,), (7,)),
 }
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("name", CHANNELS)
 def test_a_slope_a_channel_is_a_table_a_channel(name: str, dtype: str) -> None:
-    """And whatever stands around it, and a divisor a channel."""
+    """And whatever stands around it, and a divisor and an exponent a channel."""
     shape, slopes = CHANNELS[name]
     rng = np.random.default_rng(2)
-    numbers = rng.uniform(-1, 1, slopes), rng.uniform(0.5, 2, slopes)
+    numbers = rng.uniform(-1, 1, slopes), rng.uniform(0.5, 2, slopes), rng.integers(1, 4, slopes)
 
     def draw(b: Chain, x: str) -> str:
-        slope, divisor = (b.constant(found, "float32") for found in numbers)
-        return b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor)
+        slope, divisor, exponent = (b.constant(found, "float32") for found in numbers)
+        return b.node("Pow", b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor), exponent)
 
     package = import_model(_model(draw, dtype, PARAMETERS[0], shape), name)
     assert len(package.graph.nodes) == len(_tables(package)) == 1

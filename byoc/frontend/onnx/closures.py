@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 from byoc.frontend.onnx.units import Unit, recognise
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import installed
+from byoc.operators.table import channels_of
 from byoc.session import OnnxRuntimeSession
 
 _INTEGERS = ("int8", "uint8")
@@ -97,7 +98,9 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mappin
     dtype = np.dtype(view.element_type(closure.source))
     values, shape = np.arange(256, dtype=np.uint8).view(dtype), view.shape(closure.source)
     several = [any(_varies(view, node, name, shape) for name in node.reads) for node in chosen]
-    channels, rank = shape[1] if any(several) else 1, len(shape)
+    channels, rank = channels_of(shape) if any(several) else 1, len(shape)
+    if rank == 1 and any(several):
+        rank = 2  # a row of channels
     # 256 values in every channel: beside one another where there are planes, else one below the other.
     lying = (1, 1, 256, *(1 for _ in shape[3:])) if rank > 2 else (256, 1)[: max(rank, 1)]
     whole = np.broadcast_shapes(lying, (1, channels, *(1 for _ in shape[2:])) if rank > 1 else ())
@@ -272,7 +275,7 @@ def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -
     own = view.shape(name)
     if node.op_type in installed().closes_by_vector:
         return name in node.inputs[1:] and own == shape[1:2]
-    whole = (1,) * (len(shape) - len(own)) + own
-    channels = shape[1] if len(shape) > 1 else 0
+    whole = (1,) * (max(len(shape), 2) - len(own)) + own
+    channels = channels_of(shape)
     second = node.op_type in installed().closes_by_channel and node.input(1) == name
     return second and whole == (1, channels, *(1 for _ in shape[2:]))

@@ -1,4 +1,5 @@
-"""Reductions of functions, and LogSoftmax, as elementary operators around a plain reduction, before quantisation."""
+"""Elementary operators in place of others, before quantisation: reductions of functions, LogSoftmax, PRelu of a slope
+an element, and the mean and deviation that a LayerNormalization tells besides."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
@@ -39,7 +40,7 @@ def decompose_reductions(model: ModelProto) -> ModelProto:
         if axes is None:
             nodes.append(node)
             continue
-        writer = _Writer(node, add_constant(graph, f"{node.output[0]}_axes", np.array(axes, np.int64)))
+        writer = _Writer(graph, node, axes)
         WRITTEN[node.op_type](writer, node.input[0])
         writer.nodes[-1].output[0] = node.output[0]
         nodes += writer.nodes
@@ -55,6 +56,10 @@ def _axes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], integers: Cons
     if not shape or options.get("p", 2) != 2:
         return None
     rank = len(shape)
+    if node.op_type == "PRelu":
+        return None if _is_of_channels(shapes.get(node.input[1], ()), shape) else []
+    if node.op_type == "LayerNormalization":
+        return list(range(int(options.get("axis", -1)) % rank, rank)) if any(node.output[1:]) else None
     if node.op_type in _POOLS:
         return list(range(2, rank)) or None
     if "axis" in options or node.op_type in _ALONG_ONE:
@@ -65,23 +70,39 @@ def _axes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], integers: Cons
     return [int(axis) % rank for axis in found] or None
 
 
+def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a slope is one number, or one a channel, which makes tables."""
+    channels = [1, *shape[1:2], *(1 for _ in shape[2:])] if len(shape) > 1 else shape
+    return np.prod(slope) == 1 or [1] * (len(shape) - len(slope)) + list(slope) == list(channels)
+
+
 class _Writer:
     """Collects the nodes that stand for one."""
 
-    def __init__(self, node: NodeProto, axes: str) -> None:
+    def __init__(self, graph: GraphProto, node: NodeProto, axes: list[int]) -> None:
+        self.node = node
         self.nodes: list[NodeProto] = []
-        self._name, self._axes = node.output[0], axes
-        self._keepdims = int(attributes(node).get("keepdims", 1))
+        self._graph, self._name, self._options = graph, node.output[0], attributes(node)
+        self._axes = self.constant(np.array(axes, np.int64)) if axes else ""
+        self._keepdims = int(self._options.get("keepdims", 1))
 
-    def add(self, op_type: str, *operands: str, **options: Any) -> str:
-        """A node; the name of its result."""
-        name = f"{self._name}_{op_type.lower()}{len(self.nodes)}"
+    def constant(self, values: Any) -> str:
+        """A constant; its name."""
+        return add_constant(self._graph, f"{self._name}_constant", values)
+
+    def option(self, name: str, default: Any) -> Any:
+        """An attribute of the node."""
+        return self._options.get(name, default)
+
+    def add(self, op_type: str, *operands: str, result: str = "", **options: Any) -> str:
+        """A node; the name of its result, chosen where it is not given."""
+        name = result or f"{self._name}_{op_type.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, list(operands), [name], name, **options))
         return name
 
-    def reduce(self, op_type: str, operand: str, *, keep: bool = False) -> str:
+    def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
         """A plain reduction; with ``keep`` its dimensions stay whatever the operator says."""
-        return self.add(op_type, operand, self._axes, keepdims=1 if keep else self._keepdims)
+        return self.add(op_type, operand, self._axes, result=result, keepdims=1 if keep else self._keepdims)
 
 
 def _log_softmax(w: _Writer, x: str) -> None:
@@ -108,6 +129,25 @@ def _of(function: Callable[[_Writer, str], str], *behind: str) -> Callable[[_Wri
     return write
 
 
+def _prelu(w: _Writer, x: str) -> None:
+    below = w.add("Min", x, w.constant(np.float32(0)))
+    w.add("Add", w.add("Relu", x), w.add("Mul", below, w.node.input[1]))
+
+
+def _layer_normalization(w: _Writer, x: str) -> None:
+    """The normalisation by itself, and what else of it somebody wants."""
+    _, mean, inverse = (*w.node.output, "")[:3]
+    mean = w.reduce("ReduceMean", x, result=mean)
+    if inverse:
+        distance = w.add("Sub", x, mean)
+        variance = w.reduce("ReduceMean", w.add("Mul", distance, distance))
+        epsilon = w.constant(np.float32(w.option("epsilon", 1e-5)))
+        w.add("Reciprocal", w.add("Sqrt", w.add("Add", variance, epsilon)), result=inverse)
+    alone = NodeProto.FromString(w.node.SerializeToString())
+    del alone.output[1:]
+    w.nodes.append(alone)
+
+
 _POOLS = ("GlobalLpPool",)
 _ALONG_ONE = ("LogSoftmax",)
 WRITTEN: Mapping[str, Callable[[_Writer, str], None]] = {
@@ -117,5 +157,7 @@ WRITTEN: Mapping[str, Callable[[_Writer, str], None]] = {
     "ReduceSumSquare": _of_squares(),
     "ReduceLogSumExp": _log_sum_exp,
     "GlobalLpPool": _of_squares("Sqrt"),
+    "PRelu": _prelu,
+    "LayerNormalization": _layer_normalization,
 }
 """How each operator is written; the last node makes its result."""

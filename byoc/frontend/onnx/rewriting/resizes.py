@@ -7,6 +7,7 @@ that grows by a whole factor, alike everywhere, is cheaper as a convolution: one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +24,34 @@ from byoc.frontend.onnx.rewriting.edit import (
 from byoc.session import OnnxRuntimeSession
 
 _MODES = (b"linear", b"cubic")
+_CROPPED = b"tf_crop_and_resize"
 _LARGEST = 4096
 """Rows or columns of a plane; matrices of more would be larger than the planes."""
 Matrix = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """What a Resize of four dimensions is given: scales or sizes at input ``position``, and a region of interest."""
+
+    position: int
+    numbers: NDArray[np.generic]
+    region: NDArray[np.generic]
+
+    def along(self, axis: int) -> _Parameters:
+        """Those of a Resize of nothing but one dimension."""
+        numbers, region = np.ones_like(self.numbers), np.zeros_like(self.region)
+        numbers[axis] = self.numbers[axis]
+        region[4:] = 1
+        region[[axis, 4 + axis]] = self.region[[axis, 4 + axis]]
+        return _Parameters(self.position, numbers, region)
 
 
 def expand_resizes(model: ModelProto) -> ModelProto:
     """A copy in which a Resize of (N, C, H, W) between elements is two matrix products, or a grouped convolution."""
     result = copy_model(model)
     graph = result.graph
-    shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: tensor.dims == [4])
+    shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: len(tensor.dims) == 1)
     nodes: list[NodeProto] = []
     for node in graph.node:
         matrices = _matrices(result, node, shapes, constants)
@@ -48,29 +67,45 @@ def _matrices(
     """What the rows and the columns are multiplied by, (H', H) and (W', W); None for what is no such Resize."""
     if node.op_type != "Resize" or not standard(node) or attributes(node).get("mode") not in _MODES:
         return None
-    # "scales" or "sizes" of all four dimensions; with a region of interest nothing is to be found on unit vectors.
-    given = [(index, name) for index, name in enumerate(node.input) if name and index >= 2]
     before, after = (shapes.get(name, ()) for name in (node.input[0], node.output[0]))
-    known = len(given) == 1 and given[0][1] in constants and not attributes(node).get("axes")
-    known = known and attributes(node).get("coordinate_transformation_mode") != b"tf_crop_and_resize"
-    if not known or len(before) != 4 or len(after) != 4 or before[:2] != after[:2] or max(before + after) > _LARGEST:
+    if len(before) != 4 or len(after) != 4 or before[:2] != after[:2] or max(before + after) > _LARGEST:
         return None
-    position, numbers = given[0][0], constants[given[0][1]]
-    rows, columns = (_matrix(model, node, position, numbers, axis, before[axis]) for axis in (2, 3))
+    parameters = _parameters(node, constants)
+    if parameters is None:
+        return None
+    rows, columns = (_matrix(model, node, parameters.along(axis), axis, before[axis]) for axis in (2, 3))
     same = rows.shape == (after[2], before[2]) and columns.shape == (after[3], before[3])
     return (rows, columns) if same else None
 
 
-def _matrix(
-    model: ModelProto, node: NodeProto, position: int, numbers: NDArray[np.generic], axis: int, size: int
-) -> Matrix:
-    """What a Resize makes of the unit vectors along ``axis``, a column each."""
-    other = 5 - axis
-    parameter = numbers.copy()
-    parameter[:2], parameter[other] = 1, 1
+def _parameters(node: NodeProto, constants: ConstantArrays) -> _Parameters | None:
+    """The constant parameters of a Resize, those that it gives for some ``axes`` only spread over all dimensions."""
+    given = [index for index, name in enumerate(node.input) if name and index >= 2]
+    if len(given) != 1 or node.input[given[0]] not in constants:
+        return None
+    numbers = constants[node.input[given[0]]]
+    axes = [int(axis) % 4 for axis in attributes(node).get("axes", ())] or [0, 1, 2, 3]
+    region = np.array([0] * 4 + [1] * 4, np.float32)
+    if node.input[1] and attributes(node).get("coordinate_transformation_mode") == _CROPPED:
+        if node.input[1] not in constants or constants[node.input[1]].size != 2 * len(axes):
+            return None
+        region[[*axes, *(4 + axis for axis in axes)]] = constants[node.input[1]]
+    whole = np.ones(4, numbers.dtype)
+    if len(numbers) != len(axes):
+        return None
+    whole[axes] = numbers
+    return _Parameters(given[0], whole, region)
+
+
+def _matrix(model: ModelProto, node: NodeProto, parameters: _Parameters, axis: int, size: int) -> Matrix:
+    """What a Resize makes of the unit vectors along ``axis``, a column each; 0 where it extrapolates."""
     copy = NodeProto()
     copy.CopyFrom(node)
-    copy.input[0], copy.input[position], copy.output[0] = "units", "parameter", "made"
+    copy.input[0], copy.input[parameters.position], copy.output[0] = "units", "parameter", "made"
+    copy.input[1] = "region"
+    kept = [item for item in copy.attribute if item.name not in ("axes", "extrapolation_value")]
+    del copy.attribute[:]
+    copy.attribute.extend(kept)
     shape = [1, 1, 1, 1]
     shape[axis] = size
     graph = helper.make_graph(
@@ -78,7 +113,10 @@ def _matrix(
         "resize",
         [helper.make_tensor_value_info("units", TensorProto.FLOAT, shape)],
         [helper.make_tensor_value_info("made", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(parameter, "parameter")],
+        [
+            numpy_helper.from_array(parameters.numbers, "parameter"),
+            numpy_helper.from_array(parameters.region, "region"),
+        ],
     )
     session = OnnxRuntimeSession(
         helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version), optimised=False
@@ -88,8 +126,24 @@ def _matrix(
 
 
 def _expanded(graph: GraphProto, node: NodeProto, channels: int, rows: Matrix, columns: Matrix) -> Iterator[NodeProto]:
+    """The products; where something stands beyond the edges, of numbers less that, for there the matrices have 0."""
     source, result = node.input[0], node.output[0]
-    row_taps, column_taps = _taps(rows), _taps(columns)
+    beyond = float(attributes(node).get("extrapolation_value", 0.0))
+    if not beyond or attributes(node).get("coordinate_transformation_mode") != _CROPPED:
+        yield from _products(graph, node, (source, result), channels, rows, columns)
+        return
+    level = add_constant(graph, f"{result}_beyond", np.array(beyond, np.float32))
+    inner = f"{result}_below", f"{result}_above"
+    yield helper.make_node("Sub", [source, level], [inner[0]])
+    yield from _products(graph, node, inner, channels, rows, columns)
+    yield helper.make_node("Add", [inner[1], level], [result])
+
+
+def _products(
+    graph: GraphProto, node: NodeProto, ends: tuple[str, str], channels: int, rows: Matrix, columns: Matrix
+) -> Iterator[NodeProto]:
+    """What makes the second of ``ends`` of the first."""
+    (source, result), row_taps, column_taps = ends, _taps(rows), _taps(columns)
     if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):
         wide = f"{result}_wide"
         yield helper.make_node("MatMul", [source, add_constant(graph, f"{result}_columns", columns.T)], [wide])

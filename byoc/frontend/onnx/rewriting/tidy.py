@@ -10,13 +10,14 @@ from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
+    add_constant,
     attributes,
-    constants,
     copy_model,
     keep_nodes,
     names_of,
     remove_dead_code,
     rename_uses,
+    shapes_of,
     standard,
     unused,
     use_counts,
@@ -26,14 +27,21 @@ from byoc.frontend.onnx.rewriting.edit import (
 def remove_identities(model: ModelProto) -> ModelProto:
     """A copy without Identity, Dropout in inference form and Sum: of one operand it is none, of more it is Add nodes.
 
-    A node whose result is a graph output stays (it gives the output its name), as does a Dropout whose mask is used.
+    A node whose result is a graph output stays (it gives the output its name); the mask of a Dropout that drops nothing
+    is constant.
     """
     result = copy_model(model)
     graph = result.graph
     _add_in_turn(graph)
-    for node in filter(standard, graph.node):
-        if node.op_type in ("Sum", "Dropout") and _passes_through(node, graph):
-            _make_identity(node)
+    shapes, uses = shapes_of(graph), use_counts(graph)
+    for node in filter(standard, list(graph.node)):
+        masked = node.op_type == "Dropout" and len(node.output) > 1 and bool(uses[node.output[1]])
+        if not _passes_through(node, graph) or (masked and node.input[0] not in shapes):
+            continue
+        if masked:
+            whole = add_constant(graph, f"{node.output[1]}_whole", np.ones(shapes[node.input[0]], np.bool_))
+            graph.node.insert(0, helper.make_node("Identity", [whole], [node.output[1]]))
+        _make_identity(node)
     outputs = {output.name for output in graph.output}
     identities = [node for node in graph.node if node.op_type == "Identity" and standard(node)]
     gone = {node.output[0]: node.input[0] for node in identities if node.output[0] not in outputs}
@@ -61,19 +69,18 @@ def _add_in_turn(graph: GraphProto) -> None:
 
 
 def _passes_through(node: NodeProto, graph: GraphProto) -> bool:
-    if node.op_type == "Sum":
-        return len(node.input) == 1
-    if len(node.output) > 1 and node.output[1] and use_counts(graph)[node.output[1]]:
-        return False
-    return not _training(node, graph)
+    """Whether a Sum or a Dropout hands on what it gets."""
+    return (node.op_type == "Sum" and len(node.input) == 1) or (
+        node.op_type == "Dropout" and not _training(node, graph)
+    )
 
 
 def _training(node: NodeProto, graph: GraphProto) -> bool:
-    """Whether a Dropout may drop: its third operand is there and not the constant false."""
+    """Whether a Dropout may drop: its third operand is there and not the constant false, its second not 0."""
     if len(node.input) < 3 or not node.input[2]:
         return bool(attributes(node).get("is_test", 1) == 0)
-    mode = constants(graph).get(node.input[2])
-    return mode is None or any(mode.raw_data) or any(mode.int32_data)
+    known = ConstantArrays(graph, lambda tensor: not tensor.dims)
+    return all(name not in known or bool(known[name]) for name in (node.input[2], node.input[1]))
 
 
 def _make_identity(node: NodeProto) -> None:
