@@ -101,12 +101,20 @@ def _outcome(
         return open_tensor
     for family in installed().by_operator.get(node.op_type, ()):
         outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
-        if not isinstance(outcome, Refusal):
-            missing = next((found for found in map(shortage, outcome) if found is not None), None)
-            if missing is None:
-                break
-            outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=missing))
+        if isinstance(outcome, Refusal):
+            continue
+        missing = _first_shortage(outcome, shortage)
+        if missing is not None:
+            outcome = tuple(operation.finer() for operation in outcome)
+            missing = _first_shortage(outcome, shortage)
+        if missing is None:
+            break
+        outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=missing))
     return outcome
+
+
+def _first_shortage(operations: Iterable[Operator], shortage: Callable[[Operator], Shortage | None]) -> Shortage | None:
+    return next((found for found in map(shortage, operations) if found is not None), None)
 
 
 def _escaped(text: str) -> str:

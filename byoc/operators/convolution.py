@@ -307,6 +307,10 @@ class Convolution(Product, Window):
         """The kernel."""
         return self.weights.shape[2], self.weights.shape[3]
 
+    def turned(self) -> dict[str, Any]:
+        """The filters."""
+        return {"weights": np.ascontiguousarray(self.weights.swapaxes(2, 3))}
+
     @property
     def channel_groups(self) -> int:
         """Its groups."""

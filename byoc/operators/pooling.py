@@ -146,6 +146,10 @@ class Pool(Window):
         height, width = self.inputs[0].shape[1:]
         return (height, width) if self.mode == "global_average" else self.kernel
 
+    def turned(self) -> dict[str, Any]:
+        """The kernel."""
+        return {"kernel": self.kernel[::-1]}
+
     @property
     def channel_groups(self) -> int:
         """Every channel by itself."""

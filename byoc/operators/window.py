@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +13,7 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Written
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import Geometry, Operator, Registers
+from byoc.operators.operator import Geometry, Operand, Operator, Registers
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 
@@ -74,6 +74,25 @@ class Window(Operator):
             "EX_PAD_TOP": tile.pad_top,
         }
 
+    def finer(self) -> Operator:
+        """A window along single rows stood upright, for tiles are bands of rows."""
+        (source,), result = self.inputs, self.output
+        if not source.shape[1] == result.shape[1] == self.window[0] == 1 or any(self.pads[::2]):
+            return self
+        return replace(
+            self,
+            inputs=(upright(source),),
+            output=upright(result),
+            strides=(self.strides[1], self.strides[0]),
+            dilations=(self.dilations[1], self.dilations[0]),
+            pads=(self.pads[1], self.pads[0], self.pads[3], self.pads[2]),
+            **self.turned(),
+        )
+
+    def turned(self) -> dict[str, Any]:
+        """What else changes with rows and columns exchanged."""
+        return {}
+
     def rows_read(self) -> NDArray[np.bool_] | None:
         """Strides longer than the window skip rows, and the last window may end before the last row."""
         nest = self.nest()
@@ -113,6 +132,12 @@ class Window(Operator):
         if rank < 1 or len(result) != len(source) or len(kernel) not in (0, rank) or lengths - {rank} or not positive:
             return f"its window {declared} does not fit input {source} and output {result}"
         return ""
+
+
+def upright(operand: Operand) -> Operand:
+    """Planes of one row as planes of one column: the same bytes."""
+    channels, rows, columns = operand.shape
+    return replace(operand, shape=(channels, columns, rows))
 
 
 def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from byoc.importing import import_model
 from byoc.target import Target
 from isa.arch import Arch
-from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
+from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 from tests.e2e.harness import compare
 
@@ -207,6 +207,27 @@ def test_pooling(case: str, dtype: str) -> None:
     before = (0.05, 3 if dtype == "int8" else 131)
     after = before if "Max" in op_type else (0.04, before[1] - 20)
     _runs_on_accelerator(unary_unit(op_type, shape, dtype, before, after, **attributes))
+
+
+LINES: dict[str, onnx.ModelProto] = {
+    "dilated": convolution_unit(_weights(6, 16, 2), (1, 16, 700), dilations=[64], pads=[64, 0], bias=BIAS),
+    "strided": convolution_unit(_weights(6, 16, 3), (2, 16, 701), strides=[3], pads=[1, 2]),
+    "depthwise": convolution_unit(_weights(16, 1, 5), (1, 16, 7000), group=16, pads=[2, 2]),
+    "grouped": convolution_unit(_weights(6, 8, 3), (1, 16, 701), group=2, weight_zero_point=9),
+    "max": unary_unit("MaxPool", (1, 3, 9001), kernel_shape=[3], strides=[2], pads=[1, 1]),
+    "average": unary_unit("AveragePool", (1, 3, 9001), after=(0.04, 9), kernel_shape=[4], strides=[3], pads=[2, 1]),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_lines_longer_than_the_scratchpad(case: str) -> None:
+    """They stand upright there, as tiles are bands of rows."""
+    package = import_model(LINES[case], case)
+    feed = random_feeds(LINES[case], 5)
+    for pe in ({"ic": 4, "oc": 16, "ow": 1}, {"ic": 3, "oc": 5, "ow": 2}):
+        arch = Arch.model_validate({"isa": "v4", "sram_bytes": 8192, "pe": pe})
+        found = compare(package, feed, arch)
+        assert (found.mismatches, placed(found.partition)["op"]) == (0, "dla")
 
 
 ACTIVATIONS: dict[str, tuple[str, list[tuple[float, str]], dict[str, Any]]] = {
