@@ -178,10 +178,8 @@ class Movement(Operator):
         inside = all(piece.lowest >= 0 and piece.highest < source.elements for piece in pieces)
         if not inside or total > result.elements:
             return f"'{node.name}' moves what '{source.name}' of shape {source.shape} does not have"
-        targets = np.concatenate([piece.positions()[1] for piece in pieces]) if pieces else np.zeros(0, np.int64)
-        beyond = targets.size and (targets.min() < 0 or targets.max() >= result.elements)
         filled = total == result.elements or "fill" in node.attributes
-        if beyond or len(np.unique(targets)) != total or not filled:
+        if not filled or not _once(pieces if written else (), result.elements):
             return f"'{node.name}' does not make every element of '{result.name}' once"
         return None
 
@@ -215,6 +213,19 @@ class Movement(Operator):
         copies = placed(node, scaled.value, result.name, record.pieces)
         fills = (Fill(**_fields(node, piece, result.name), inputs=(), value=record.fill) for piece in record.filled)
         return (*changes, *copies, *fills)
+
+
+def _once(pieces: Iterable[Piece], elements: int) -> bool:
+    """Whether the pieces write into a tensor of so many elements, and none of them twice."""
+    written = np.zeros(elements, np.bool_)
+    count = 0
+    for piece in pieces:
+        targets = piece.positions()[1]
+        if targets.size and (targets.min() < 0 or targets.max() >= elements):
+            return False
+        written[targets] = True
+        count += targets.size
+    return bool(np.count_nonzero(written) == count)
 
 
 def _stored_fill(node: Node, result: Value) -> int:

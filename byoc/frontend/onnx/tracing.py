@@ -42,12 +42,13 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
         for numbers in (np.arange(count), again + count)
     ]
     same = results[0] == results[1]
-    fills = np.unique(results[0][same])
     index = np.where(same, NOTHING, results[0]).astype(np.int64)
-    copied = np.isin(results[0][~same], np.arange(count)).all() and (results[1] == again[index] + count)[~same].all()
-    if not copied or len(fills) > 1:
+    moved, fills = index[~same], results[0][same]
+    positions = (moved == results[0][~same]) & (moved >= 0) & (moved < count)
+    copied = positions.all() and (results[1][~same] == again[moved] + count).all()
+    if not copied or (fills.size and fills.min() != fills.max()):
         return f"it computes what is between elements; {node.op_type} moves them only"
-    return Positions(index, float(fills[0]) if len(fills) else None)
+    return Positions(index, float(fills[0]) if fills.size else None)
 
 
 def _moved(
