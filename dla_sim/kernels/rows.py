@@ -41,8 +41,8 @@ def softmax(command: Command, machine: Machine, scratch: Scratch) -> bool:
     factor = np.float32(float_value(command["EX_SCALE_Y"]))
     with np.errstate(all="ignore"):
         finite = np.isfinite(table[255] * factor) and np.isfinite(table[255] * np.float32(count)) and factor >= 0
-    if not finite or not table[255] > 0 or (np.diff(table) < 0).any():
-        return False  # a table that does not rise says nothing about the largest numerator and sum
+    if not finite or not table[255] > 0 or not (table[0] >= 0 and (np.diff(table) >= 0).all()):
+        return False  # a table that does not rise from 0 on says nothing about the largest numerator and sum
     data = operand(command, machine, "INPUT")
     distance = np.subtract(data.max(axis=1, keepdims=True), data, dtype=np.int16)
     value = table[::-1][distance]

@@ -250,6 +250,16 @@ def test_softmax(data: Any, seed: int, arch: Any, scale: float) -> None:
     compare("OP_SOFTMAX", {**registers, "EX_SCALE_Y": factor if fixed else bits(factor)}, {}, sram, arch)
 
 
+@pytest.mark.parametrize("lowest", [float("nan"), -1e30, -np.inf])
+def test_tables_of_exponentials_that_are_none_are_left_to_the_semantics(lowest: float) -> None:
+    sram = random_bytes(8000, 1)
+    table = numerics.softmax_table(0.05, 20)
+    table[0] = lowest
+    sram[:1000], sram[0], sram[4000:5024] = 127, 128, table.view(np.uint8)
+    registers = {"EX_ROWS": 1, "EX_INPUT_CHANNELS": 20, "EX_LENGTH": 1, "EX_OPERAND_ADDRESS": 4000}
+    assert not compare("OP_SOFTMAX", registers | {"EX_OUTPUT_ADDRESS": 6000, "EX_SCALE_Y": bits(255)}, {}, sram, FLOAT)
+
+
 @EXACT
 @given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
 def test_normalisations(data: Any, seed: int, arch: Any) -> None:
