@@ -60,18 +60,16 @@ class _Drift:
 
 
 def prepared_faithfully(
-    given: ModelProto, steps: Sequence[Pass], feed: Callable[[ModelProto], Tensors]
+    given: ModelProto, prepared: ModelProto, steps: Sequence[Pass], feed: Callable[[ModelProto], Tensors]
 ) -> tuple[ModelProto, Fidelity]:
-    """What ``steps`` make of ``given``, held to it on one inference on what ``feed`` makes for the result.
+    """``prepared``, which ``steps`` made of ``given``, held to it on one inference on what ``feed`` makes for it.
 
     A step that only moves rounding (``ROUNDING``) and moves it too far in this model is left out, which is said. Raises
     PassError naming any other step behind which a tensor differs, the tensor and the difference.
     """
     left_out: tuple[str, ...] = ()
-    allowed = TOLERANCE
+    kept, allowed = list(steps), TOLERANCE
     while True:
-        kept = [step for step in steps if step.__name__ not in left_out]
-        prepared = apply(kept, given)
         numbers, names = feed(prepared), _survivors(given, prepared)
         before = _values(given, names, numbers)
         found, drift = _compare(before, _values(prepared, names, numbers), given, prepared)
@@ -90,6 +88,8 @@ def prepared_faithfully(
                 "please report it with the model"
             )
         left_out = (*left_out, name)
+        kept = [step for step in kept if step.__name__ != name]
+        prepared = apply(kept, given)
 
 
 def _rounded(difference: float) -> float:

@@ -84,10 +84,11 @@ def _imported(
         observed = list(default_feeds(given, seed) if feeds is None else feeds)
         model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
     steps = passes(model, shapes)
-    if is_quantised(apply(steps, model)):
-        return _as_it_is(model, steps, name, seed, facts)
+    prepared = apply(steps, model)
+    if is_quantised(prepared):
+        return _as_it_is(model, prepared, steps, name, seed, facts)
     samples = _Samples(lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds)
-    prepared, fidelity = prepared_faithfully(model, steps, samples.first)
+    prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
     quantised = quantise(prepared, samples.all(), seed)
     source = given if facts["made_static"] else prepared
     if samples.count:
@@ -132,15 +133,17 @@ class _Samples:
             yield feed
 
 
-def _as_it_is(model: ModelProto, steps: Sequence[Pass], source: str, seed: int, facts: Mapping[str, Any]) -> Package:
+def _as_it_is(
+    model: ModelProto, prepared: ModelProto, steps: Sequence[Pass], source: str, seed: int, facts: Mapping[str, Any]
+) -> Package:
     """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
     try:
-        prepared, fidelity = prepared_faithfully(model, steps, lambda m: trial_feed(m, seed))
-        prepared = integer_biases(prepared)
-        integer = integer_difference(model, prepared, trial_feed(prepared, seed))
+        faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed))
+        faithful = integer_biases(faithful)
+        integer = integer_difference(model, faithful, trial_feed(faithful, seed))
     except InputError:
-        return package_of(integer_biases(apply(steps, model)), source)
-    return package_of(prepared, source, replace(fidelity, integer=integer, **facts))
+        return package_of(integer_biases(prepared), source)
+    return package_of(faithful, source, replace(fidelity, integer=integer, **facts))
 
 
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:

@@ -18,8 +18,9 @@ from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
+from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
 from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators
-from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.frontend.onnx.rewriting.shapes import fix_shapes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.graph import Graph, Value
@@ -146,7 +147,7 @@ def _samples(
         return builtin.calibration(seed) if builtin else None
     if _fixed_scales(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
-    return load_calibration(calibration, prepare(widen(source), shapes))
+    return load_calibration(calibration, fix_shapes(drop_initializer_inputs(widen(source)), shapes))
 
 
 def network_feeds(network: Network, file: Path | None = None, seed: int = 0) -> Feeds:
