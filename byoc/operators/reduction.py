@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
-from byoc.operators.elementwise import equal_types
 from byoc.operators.forms import Form, Written
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Operator, Requirement, Settings
-from byoc.operators.rows import Columns, Rows, adjacent_axes, fits_fields, folded, misfit_axes, slices
+from byoc.operators.rows import REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, slices
 from byoc.operators.rules import Finding, rule
 from byoc.target import Target
 from isa import numerics
@@ -55,16 +54,7 @@ class Reduction(Rows):
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_REDUCE",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    requirements: ClassVar[tuple[Requirement, ...]] = (
-        domain.variable_input,
-        domain.eight_bit_input,
-        domain.eight_bit_output,
-        equal_types,
-        domain.per_tensor,
-        domain.usable_scales,
-        domain.not_empty,
-        adjacent_axes,
-    )
+    requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
 
     mode: Mode
@@ -153,11 +143,6 @@ class Reduction(Rows):
             registers["EX_SCALE_A"], registers["EX_SCALE_Y"] = map(float32_bits, self.scales)
         return Settings(registers, {"mode": mode})
 
-    @property
-    def spacing(self) -> dict[str, int]:
-        """Rows lie dense."""
-        return {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
-
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
         """Of sums and means: the sum of integers, scaled once."""
@@ -178,8 +163,3 @@ class Reduction(Rows):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ColumnReduction(Columns, Reduction):
     """One number of every row that stands across."""
-
-    @property
-    def spacing(self) -> dict[str, int]:
-        """Every tile says how far its planes lie apart."""
-        return {}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
+from byoc.operators.elementwise import equal_types
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import Geometry, Operand, Operator, Registers
 from byoc.operators.rules import Finding, finding, rule
@@ -54,6 +55,19 @@ def misfit_axes(graph: Graph, node: Node) -> str | None:
     return None if right else f"'{node.name}' has the axes {axes} for shape {shape}"
 
 
+REQUIREMENTS = (
+    domain.variable_input,
+    domain.eight_bit_input,
+    domain.eight_bit_output,
+    equal_types,
+    domain.per_tensor,
+    domain.usable_scales,
+    domain.not_empty,
+    adjacent_axes,
+)
+"""What every operator of one operand requires whose rows lie along axes."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows(Operator):
     """Dense rows (rows, elements): tiles are rows."""
@@ -69,6 +83,11 @@ class Rows(Operator):
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
         """Rows of the tile, and their elements."""
         return {"EX_ROWS": tile.output.rows.size, "EX_INPUT_CHANNELS": geometry.nest.input_columns, "EX_LENGTH": 1}
+
+    @property
+    def spacing(self) -> dict[str, int]:
+        """The registers of the planes that are the same for all tiles: rows lie dense."""
+        return {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,6 +110,11 @@ class Columns(Operator):
             "EX_INPUT_CHANNELS": geometry.nest.input_channels,
             "EX_LENGTH": tile.output.rows.size,
         }
+
+    @property
+    def spacing(self) -> dict[str, int]:
+        """Every tile says how far its planes lie apart."""
+        return {}
 
 
 def slices(

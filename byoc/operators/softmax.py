@@ -9,10 +9,9 @@ import numpy as np
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
-from byoc.operators.elementwise import equal_types
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.operator import ChannelConstants, Constraint, Operator, Requirement, Settings
-from byoc.operators.rows import Columns, Rows, adjacent_axes, fits_fields, folded, misfit_axes, shared_constants, slices
+from byoc.operators.rows import REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, shared_constants, slices
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 from isa import numerics
@@ -53,16 +52,7 @@ class Softmax(Rows):
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_SOFTMAX",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    requirements: ClassVar[tuple[Requirement, ...]] = (
-        domain.variable_input,
-        domain.eight_bit_input,
-        domain.eight_bit_output,
-        equal_types,
-        domain.per_tensor,
-        domain.usable_scales,
-        domain.not_empty,
-        adjacent_axes,
-    )
+    requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_factor)
     constants_name: ClassVar[str] = "exponentials"
 
@@ -119,17 +109,7 @@ class Softmax(Rows):
         make = numerics.softmax_table_fixed if self.fixed else numerics.softmax_table
         return ChannelConstants(weights=shared_constants(make(self.input_scale, self.count), self.nest().channels))
 
-    @property
-    def spacing(self) -> dict[str, int]:
-        """Rows lie dense."""
-        return {"EX_INPUT_PLANE": 0, "EX_OUTPUT_PLANE": 0}
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ColumnSoftmax(Columns, Softmax):
     """Softmax of rows that stand across."""
-
-    @property
-    def spacing(self) -> dict[str, int]:
-        """Every tile says how far its planes lie apart."""
-        return {}
