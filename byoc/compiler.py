@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from byoc.emission.region import CompileReport, compile_region, shortage
+from byoc.emission.region import CompileReport, compile_region, fitted
 from byoc.graph import Graph
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions
@@ -38,8 +38,8 @@ class CompiledNetwork:
 
 def partition_package(package: Package, arch: Arch, options: CompileOptions = DEFAULTS) -> Partition:
     """What of ``package`` runs where on a machine with ``arch``, without compiling it."""
-    missing = partial(shortage, arch=arch, schedule=options.schedule)
-    return partition(package.graph, target_of(arch, options), missing, package.annotations)
+    fit = partial(fitted, arch=arch, schedule=options.schedule)
+    return partition(package.graph, target_of(arch, options), fit, package.annotations)
 
 
 def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **choices: Any) -> CompiledNetwork:

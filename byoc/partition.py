@@ -62,24 +62,27 @@ class Partition:
         return tuple(part for part in self.parts if isinstance(part, HostPart))
 
 
-def no_shortage(operation: Operator) -> Shortage | None:
+Fit = Callable[[tuple[Operator, ...]], tuple[Operator, ...] | Shortage]
+
+
+def all_fit(operations: tuple[Operator, ...]) -> tuple[Operator, ...]:
     """A machine whose memory holds everything."""
-    return None
+    return operations
 
 
 def partition(
     graph: Graph,
     target: Target,
-    shortage: Callable[[Operator], Shortage | None] = no_shortage,
+    fit: Fit = all_fit,
     annotations: Sequence[Annotation] | None = None,
 ) -> Partition:
     """Split ``graph`` into regions and host parts for ``target``.
 
-    ``shortage(operation)`` returns None, or the buffers of an operation that does not fit the machine's memory; its
-    node then runs on the CPU. ``annotations`` are those of :func:`annotate`, if known.
+    ``fit(operations)`` returns operations in their place that fit the machine's memory, or the buffers of one that does
+    not; their node then runs on the CPU. ``annotations`` are those of :func:`annotate`, if known.
     """
     outcomes = {
-        node.name: _outcome(graph, node, annotation, target, shortage)
+        node.name: _outcome(graph, node, annotation, target, fit)
         for node, annotation in zip(graph.nodes, annotations or annotate(graph), strict=True)
     }
     groups = _profitable_groups(graph, outcomes)
@@ -87,9 +90,7 @@ def partition(
     return Partition(graph, parts, _placement(graph, parts, outcomes))
 
 
-def _outcome(
-    graph: Graph, node: Node, annotation: Annotation, target: Target, shortage: Callable[[Operator], Shortage | None]
-) -> Outcome:
+def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, fit: Fit) -> Outcome:
     """The operations of a node by the first family that has any, or why it runs on the CPU: the last one's reason."""
     outcome: Outcome = unknown_operator(node)
     if annotation.reason is not None:
@@ -103,18 +104,11 @@ def _outcome(
         outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
         if isinstance(outcome, Refusal):
             continue
-        missing = _first_shortage(outcome, shortage)
-        if missing is not None:
-            outcome = tuple(operation.finer() for operation in outcome)
-            missing = _first_shortage(outcome, shortage)
-        if missing is None:
-            break
-        outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=missing))
+        fitted = fit(outcome)
+        if not isinstance(fitted, Shortage):
+            return fitted
+        outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
     return outcome
-
-
-def _first_shortage(operations: Iterable[Operator], shortage: Callable[[Operator], Shortage | None]) -> Shortage | None:
-    return next((found for found in map(shortage, operations) if found is not None), None)
 
 
 def _escaped(text: str) -> str:

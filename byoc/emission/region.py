@@ -147,6 +147,24 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
     return None
 
 
+def fitted(operations: tuple[Operator, ...], arch: Arch, schedule: Schedule) -> tuple[Operator, ...] | Shortage:
+    """``operations``, finer ones for those that do not fit; where there are none, what is missing for the first.
+
+    The published schedule has no finer ones.
+    """
+    found: list[Operator] = []
+    for operation in operations:
+        missing = shortage(operation, arch, schedule)
+        if missing is None:
+            found.append(operation)
+            continue
+        finer = () if schedule == "seed" else fitted(operation.finer(), arch, schedule)
+        if not finer or isinstance(finer, Shortage):
+            return missing
+        found += finer
+    return tuple(found)
+
+
 def _compulsory_bytes(lowered: Lowered, outputs: Iterable[Value], constants: int) -> int:
     """Bytes of inputs that some operation reads, of ``outputs`` and of constants, each once."""
     # An output may be a slice of the buffer in which it lives, and live with others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -306,6 +306,18 @@ class Convolution(Product, Window):
     def window(self) -> tuple[int, int]:
         """The kernel."""
         return self.weights.shape[2], self.weights.shape[3]
+
+    def finer(self) -> tuple[Operator, ...]:
+        """As every window; else one group as the sum of those of either half of its input channels."""
+        (source,), upright = self.inputs, super().finer()
+        channels, *plane = source.shape
+        if upright or self.groups > 1 or channels == 1:
+            return upright
+        lower = replace(source, shape=(channels // 2, *plane))
+        upper = replace(source, shape=(channels - channels // 2, *plane), offset=source.offset + lower.elements)
+        weights = np.split(self.weights, [channels // 2], axis=1)
+        terms = zip((lower, upper), map(np.ascontiguousarray, weights), strict=True)
+        return products.summed(self, [replace(self, inputs=(half,), weights=part) for half, part in terms])
 
     def turned(self) -> dict[str, Any]:
         """The filters."""

@@ -453,9 +453,9 @@ class Operator:
         """The operation as the published system runs it, nothing fused: parts that pass values on in full width."""
         return (self,)
 
-    def finer(self) -> Operator:
-        """The same results from smaller tiles, for want of memory; itself where there is no such way."""
-        return self
+    def finer(self) -> tuple[Operator, ...]:
+        """Operations that make the same results from smaller tiles, for want of memory; none where there is no way."""
+        return ()
 
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """For ``free`` operations: each input with the slice of the output that is its elements, unchanged."""

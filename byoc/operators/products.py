@@ -155,14 +155,19 @@ def in_parts(whole: Product, parts: Sequence[NDArray[np.int8]]) -> tuple[Operato
 
     Exact, on instructions that every machine has, for twice the work; the bound of accumulators holds for each sum.
     """
-    first, *others = parts
+    return summed(whole, [replace(whole, weights=part) for part in parts])
+
+
+def summed(whole: Product, terms: Sequence[Product]) -> tuple[Operator, ...]:
+    """``whole``, which is the sum of products ``terms``, made in int32 and added; its bias is that of the first."""
+    first, *others = terms
     if not others:
-        return (replace(whole, weights=first),)
+        return (first,)
     total = accumulator(whole.output, "part0")
-    found: list[Operator] = [replace(whole, weights=first, output=total, requantise=None)]
+    found: list[Operator] = [replace(first, output=total, requantise=None)]
     for number, part in enumerate(others, 1):
         term, last = accumulator(whole.output, f"part{number}"), number == len(others) and whole.requantise is None
-        found.append(replace(whole, weights=part, bias=np.zeros_like(whole.bias), output=term, requantise=None))
+        found.append(replace(part, bias=np.zeros_like(whole.bias), output=term, requantise=None))
         result = whole.output if last else accumulator(whole.output, f"sum{number}")
         flat = (replace(item, shape=(item.elements,)) for item in (total, term, result))
         a, b, y = flat

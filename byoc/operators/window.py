@@ -74,12 +74,14 @@ class Window(Operator):
             "EX_PAD_TOP": tile.pad_top,
         }
 
-    def finer(self) -> Operator:
-        """A window along single rows stood upright, for tiles are bands of rows."""
+    def finer(self) -> tuple[Operator, ...]:
+        """Lines, and planes whose elements are computed each by itself, stood upright: tiles are bands of rows."""
         (source,), result = self.inputs, self.output
-        if not source.shape[1] == result.shape[1] == self.window[0] == 1 or any(self.pads[::2]):
-            return self
-        return replace(
+        alone = self.window == self.strides == (1, 1) and not any(self.pads)
+        line = source.shape[1] == result.shape[1] == self.window[0] == 1 and not any(self.pads[::2])
+        if source.shape[2] == 1 or not (alone or line):
+            return ()
+        turned = replace(
             self,
             inputs=(upright(source),),
             output=upright(result),
@@ -88,6 +90,7 @@ class Window(Operator):
             pads=(self.pads[1], self.pads[0], self.pads[3], self.pads[2]),
             **self.turned(),
         )
+        return (turned,)
 
     def turned(self) -> dict[str, Any]:
         """What else changes with rows and columns exchanged."""
@@ -135,9 +138,9 @@ class Window(Operator):
 
 
 def upright(operand: Operand) -> Operand:
-    """Planes of one row as planes of one column: the same bytes."""
+    """Planes as planes of one column: the same bytes."""
     channels, rows, columns = operand.shape
-    return replace(operand, shape=(channels, columns, rows))
+    return replace(operand, shape=(channels, rows * columns, 1))
 
 
 def _windows_fit(attributes: Mapping[str, Any], source: tuple[int, ...], result: tuple[int, ...]) -> bool:

@@ -209,21 +209,25 @@ def test_pooling(case: str, dtype: str) -> None:
     _runs_on_accelerator(unary_unit(op_type, shape, dtype, before, after, **attributes))
 
 
-LINES: dict[str, onnx.ModelProto] = {
+TIGHT: dict[str, onnx.ModelProto] = {
     "dilated": convolution_unit(_weights(6, 16, 2), (1, 16, 700), dilations=[64], pads=[64, 0], bias=BIAS),
     "strided": convolution_unit(_weights(6, 16, 3), (2, 16, 701), strides=[3], pads=[1, 2]),
     "depthwise": convolution_unit(_weights(16, 1, 5), (1, 16, 7000), group=16, pads=[2, 2]),
     "grouped": convolution_unit(_weights(6, 8, 3), (1, 16, 701), group=2, weight_zero_point=9),
+    "planes": convolution_unit(_weights(6, 16, 1, 1), (1, 16, 2, 700), bias=BIAS),
+    "channels": convolution_unit(_weights(6, 17, 3, 3), (1, 17, 5, 200), strides=[2, 3], pads=[1, 2, 0, 1], bias=BIAS),
+    "line of channels": convolution_unit(_weights(6, 120, 3), (1, 120, 200), dilations=[64], activation=("Relu",)),
+    "channels with a zero point": convolution_unit(_weights(6, 17, 3, 3), (1, 17, 5, 200), weight_zero_point=9),
     "max": unary_unit("MaxPool", (1, 3, 9001), kernel_shape=[3], strides=[2], pads=[1, 1]),
     "average": unary_unit("AveragePool", (1, 3, 9001), after=(0.04, 9), kernel_shape=[4], strides=[3], pads=[2, 1]),
 }
 
 
-@pytest.mark.parametrize("case", LINES)
-def test_lines_longer_than_the_scratchpad(case: str) -> None:
-    """They stand upright there, as tiles are bands of rows."""
-    package = import_model(LINES[case], case)
-    feed = random_feeds(LINES[case], 5)
+@pytest.mark.parametrize("case", TIGHT)
+def test_windows_of_which_not_one_row_fits_are_cut_finer(case: str) -> None:
+    """Lines stand upright, as tiles are bands of rows; input channels are halved, the halves' products added."""
+    package = import_model(TIGHT[case], case)
+    feed = random_feeds(TIGHT[case], 5)
     for pe in ({"ic": 4, "oc": 16, "ow": 1}, {"ic": 3, "oc": 5, "ow": 2}):
         arch = Arch.model_validate({"isa": "v4", "sram_bytes": 8192, "pe": pe})
         found = compare(package, feed, arch)

@@ -15,6 +15,7 @@ from byoc.graph import Graph, Node
 from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator
 from byoc.partition import HostPart, Partition, Region, merge, partition
+from byoc.tiling.tiling import Shortage
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder
 
@@ -129,13 +130,15 @@ def test_placement_lists_every_node_with_its_onnx_nodes() -> None:
 
 
 def test_what_does_not_fit_falls_back_with_the_message_of_the_back_end() -> None:
-    def shortage(operation: Operator) -> str | None:
-        return f"{operation.name} needs 3 bytes more" if operation.name == "b" else None
+    missing = Shortage((("input", 8),), 5)
+
+    def fit(operations: tuple[Operator, ...]) -> tuple[Operator, ...] | Shortage:
+        return missing if operations[0].name == "b" else operations
 
     net = Network("x")
     graph = import_graph(net.finish(net.acc("c", net.acc("b", net.acc("a", "x")))))
-    parts = partition(graph, V2, shortage)
-    assert placed(parts) == {"a": "dla", "b": "b needs 3 bytes more", "c": "dla"}
+    parts = partition(graph, V2, fit)
+    assert placed(parts) == {"a": "dla", "b": str(missing), "c": "dla"}
     assert [type(part) for part in parts.parts] == [Region, HostPart, Region]
 
 
