@@ -20,7 +20,7 @@ from byoc.frontend.onnx.rewriting.clamps import integer_clamps
 from byoc.frontend.onnx.rewriting.definitions import define
 from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
 from byoc.frontend.onnx.rewriting.edit import bodies
-from byoc.frontend.onnx.rewriting.integers import integer_biases
+from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
 from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
@@ -89,7 +89,7 @@ def _imported(
         return _as_it_is(model, prepared, steps, name, seed, facts)
     samples = _Samples(lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds)
     prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
-    quantised = quantise(prepared, samples.all(), seed)
+    quantised = quantise_tables(quantise(prepared, samples.all(), seed))
     source = given if facts["made_static"] else prepared
     if samples.count:
         facts["noise"], agreement = resemblance(source, quantised, samples.kept)
@@ -139,10 +139,10 @@ def _as_it_is(
     """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
     try:
         faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed))
-        faithful = integer_biases(faithful)
+        faithful = quantise_tables(integer_biases(faithful))
         integer = integer_difference(model, faithful, trial_feed(faithful, seed))
     except InputError:
-        return package_of(integer_biases(prepared), source)
+        return package_of(quantise_tables(integer_biases(prepared)), source)
     return package_of(faithful, source, replace(fidelity, integer=integer, **facts))
 
 

@@ -185,7 +185,7 @@ class MaxPool(Pool):
     family: ClassVar[str] = "max_pooling"
     forms: ClassVar[tuple[Form, ...]] = (
         Form("MaxPool", attributes=ATTRIBUTES, plain=True, ranges="first"),
-        Form("GlobalMaxPool", plain=True, quantise=False),
+        Form("GlobalMaxPool", plain=True, ranges="first"),
     )
     requirements: ClassVar[tuple[Requirement, ...]] = (*_COMMON, domain.moves_integers, windows_meet_input)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -87,7 +88,7 @@ def _fold(node: NodeProto, known: ConstantArrays, shapes: dict[str, tuple[int, .
         return None
     if node.op_type == "ConstantOfShape":
         return _constant_of_shape(node, known)
-    return None if _is_too_large(node, known) else _evaluate(node, known)
+    return None if _is_too_large(node, known) else evaluate(node, known)
 
 
 def _is_too_large(node: NodeProto, known: ConstantArrays) -> bool:
@@ -119,7 +120,7 @@ def _constant_of_shape(node: NodeProto, known: ConstantArrays) -> list[NDArray[A
     return [np.full(dims, fill.reshape(-1)[0], fill.dtype)]
 
 
-def _evaluate(node: NodeProto, known: ConstantArrays) -> list[NDArray[Any]] | None:
+def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]] | None:
     """Run one node on onnx's reference evaluator; None if it cannot or the result is no plain array."""
     from onnx.reference import ReferenceEvaluator
 

@@ -16,6 +16,7 @@ from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.integers import move_integers
+from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.recurrent import unroll
@@ -73,6 +74,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     floats: tuple[Pass, ...] = (
         _light(expand_resizes),
         *written,
+        tabulate_rows,
         recognise_norms,
         decompose_reductions,
         infer_shapes,
