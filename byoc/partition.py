@@ -8,6 +8,7 @@ from typing import Literal
 
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
+from byoc.operators.domain import FLAGS
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, installed, open_shape, unknown_operator
@@ -119,13 +120,14 @@ def _escaped(text: str) -> str:
 def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Group, ...]:
     """Groups in execution order; regions that would only move data go to the CPU, whose nodes then merge.
 
-    A region without an instruction of its own is worth a call only where the CPU computes nothing: there the network
-    is data movement between quantisation at its edges, and belongs to the accelerator as a whole.
+    A region without an instruction of its own, or that makes flags of flags, is worth a call only where the CPU
+    computes nothing: there the network is data movement between quantisation at its edges, and belongs to the
+    accelerator as a whole.
     """
     while True:
         on = [name for name, outcome in outcomes.items() if not isinstance(outcome, Refusal)]
         groups = merge(graph.nodes, on)
-        idle = [group for group in groups if group.accelerated and _only_moves(group, outcomes)]
+        idle = [group for group in groups if group.accelerated and _only_moves(graph, group, outcomes)]
         if not idle or not _host_computes(graph, outcomes):
             return groups
         for node in (node for group in idle for node in group.nodes):
@@ -133,9 +135,14 @@ def _profitable_groups(graph: Graph, outcomes: dict[str, Outcome]) -> tuple[Grou
             outcomes[node.name] = Refusal(node.name, "profitable", found)
 
 
-def _only_moves(group: Group, outcomes: dict[str, Outcome]) -> bool:
-    operations = (outcomes[node.name] for node in group.nodes)
-    return all(not isinstance(found, Refusal) and all(operation.moves for operation in found) for found in operations)
+def _only_moves(graph: Graph, group: Group, outcomes: dict[str, Outcome]) -> bool:
+    def moves(node: Node) -> bool:
+        found = outcomes[node.name]
+        if all(graph.values[name].dtype == FLAGS for name in (*node.inputs, *node.outputs)):
+            return True
+        return not isinstance(found, Refusal) and all(operation.moves for operation in found)
+
+    return all(map(moves, group.nodes))
 
 
 def _host_computes(graph: Graph, outcomes: dict[str, Outcome]) -> bool:

@@ -113,14 +113,20 @@ def check_inputs(graph: Graph, inputs: Tensors) -> Tensors:
 
 
 def to_device(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, dense, in the program's shape."""
+    """A model tensor in the accelerator's domain: uint8 moved by 128 to int8, flags 0 and 1, dense, in the program's
+    shape.
+    """
     if array.dtype == np.uint8:
         array = (array ^ np.uint8(0x80)).view(np.int8)
+    elif array.dtype == np.bool_:
+        array = array.astype(np.int8)
     return np.ascontiguousarray(array).reshape(tensor.shape)
 
 
 def from_device(array: NDArray[Any], value: Value) -> NDArray[Any]:
-    """An accelerator tensor as the model's: moved back to uint8 where the model says so, in the model's shape."""
+    """An accelerator tensor as the model's: moved back to uint8, or made flags, where the model says so; its shape."""
     if value.dtype == "uint8":
         array = array.view(np.uint8) ^ np.uint8(0x80)
+    elif value.dtype == "bool":
+        array = array.astype(np.bool_)
     return array.reshape(value.shape)

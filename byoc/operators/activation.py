@@ -125,7 +125,7 @@ class Activation(Elementwise):
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Self:
         """The operation that an activation is, once it meets every requirement."""
-        before, after = _quantizations(node, graph.values[node.inputs[0]], graph.values[node.outputs[0]])
+        before, after = (domain.numbers(node, graph.values[name]) for name in (*node.inputs, *node.outputs))
         low, high = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
         function = cls.functions[node.op_type]
         return cls(
@@ -164,14 +164,6 @@ class Activation(Elementwise):
         below, registers["EX_SHIFT_B"] = numerics.quantise_multiplier(ratio * slope)
         registers["EX_SCALE_B"] = below & 0xFFFFFFFF
         return Settings(registers, {})
-
-
-def _quantizations(node: Node, source: Value, result: Value) -> tuple[domain.Affine, domain.Affine]:
-    """Both quantisations; an operator on bare integers takes each integer for itself."""
-    if node.attributes.get("plain"):
-        bare = domain.Affine(np.float32(1), 0, 128 if source.dtype == "uint8" else 0)
-        return bare, bare
-    return domain.affine(source), domain.affine(result)
 
 
 def rescaled(node: Node, source: Value, result: Value, output: Operand, first: int = 0) -> Activation:

@@ -1,7 +1,10 @@
-"""Addition, subtraction and multiplication, element by element, of two tensors that may broadcast or be constant."""
+"""Addition, subtraction, multiplication and comparison, element by element, of two tensors that may broadcast or be
+constant.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -11,12 +14,14 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Pair, axes_of, pair_of, turned
 from byoc.operators.forms import Form, QLinear, Written
-from byoc.operators.operator import Constraint, Requirement, Settings
+from byoc.operators.operator import Constraint, Operand, Operator, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.table import Table
 from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits
+from isa.ops.lookup import TABLE_BYTES
 
 
 @rule("an operand's scale is at most 2^100 times that of the result")
@@ -208,3 +213,108 @@ class Multiplication(Arithmetic):
         registers |= {"EX_OUTPUT_ZERO_POINT": self.zero_points[2], "EX_OFFSET": self.offset}
         ratio = _ratio(np.float32(scale_a), np.float32(scale_b), np.float32(scale_y))
         return Settings(registers | {"EX_SCALE_A": float32_bits(ratio)}, self.fields())
+
+
+# Comparison. --------------------------------------------------------------------------------------------------------
+
+FURTHEST = 2.0**40
+RELATIONS: Mapping[str, np.ufunc] = {
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Xor": np.not_equal,
+}
+"""What each operator says of two numbers."""
+
+
+@rule("operands have the same element type")
+def one_type(graph: Graph, node: Node) -> Finding | None:
+    """Both are int8, or both are uint8, or both are flags."""
+    types = tuple(graph.values[name].dtype for name in node.inputs)
+    return None if len(set(types)) == 1 else finding("element types are {types[0]}, {types[1]}", types=types)
+
+
+@rule("the scales of what is compared are between 2^-40 and 2^40")
+def moderate_scales(graph: Graph, node: Node) -> Finding | None:
+    """Their numbers, and how many of the smallest difference are in the largest, are float32 numbers."""
+    for name in node.inputs:
+        scale = float(domain.numbers(node, graph.values[name]).scale)
+        if not 1 / FURTHEST <= scale <= FURTHEST:
+            return finding("the scale of '{name}' is {scale:g}", name=name, scale=scale)
+    return None
+
+
+@rule("with numerics fixed, operands of one scale are compared: choose numerics onnxruntime")
+def one_scale(record: Comparison, target: Target) -> Finding | None:
+    """Numbers of different scales are equal or not by float32 rounding."""
+    if target.numerics != "fixed" or record.scales[0] == record.scales[1]:
+        return None
+    return finding("the scales are {scales[0]:.9g} and {scales[1]:.9g}", scales=record.scales)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison(Subtraction):
+    """Flags of two tensors: whether their difference, in steps of the smallest that there is, is below, at or above 0.
+
+    ONNX Runtime compares dequantised numbers in float32, of which the difference has the right sign: 0 of 19,660,800
+    results of the rule differ, with any scales and zero points. What ``flags`` holds is looked up: ``relation`` to 0.
+    """
+
+    family: ClassVar[str] = "comparison"
+    forms: ClassVar[tuple[Form, ...]] = tuple(
+        Form(name, operands=2, yields_flags=True, plain=True, passive=True) for name in RELATIONS
+    )
+    instructions: ClassVar[tuple[str, ...]] = ("OP_E_SUB", "OP_LUT")
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        elementwise.any_computed,
+        domain.eight_bit_input,
+        domain.eight_bit_output,
+        domain.not_empty,
+        one_type,
+        domain.per_tensor,
+        domain.usable_scales,
+        moderate_scales,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (*elementwise.PAIR_CONSTRAINTS, one_scale)
+
+    relation: str
+    flags: Operand
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Self:
+        """The difference that a comparison is."""
+        first, second, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
+        a, b = (domain.numbers(node, value) for value in (first, second))
+        difference = replace(result, name=f"{result.name}:difference")
+        return cls(
+            **pair_of(node, first, second, difference),
+            scales=(float(a.scale), float(b.scale), _finest(a, b)),
+            zero_points=(a.zero_point, b.zero_point, a.offset),
+            offset=a.offset,
+            relation=node.op_type,
+            flags=domain.whole(result, domain.elementwise_shape(result.shape)),
+        )
+
+    @classmethod
+    def operations(cls, record: Self, target: Target) -> tuple[Operator, ...]:
+        """The difference, one operation a slice, and a look-up of all of it."""
+        signs = np.arange(TABLE_BYTES, dtype=np.uint8).view(np.int8)
+        look_up = Table(
+            name=record.name,
+            kind=record.kind,
+            inputs=(replace(record.flags, value=record.output.value),),
+            output=record.flags,
+            onnx_nodes=record.onnx_nodes,
+            table=RELATIONS[record.relation](signs, 0).astype(np.int8),
+        )
+        return (*super().operations(record, target), look_up)
+
+
+def _finest(a: domain.Affine, b: domain.Affine) -> float:
+    """The smallest difference of two numbers of these quantisations that is not 0, in float32."""
+    steps = np.arange(-128, 128)
+    first, second = ((steps - one.stored_zero_point).astype(np.float32) * one.scale for one in (a, b))
+    differences = np.abs(first[:, np.newaxis] - second)
+    return float(differences[differences > 0].min())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,10 @@ from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 
 INT8 = ("int8", "uint8")
+FLAGS = "bool"
+"""Flags are 0 and 1 in the accelerator's int8 domain."""
+STORED = (*INT8, FLAGS)
+"""Element types of which the accelerator has int8 tensors."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,24 @@ class Affine:
 
 
 def affine(value: Value) -> Affine:
-    """Quantisation of a tensor that is quantised per tensor."""
+    """Quantisation of a tensor that is quantised per tensor; flags are the numbers 0 and 1."""
+    if value.dtype == FLAGS:
+        return Affine(np.float32(1), 0, 0)
     assert value.quantization is not None
     quantization = value.quantization
     offset = 128 if value.dtype == "uint8" else 0
     return Affine(np.float32(quantization.scale.reshape(())), int(quantization.zero_point.reshape(())), offset)
 
 
-def stored(data: NDArray[np.int8] | NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Integers in the accelerator's int8 domain: int8 unchanged, uint8 moved by 128."""
+def numbers(node: Node, value: Value) -> Affine:
+    """:func:`affine` of an operand or result; an operator on bare integers takes each integer for itself."""
+    if node.attributes.get("plain"):
+        return Affine(np.float32(1), 0, 128 if value.dtype == "uint8" else 0)
+    return affine(value)
+
+
+def stored(data: NDArray[Any]) -> NDArray[np.int8]:
+    """Integers in the accelerator's int8 domain: int8 unchanged, uint8 moved by 128, flags as 0 and 1."""
     if data.dtype == np.uint8:
         return (data ^ np.uint8(128)).view(np.int8)
     return data.astype(np.int8, copy=False)
@@ -96,9 +110,9 @@ def whole(value: Value, shape: tuple[int, ...]) -> Operand:
 
 
 def other_than_eight_bit(graph: Graph, names: Iterable[str]) -> Finding | None:
-    """The first input that is neither int8 nor uint8."""
+    """The first input that is neither int8 nor uint8 nor flags."""
     for name in names:
-        if graph.values[name].dtype not in INT8:
+        if graph.values[name].dtype not in STORED:
             kind = graph.values[name].dtype
             remedy = ": quantise it to 8 bits" if kind in ("int16", "uint16") else ""
             return finding(f"input '{{name}}' has element type {{type}}{remedy}", name=name, type=kind)
@@ -115,17 +129,17 @@ def per_channel(graph: Graph, names: Iterable[str]) -> Finding | None:
     return None
 
 
-@rule("only int8 and uint8 tensors run on the accelerator")
+@rule("only int8, uint8 and bool tensors run on the accelerator")
 def eight_bit_input(graph: Graph, node: Node) -> Finding | None:
     """All operands are of 8 bits."""
     return other_than_eight_bit(graph, node.inputs)
 
 
-@rule("results are int8 or uint8, or int32 of an integer product")
+@rule("results are int8, uint8 or bool, or int32 of an integer product")
 def eight_bit_output(graph: Graph, node: Node) -> Finding | None:
     """The result is of 8 bits, or of 32 where the operator has an integer form without scales."""
     value = graph.values[node.outputs[0]]
-    if value.dtype in ((*INT8, "int32") if "zero_points" in node.attributes else INT8):
+    if value.dtype in ((*STORED, "int32") if "zero_points" in node.attributes else STORED):
         return None
     return finding("output '{name}' has element type {type}", name=value.name, type=value.dtype)
 

@@ -51,15 +51,16 @@ class Form:
     ``canonical`` is the type of the node in the graph, that of the ONNX operator by default. The first ``operands``
     inputs are tensors of data (None: all), the rest parameters; those at ``parameters`` are constant real numbers and
     operands as such, which the quantiser leaves alone. ``attributes`` are those that a canonical node must
-    have. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``: it works
-    on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies elements, which
-    ones is found by running it.
+    have. The first ``flags`` operands are flags, which have no quantisation, and so is the result where it
+    ``yields_flags``. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``:
+    it works on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies
+    elements, which ones is found by running it.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
     is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
     of its own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's
     range is the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
-    result's (0: any).
+    result's (0: any); ``cuts``: what its constant operands have beyond the result's range makes no difference.
     """
 
     onnx: str
@@ -67,6 +68,8 @@ class Form:
     canonical: str = ""
     parameters: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
+    flags: int = 0
+    yields_flags: bool = False
     activation: bool = False
     plain: bool = False
     integer: tuple[QLinear | IntegerProduct, ...] = ()
@@ -75,6 +78,7 @@ class Form:
     ranges: Literal["own", "first", "all"] = "own"
     clamps: tuple[Literal["low", "high"], ...] = ()
     range_ratio: int = 0
+    cuts: bool = False
     traced: bool = False
 
     @property

@@ -47,11 +47,11 @@ class Table(Elementwise):
     family: ClassVar[str] = "table"
     inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
     closes: ClassVar[tuple[str, ...]] = (
-        "Abs", "Add", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
+        "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
         "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
-        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "PRelu", "Pow",
-        "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
-        "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where",
+        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu",
+        "Pow", "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
+        "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
     )  # fmt: skip
     closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu", "Pow")
     closes_by_vector: ClassVar[tuple[str, ...]] = ("BatchNormalization",)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from byoc.graph import Graph, Node, Value
+from byoc.operators.domain import FLAGS
 from byoc.operators.operator import MANY
 from byoc.operators.registry import built_in
 from isa import memory
@@ -97,6 +98,7 @@ def _verify_canonical(graph: Graph, node: Node) -> None:
     for name in () if plain else (*node.inputs[:2], *node.outputs):
         value = graph.values[name]
         real = value.constant is not None and value.dtype == "float32"
+        real |= value.dtype == FLAGS
         _require(real or value.quantization is not None, f"'{name}' of '{node.name}' has no quantisation")
 
 

@@ -16,7 +16,7 @@ from isa.errors import InputError
 ALIGNMENT = 64
 MAXIMUM_TEXT = 1 << 15
 _ARRAY_TYPES = frozenset(
-    {"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"} | {"float32", "float64"}
+    {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"} | {"float32", "float64"}
 )
 Json = Any
 
@@ -54,7 +54,8 @@ def read_array(entry: Json, block: memoryview) -> NDArray[Any]:
     end = start + count * element.itemsize
     if type(start) is not int or start < 0 or start % ALIGNMENT or end > len(block):
         raise InputError(f"an array of {count} elements at {start} lies outside the weights")
-    return np.frombuffer(block[start:end], element).reshape(shape)
+    found = np.frombuffer(block[start:end], np.uint8 if dtype == "bool" else element).reshape(shape)
+    return found != 0 if dtype == "bool" else found
 
 
 def _shape(entry: Json) -> tuple[int, ...]:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from onnx import ModelProto, NodeProto
 
 from byoc.frontend.onnx.closures import Closure, float_closures
 from byoc.frontend.onnx.reading import build_view, captured_names, read_node
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, copy_model, sort_nodes
+from byoc.frontend.onnx.rewriting.edit import ConstantArrays, add_constant, copy_model, is_float32, sort_nodes
 from byoc.frontend.onnx.shapes import tensor_types
 from byoc.operators.registry import installed
 from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
@@ -53,6 +54,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     bordered = [node for node in model.graph.node if _has_parameters(node) and node.name not in stay_float]
     stay_float += [node.name for node in bordered]
     source = copy_model(model)
+    _cut_constants(source, ranges)
     # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
     shown = {value.name for value in model.graph.output}
     captured = _captured(model) - shown
@@ -148,6 +150,22 @@ def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, A
     clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     shown = {node.input[0] for node in model.graph.node if node.op_type in clamps} & outputs & ranges.keys()
     return {name: [dict(zip(("rmin", "rmax"), ranges[name], strict=True))] for name in sorted(shown)}
+
+
+def _cut_constants(model: ModelProto, ranges: Ranges) -> None:
+    """Bring constant operands into the range of the result where what lies beyond it makes no difference, in place.
+
+    So numbers that stand for infinity, and infinity itself, leave room for others, and have a scale.
+    """
+    constants = ConstantArrays(model.graph, is_float32)
+    forms = installed().forms
+    for node in model.graph.node:
+        if node.op_type not in forms or not forms[node.op_type][1].cuts or node.output[0] not in ranges:
+            continue
+        for position, name in enumerate(node.input):
+            if name in constants:
+                within = np.clip(constants[name], *ranges[node.output[0]])
+                node.input[position] = add_constant(model.graph, f"{node.output[0]}_within{position}", within)
 
 
 def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:

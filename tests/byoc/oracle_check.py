@@ -18,7 +18,7 @@ V1 = Target(frozenset(), "v1")
 
 
 def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    """Integers over their whole range, floats standard normal times 3."""
+    """Integers over their whole range, floats standard normal times 3, flags as often set as not."""
     generator = np.random.default_rng(seed)
     feeds: dict[str, NDArray[Any]] = {}
     for value in model.graph.input:
@@ -27,6 +27,8 @@ def random_feeds(model: onnx.ModelProto, seed: int) -> dict[str, NDArray[Any]]:
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             feeds[value.name] = generator.integers(limits.min, limits.max + 1, shape, dtype)
+        elif dtype == np.bool_:
+            feeds[value.name] = np.asarray(generator.random(shape) < 0.5)
         else:
             feeds[value.name] = (3 * generator.standard_normal(shape)).astype(dtype)
     return feeds

@@ -17,7 +17,7 @@ ELEMENTS = {
     "uint8": TensorProto.UINT8,
 }
 ELEMENTS |= {"int16": TensorProto.INT16, "uint16": TensorProto.UINT16}
-ELEMENTS |= {"int32": TensorProto.INT32, "int64": TensorProto.INT64}
+ELEMENTS |= {"int32": TensorProto.INT32, "int64": TensorProto.INT64, "bool": TensorProto.BOOL}
 
 
 class ModelBuilder:

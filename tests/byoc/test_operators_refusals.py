@@ -69,6 +69,19 @@ def _wide_data() -> onnx.ModelProto:
     return builder.model()
 
 
+def _flags(op_type: str, first: str, second: str, scale: float = 0.5) -> onnx.ModelProto:
+    """Two tensors of which flags are made, or which they choose."""
+    builder = ModelBuilder()
+    a = builder.dequantize(builder.input("a", (3, 7), first), 0.5, 0, first)
+    b = builder.dequantize(builder.input("b", (3, 7), second), scale, 0, second)
+    if op_type == "Where":
+        chosen = builder.node("Where", builder.input("c", (3, 7), "bool"), a, b, name="op")
+        builder.output(builder.quantize(chosen, 0.5, 0, first, result="y"), first)
+    else:
+        builder.output(builder.node(op_type, a, b, name="op", result="y"), "bool")
+    return builder.model()
+
+
 def _mixed(op_type: str, *kinds: str, **attributes: Any) -> onnx.ModelProto:
     """A unit whose operands have the first element types and whose result has the last."""
     builder = ModelBuilder()
@@ -221,6 +234,21 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "equal_types",
         {"types": ("int8", "uint8", "int8")},
     ),
+    "types of what is compared": (
+        lambda: _flags("Greater", "int8", "uint8"),
+        "one_type",
+        {"types": ("int8", "uint8")},
+    ),
+    "types of what is chosen": (
+        lambda: _flags("Where", "int8", "uint8"),
+        "chosen_by_flags",
+        {"types": ("bool", "int8", "uint8", "int8")},
+    ),
+    "scales of what is compared": (
+        lambda: _flags("Less", "int8", "int8", 2.0**-41),
+        "moderate_scales",
+        {"name": "b", "scale": 2.0**-41},
+    ),
     "window in the padding": (
         lambda: unary_unit("AveragePool", (1, 3, 6, 7), pads=[3, 0, 0, 0], **POOL),
         "windows_meet_input",
@@ -344,13 +372,23 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
 SENTENCES = {
     "rank": "the window has 3 dimensions; only 1-D and 2-D windows run on the accelerator",
     "constant data": "input 'x' is constant; the first operand is computed at run time",
-    "input type": "input 'x' has element type int32; only int8 and uint8 tensors run on the accelerator",
-    "output type": "output 'y' has element type uint16; results are int8 or uint8, or int32 of an integer product",
+    "input type": "input 'x' has element type int32; only int8, uint8 and bool tensors run on the accelerator",
+    "output type": (
+        "output 'y' has element type uint16; results are int8, uint8 or bool, or int32 of an integer product"
+    ),
     "weight type": "weights 'w' have element type int16; only int8 and uint8 weights run on the accelerator",
     "pool types": "input is int8, output is uint8; input and output have the same element type",
     "scale of a maximum": (
         "'x' has scale 0.125 and zero point 0, 'y' has scale 0.25 and zero point 0; "
         "inputs and output must have the same quantisation"
+    ),
+    "types of what is compared": "element types are int8, uint8; operands have the same element type",
+    "types of what is chosen": (
+        "element types are bool; int8, uint8, int8; "
+        "what chooses are flags, and what is chosen has the element type of the result"
+    ),
+    "scales of what is compared": (
+        "the scale of 'b' is 4.54747e-13; the scales of what is compared are between 2^-40 and 2^40"
     ),
     "window in the padding": (
         "a window along spatial axis 0 lies in the padding alone (pads (3, 0, 0, 0)); "
@@ -364,7 +402,8 @@ SENTENCES = {
     "run-time weights": "weights 'w' are computed at run time; only constant weights run on the accelerator",
     "constant operands": "'k' and 'w' are constant; one of the operands is computed at run time",
     "operand type": (
-        "input 'w' has element type int16: quantise it to 8 bits; only int8 and uint8 tensors run on the accelerator"
+        "input 'w' has element type int16: quantise it to 8 bits; "
+        "only int8, uint8 and bool tensors run on the accelerator"
     ),
     "zero points": (
         "'w' has 3 zero points; bare integers have one zero point an operand, weights that or one an output channel"
@@ -467,6 +506,7 @@ def test_every_rule_has_a_case_and_a_sentence() -> None:
     tested_below = {"depthwise_available", "grouped_wanted", "grouped_available", "scales_in_int32", "product_in_int32"}
     # Their nodes have scales, or computed data and a table, or the importer would not have recognised them.
     only_of_packages = {"quantised", "constant_table"}
+    tested_below |= {"one_scale"}  # tests/byoc/test_flags.py
     tested_below |= {"finite_numerators", "small_factor", "finite_numbers"}  # tests/byoc/test_rows.py
     assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {"known"}
     assert {REFUSALS[case][1] for case in SENTENCES} == {rule for _, rule, _ in REFUSALS.values()}

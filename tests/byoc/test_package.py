@@ -312,9 +312,9 @@ def test_a_forged_graph_meets_the_requirements_again(path: Path) -> None:
     _edit_graph(path, lambda document: _value(document, "x").update(dtype="int16"))
     loaded = load_package(path)
     placement = partition(loaded.graph, V2, annotations=loaded.annotations).placement
-    assert (
-        placement[0].reason
-        == "input 'x' has element type int16: quantise it to 8 bits; only int8 and uint8 tensors run on the accelerator"
+    assert placement[0].reason == (
+        "input 'x' has element type int16: quantise it to 8 bits; "
+        "only int8, uint8 and bool tensors run on the accelerator"
     )
 
 

@@ -75,7 +75,7 @@ def mnemonics(found: Comparison) -> set[str]:
     return {command.instruction.mnemonic for p in found.network.programs.values() for command in p.commands}
 
 
-def _exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
+def exact(model: onnx.ModelProto, *machines: tuple[Arch, str]) -> set[str]:
     """Every machine agrees with ONNX Runtime; what its programs have beside transfers."""
     package, feeds = import_model(model, "pair"), random_feeds(model, 3)
     used: set[str] = set()
@@ -94,7 +94,7 @@ def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
     """Both computed; by script 0 of 60,000,000 results of additions differ, ties included."""
     machines = (V4, "default"), (TINY if case != "in turns" else SMALL, "default"), (SMALL, "seed")
     for seed in range(2):
-        assert _exact(_pair(op_type, SHAPES[case], dtype, seed), *machines) <= OPERATORS[op_type]
+        assert exact(_pair(op_type, SHAPES[case], dtype, seed), *machines) <= OPERATORS[op_type]
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
@@ -104,7 +104,7 @@ def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
 )
 def test_constant_operands(case: str, constant: int, op_type: str) -> None:
     machines = (V4, "default"), (TINY, "default"), (SMALL, "seed")
-    _exact(_pair(op_type, SHAPES[case], "uint8", 5, constant), *machines)
+    exact(_pair(op_type, SHAPES[case], "uint8", 5, constant), *machines)
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
@@ -112,7 +112,7 @@ def test_constant_operands(case: str, constant: int, op_type: str) -> None:
 def test_a_relu_behind_it_is_a_clamp(op_type: str, dtype: str) -> None:
     """Also where the range goes beyond it, which the oracle is told as an integer clamp."""
     for seed in range(4):
-        _exact(_pair(op_type, SHAPES["columns"], dtype, seed, relu=True), (V4, "default"))
+        exact(_pair(op_type, SHAPES["columns"], dtype, seed, relu=True), (V4, "default"))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -132,7 +132,7 @@ def test_comparisons_of_several_tensors_of_any_scales(op_type: str, dtype: str) 
         result = builder.node(op_type, *operands, operands[0], name="op")
         builder.quantize(result, 0.05, 60, dtype, result="y")
         builder.output("y", dtype)
-        _exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
+        exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.03])
@@ -146,7 +146,7 @@ def test_constants_are_joined_to_tensors(axis: int, place: int, scale: float) ->
     operands.insert(place, builder.dequantize(data, scale, 131 if scale == 0.05 else 100, "uint8"))
     builder.quantize(builder.node("Concat", *operands, name="op", axis=axis), 0.05, 131, "uint8", result="y")
     builder.output("y", "uint8")
-    _exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
+    exact(builder.model(), (V4, "default"), (TINY, "default"), (SMALL, "seed"))
 
 
 def test_constants_of_float_models_are_quantised_whichever_operand_they_are() -> None:
@@ -207,7 +207,7 @@ def test_operators_that_carry_their_quantisation(operator: str, shape: tuple[int
         operands = a, numbers[0], zeros[0], b, numbers[1], zeros[1], numbers[2], zeros[2]
         builder.node(operator, *operands, name="op", domain="com.microsoft", result="y")
         builder.output("y", "uint8")
-        _exact(builder.model(), (V4, "default"), (TINY, "default"))
+        exact(builder.model(), (V4, "default"), (TINY, "default"))
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Mul"])

@@ -103,9 +103,9 @@ def _comparison(op: str) -> Build:
     return build
 
 
-def _logical(op: str) -> Build:
+def _logical(op: str, first: str = "Greater") -> Build:
     def build(b: GraphBuilder, x: Tensor, y: Tensor) -> None:
-        flags: list[Tensor | str] = [b.node("Greater", [x, y], x.shape)[0]]
+        flags: list[Tensor | str] = [b.node(first, [x, y], x.shape)[0]]
         if op != "Not":
             flags += b.node("Less", [x, b.constant(0.5)], x.shape)
         b.node("Where", [b.node(op, flags, x.shape)[0], x, y], x.shape)
@@ -224,7 +224,7 @@ COUNTERPARTS: Mapping[str, tuple[str, Build]] = {
     "MIRROR_PAD": ("Pad, reflect", _padded("reflect")),
     "MUL": ("Mul", _pair("Mul")),
     "NEG": ("Neg", _plain("Neg")),
-    "NOT_EQUAL": ("Equal, Not, Where", _logical("Not")),
+    "NOT_EQUAL": ("Equal, Not, Where", _logical("Not", "Equal")),
     "PACK": ("Unsqueeze, Concat", _packed),
     "PAD": ("Pad, constant 0", _padded("constant")),
     "PADV2": ("Pad, any constant", _padded("constant", 0.5)),

@@ -1,8 +1,8 @@
 """Table closure: subgraphs of element-wise nodes that compute a tensor from one other tensor and single constants.
 
-Such a result is a function of one value. In a quantised model, from one tensor of 8 bits to another, it is a table of
-256 results, which the nodes themselves make: they run once on every value, on ONNX Runtime. In a float model it is what
-must be quantised at its borders only.
+Such a result is a function of one value. In a quantised model, from one tensor of 8 bits, or of flags, to another, it
+is a table of 256 results, which the nodes themselves make: they run once on every value, on ONNX Runtime. In a float
+model it is what must be quantised at its borders only.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from byoc.frontend.onnx.units import Unit, recognise
+from byoc.operators import domain
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.registry import installed
 from byoc.operators.table import channels_of
 from byoc.session import OnnxRuntimeSession
 
-_INTEGERS = ("int8", "uint8")
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _CONSTANT = ""
 """What constants, and what is computed of them alone, have in place of an origin."""
@@ -39,27 +39,31 @@ class Closure:
 
 
 def integer_closures(view: OnnxView) -> dict[str, Closure]:
-    """Closures from 8-bit tensors to QuantizeLinear nodes by their results, which something outside of them needs.
+    """Closures from 8-bit tensors or flags to QuantizeLinear nodes or flags, which something outside of them needs, by
+    their results.
 
     What a family other than tables can run alone is none, and ends those before and behind it where they can end.
     """
 
     def begins(name: str) -> bool:
-        return view.element_type(name) in _INTEGERS and name not in view.constants and _has_one_meaning(view, name)
+        return view.element_type(name) in domain.STORED and name not in view.constants and _has_one_meaning(view, name)
 
     whole = _origins(view, begins, ())
 
     def alone(node: OnnxNode) -> bool:
         return node.op_type == QUANTIZE and _is_unit(view, node, whole)
 
-    return _closures(view, begins, lambda node: node.op_type == QUANTIZE, alone, whole=True)
+    def ends(node: OnnxNode) -> bool:
+        return node.op_type == QUANTIZE or (_is_elementwise(node) and _yields_flags(view, node))
+
+    return _closures(view, begins, ends, alone, whole=True)
 
 
 def float_closures(view: OnnxView) -> dict[str, Closure]:
-    """Closures from float tensors to float tensors, which something outside of them needs, in order of execution."""
+    """Closures of float tensors and flags, which something outside of them needs, in order of execution."""
 
     def begins(name: str) -> bool:
-        return view.element_type(name) == "float32" and name not in view.constants
+        return view.element_type(name) in ("float32", domain.FLAGS) and name not in view.constants
 
     def alone(node: OnnxNode) -> bool:
         found = installed().forms.get(node.op_type)
@@ -88,6 +92,7 @@ def absorbed(view: OnnxView, closures: Mapping[str, Closure]) -> set[str]:
 def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mapping[str, NodeProto]) -> NDArray[Any]:
     """What a closure of 8-bit tensors makes of every value, (256,) in the order of the bytes of its source's type.
 
+    Flags: of no flag, then 255 times of a flag.
     (channels, 256) where it is another function in every channel. The nodes, ``protos`` by first output, run as in the
     whole model: with everything that is computed from the source beside them.
     """
@@ -96,7 +101,8 @@ def tabulate(model: ModelProto, view: OnnxView, closure: Closure, protos: Mappin
     chosen = _between(view, closure.source, results)
     names = dict.fromkeys(name for node in chosen for name in node.reads if name in view.constants)
     dtype = np.dtype(view.element_type(closure.source))
-    values, shape = np.arange(256, dtype=np.uint8).view(dtype), view.shape(closure.source)
+    octets, shape = np.arange(256, dtype=np.uint8), view.shape(closure.source)
+    values = octets.astype(dtype) if dtype == np.bool_ else octets.view(dtype)
     several = [any(_varies(view, node, name, shape) for name in node.reads) for node in chosen]
     channels, rank = channels_of(shape) if any(several) else 1, len(shape)
     if rank == 1 and any(several):
@@ -163,6 +169,10 @@ def _is_elementwise(node: OnnxNode) -> bool:
     return known and len(node.outputs) == 1 and not node.captured
 
 
+def _yields_flags(view: OnnxView, node: OnnxNode) -> bool:
+    return view.element_type(node.outputs[0]) == domain.FLAGS
+
+
 def _closures(
     view: OnnxView,
     begins: Callable[[str], bool],
@@ -198,10 +208,11 @@ def _closures(
 def _kept_inside(view: OnnxView, origins: Origins, source: str, node: OnnxNode) -> bool:
     """Whether a float result has no other use than to be computed with: ONNX Runtime may fuse it as in a part.
 
+    Flags it fuses with nothing.
     It gives every reader of a dequantised tensor a DequantizeLinear of its own.
     """
     name = node.outputs[0]
-    if node.op_type in BOUNDARIES or origins.get(name) == _CONSTANT:
+    if node.op_type in BOUNDARIES or origins.get(name) == _CONSTANT or _yields_flags(view, node):
         return True
     users = view.consumers.get(name, ())
     return name not in view.outputs and all(origins.get(user.outputs[0]) == source for user in users)

@@ -74,18 +74,23 @@ class _Builder:
     def _table(self, closure: Closure) -> Unit:
         """A closure as a unit whose second operand is its table; it goes by the name of its last operator."""
         view = self._view
-        *inner, quantize = closure.nodes
-        last = next((node for node in reversed(inner) if node.op_type not in BOUNDARIES), quantize)
-        name = last if last.name not in self._names else quantize
-        before = next(node for node in closure.nodes if node.inputs[0] == closure.source)
-        source, result = view.quantization_of(before), view.quantization_of(quantize)
-        assert source is not None
-        assert result is not None
+        ends = closure.nodes[-1]
+        last = next((node for node in reversed(closure.nodes) if node.op_type not in BOUNDARIES), ends)
+        name = last if last.name not in self._names else ends
+        readers = (node for node in closure.nodes if node.op_type == DEQUANTIZE and node.inputs[0] == closure.source)
+        borders = {closure.source: next(readers, None), closure.result: ends if ends.op_type == QUANTIZE else None}
+        quantizations = {
+            name: found
+            for name, node in borders.items()
+            if node is not None and (found := view.quantization_of(node)) is not None
+        }
         constant = f"{closure.result}:table"
         data = tabulate(self._model, view, closure, self._protos)
+        result = quantizations.get(closure.result)
         self._values[constant] = Value(constant, data.shape, data.dtype.name, result, data)
-        quantizations = {closure.source: source, closure.result: result}
-        return Unit(name, TABLE, (closure.source, constant), closure.result, quantizations, closure.nodes)
+        plain = len(quantizations) < len(borders)
+        operands = closure.source, constant
+        return Unit(name, TABLE, operands, closure.result, quantizations, closure.nodes, plain=plain)
 
     def _claim(self, unit: Unit) -> Unit | Unrecognised:
         """``unit``, unless one of its tensors is known with another quantisation."""

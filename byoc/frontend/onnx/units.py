@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from onnx import ModelProto
 
 from byoc.graph import Quantization
+from byoc.operators import domain
 from byoc.operators.activation import REQUANTISE, clip_bounds
 from byoc.operators.forms import Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
 from byoc.operators.operator import Operator
 from byoc.operators.registry import installed
 
-_INTEGER_TYPES = ("int8", "uint8")
 _ACTIVATIONS = ("Relu", "Clip")
 
 
@@ -67,7 +67,7 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
     if not node.standard or node.op_type not in registry.forms:
         return Unrecognised("")
     family, form = registry.forms[node.op_type]
-    if form.plain and view.element_type(node.inputs[0]) in _INTEGER_TYPES:
+    if form.plain and view.element_type(node.input(form.flags)) in domain.STORED:
         return _plain(view, node, family, form)
     return _between(view, node, family, form)
 
@@ -141,8 +141,9 @@ def _integer_product(
 def _plain(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
     if any(node.outputs[1:]):
         return Unrecognised(f"it has a second output '{node.outputs[1]}'")
-    operands = node.inputs if form.operands is None else node.inputs[:1]
-    return Unit(node, form.op_type, operands, node.outputs[0], {}, (node,), family, form, plain=True)
+    return Unit(
+        node, form.op_type, node.inputs[: form.operands], node.outputs[0], {}, (node,), family, form, plain=True
+    )
 
 
 # Operators between DequantizeLinear and QuantizeLinear. ---------------------------------------------------------------
@@ -153,7 +154,10 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     quantizations: dict[str, Quantization] = {}
     covers: list[OnnxNode] = []
     operands: list[str] = []
-    for name in names:
+    for position, name in enumerate(names):
+        if position < form.flags:
+            operands.append(name)
+            continue
         source = view.producer.get(name)
         quantization = None
         if source is not None and source.op_type == DEQUANTIZE:
@@ -170,17 +174,20 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     for name in parameters:
         if view.real(name) is None:
             return Unrecognised(f"its parameter '{name}' is computed at run time")
+    if form.yields_flags:
+        covered, result = (*dict.fromkeys(covers), node), node.outputs[0]
+        return Unit(node, form.op_type, tuple(operands), result, quantizations, covered, family, form)
     tail = _tail(view, node, form)
     if isinstance(tail, Unrecognised):
         return tail
     activation, quantize = tail
-    result = view.quantization_of(quantize)
-    if result is None:
+    quantization = view.quantization_of(quantize)
+    if quantization is None:
         return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
     unfused = family.unfused(view, tuple(operands), quantize.outputs[0])
     if unfused:
         return Unrecognised(unfused)
-    quantizations[quantize.outputs[0]] = result
+    quantizations[quantize.outputs[0]] = quantization
     middle = (node,) if activation is None else (node, activation)
     covered = tuple(dict.fromkeys((*covers, *middle, quantize)))
     operator = form.op_type
