@@ -9,6 +9,7 @@ from typing import Any
 
 from byoc.emission.region import CompileReport, compile_region, fitted
 from byoc.graph import Graph
+from byoc.interface import Interface, connect
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
@@ -21,9 +22,13 @@ from isa.program import Program
 
 @dataclass(frozen=True, eq=False)
 class CompiledNetwork:
-    """A package compiled for one Arch: its partition, and a program and a compile report for each region by index."""
+    """A package compiled for one Arch: its partition, and a program and a compile report for each region by index.
+
+    ``interface`` says what the application hands over and takes.
+    """
 
     package: Package
+    interface: Interface
     arch: Arch
     options: CompileOptions
     partition: Partition
@@ -32,14 +37,18 @@ class CompiledNetwork:
 
     @property
     def graph(self) -> Graph:
-        """The canonical graph of the package."""
-        return self.package.graph
+        """The canonical graph between the ports of the interface."""
+        return self.interface.graph
 
 
 def partition_package(package: Package, arch: Arch, options: CompileOptions = DEFAULTS) -> Partition:
     """What of ``package`` runs where on a machine with ``arch``, without compiling it."""
+    return _partition(connect(package, options), arch, options)
+
+
+def _partition(interface: Interface, arch: Arch, options: CompileOptions) -> Partition:
     fit = partial(fitted, arch=arch, schedule=options.schedule)
-    return partition(package.graph, target_of(arch, options), fit, package.annotations)
+    return partition(interface.graph, target_of(arch, options), fit, interface.annotations)
 
 
 def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **choices: Any) -> CompiledNetwork:
@@ -49,16 +58,17 @@ def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **
     ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
     """
     options = replace(options, **choices)
-    found = partition_package(package, arch, options)
+    interface = connect(package, options)
+    found = _partition(interface, arch, options)
     if options.strict:
         refuse_fallback(found)
     programs: dict[int, Program] = {}
     reports: dict[int, CompileReport] = {}
     for region in found.regions:
         programs[region.index], reports[region.index] = compile_region(
-            region, package.graph.values, arch, options.schedule
+            region, interface.graph.values, arch, options.schedule
         )
-    return CompiledNetwork(package, arch, options, found, programs, reports)
+    return CompiledNetwork(package, interface, arch, options, found, programs, reports)
 
 
 def refuse_fallback(found: Partition) -> None:

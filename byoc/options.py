@@ -33,6 +33,10 @@ class CompileOptions:
             "help": "Grouped convolutions: on the CPU, one OP_CONV a group, OP_GROUP_CONV, or auto: the fastest."
         },
     )
+    integer_io: bool = field(
+        default=False,
+        metadata={"help": "Hand over and take integers where the network quantises its inputs and outputs alone."},
+    )
     strict: bool = field(
         default=False, metadata={"help": "Any node that falls back to the CPU is an error.", "programs": False}
     )

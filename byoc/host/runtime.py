@@ -23,7 +23,10 @@ Tensors = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class NetworkRun(Generic[TraceT]):
-    """Results of one inference: the model's ``outputs``, every tensor at a part's boundary, a trace a region."""
+    """Results of one inference: ``outputs`` by port, every tensor at a part's boundary by its name, a trace a region.
+
+    What passes a port that is integer (:class:`byoc.interface.Port`) is integers.
+    """
 
     outputs: Tensors
     values: Tensors
@@ -43,9 +46,10 @@ class Runtime(Generic[TraceT]):
         }
 
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
-        """One inference. Raises InputError for an input that is missing, unknown or of another shape or type."""
-        graph = self._network.graph
-        values: dict[str, NDArray[Any]] = dict(check_inputs(graph, inputs))
+        """One inference on what :meth:`byoc.interface.Interface.taken` takes, which raises InputError for the rest."""
+        graph, interface = self._network.graph, self._network.interface
+        taken = interface.taken(inputs)
+        values = {tensor: taken[port.name] for port in interface.inputs for tensor in port.tensors}
         traces: dict[int, TraceT] = {}
         for index, part in enumerate(self._network.partition.parts):
             if isinstance(part, Region):
@@ -57,7 +61,7 @@ class Runtime(Generic[TraceT]):
                 constant = graph.values[name].constant
                 if constant is not None:
                     values[name] = constant
-        return NetworkRun({name: values[name] for name in graph.outputs}, values, traces)
+        return NetworkRun({port.name: values[port.tensors[0]] for port in interface.outputs}, values, traces)
 
     def _run_region(self, region: Region, values: dict[str, NDArray[Any]]) -> TraceT:
         program = self._network.programs[region.index]
@@ -84,32 +88,6 @@ def _as_declared(graph: Graph, found: Tensors) -> Tensors:
                 "right"
             )
     return found
-
-
-def check_inputs(graph: Graph, inputs: Tensors) -> Tensors:
-    """``inputs`` in the graph's order; raises InputError naming the input, what it should be and what was given."""
-    for name in inputs:
-        if name not in graph.inputs:
-            raise InputError(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}")
-    checked: dict[str, NDArray[Any]] = {}
-    for name in graph.inputs:
-        value = graph.values[name]
-        if name not in inputs:
-            raise InputError(f"input '{name}' is missing; it has shape {list(value.shape)} and type {value.dtype}")
-        given = inputs[name]
-        if given.shape != value.shape or given.dtype.name != value.dtype:
-            raise InputError(
-                f"input '{name}' has shape {list(given.shape)} and type {given.dtype.name}; "
-                f"the model wants shape {list(value.shape)} and type {value.dtype}"
-            )
-        if given.dtype.kind == "f" and not np.isfinite(given).all():
-            wrong = np.argwhere(~np.isfinite(given))
-            raise InputError(
-                f"input '{name}' has {len(wrong)} elements that are infinite or no number, the first at "
-                f"{wrong[0].tolist()}; correct the input"
-            )
-        checked[name] = given
-    return checked
 
 
 def to_device(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:

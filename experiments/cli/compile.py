@@ -21,8 +21,8 @@ from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
+    from byoc.compiler import CompiledNetwork
     from byoc.package.package import Package
-    from byoc.partition import Partition
     from experiments.report.schema import EndToEnd
     from isa.program import Program
 
@@ -93,20 +93,21 @@ def partition(
         timings = ((index, ProgramTiming(program).run(machine.timing)) for index, program in compiled.programs.items())
         cycles = {index: found.total for index, found in timings}
         host = host_estimate(compiled.partition)
-        whole = end_to_end(compiled.partition, host, cycles, machine.timing.bus_bytes)
+        whole = end_to_end(compiled, host, cycles, machine.timing.bus_bytes)
     if json is not None:
-        write_atomically(json, _as_json(compiled.partition, whole))
-    _print_partition(compiled.partition, whole)
+        write_atomically(json, _as_json(compiled, whole))
+    _print_partition(compiled, whole)
     _warn(network.package)
     if choices.strict:
         refuse_fallback(compiled.partition)
 
 
-def _print_partition(partition: Partition, whole: EndToEnd) -> None:
-    from experiments.report.tables import end_to_end_line, fallback_table
+def _print_partition(compiled: CompiledNetwork, whole: EndToEnd) -> None:
+    from experiments.report.assemble import port_entries
+    from experiments.report.tables import end_to_end_line, fallback_table, port_line
     from experiments.report.terminal import line, plain_table, report_console
 
-    console = report_console()
+    console, partition = report_console(), compiled.partition
     table = plain_table(("node", "fold"), ("operator", "left"), ("where", "left"), ("reason", "fold"))
     for entry in partition.placement:
         where = "cpu" if entry.region is None else f"dla {entry.region}"
@@ -115,6 +116,9 @@ def _print_partition(partition: Partition, whole: EndToEnd) -> None:
     for region in partition.regions:
         ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
         console.print(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
+    for port in port_entries(compiled.interface):
+        if port.integer or port.reason:
+            console.print(line(f"{port.role} {port_line(port)}"))
     if whole.fallbacks:
         console.print(fallback_table(whole))
     count, macs = sum(entry.on == "dla" for entry in partition.placement), whole.dla_macs + whole.cpu_macs
@@ -124,15 +128,18 @@ def _print_partition(partition: Partition, whole: EndToEnd) -> None:
     console.print(f"end to end {end_to_end_line(whole)}")
 
 
-def _as_json(partition: Partition, whole: EndToEnd) -> str:
-    from experiments.report.assemble import placement_entries
+def _as_json(compiled: CompiledNetwork, whole: EndToEnd) -> str:
+    from experiments.report.assemble import placement_entries, port_entries
 
+    partition = compiled.partition
     regions = [
         {"region": region.index, "inputs": list(region.inputs), "outputs": list(region.outputs)}
         for region in partition.regions
     ]
     placement = [entry.model_dump() for entry in placement_entries(partition)]
-    found = {"placement": placement, "regions": regions, "end_to_end": whole.model_dump(mode="json")}
+    ports = [port.model_dump(mode="json") for port in port_entries(compiled.interface)]
+    whole_json = whole.model_dump(mode="json")
+    found = {"interface": ports, "placement": placement, "regions": regions, "end_to_end": whole_json}
     return dumps(found, indent=1) + "\n"
 
 

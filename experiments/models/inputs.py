@@ -81,11 +81,11 @@ def _normalised(image: Image, shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[np.newaxis], np.float32)
 
 
-def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32") -> NDArray[Any]:
+def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32", other: str = "") -> NDArray[Any]:
     """One network input of this shape and element type from a ``.npy`` file, a ``.npz`` with one array, or an image.
 
-    Arrays must have exactly this shape and type. An image is cut to its central square, resized, and for three channels
-    normalised with ImageNet's mean and deviation, for one channel scaled to 0..1.
+    Arrays must have exactly this shape, and this type or the ``other``. An image is cut to its central square,
+    resized, and for three channels normalised with ImageNet's mean and deviation, for one channel scaled to 0..1.
 
     Raises:
         InputError: no such file, unknown kind of file, unreadable contents, wrong shape or element type.
@@ -95,7 +95,7 @@ def load_input(path: str | Path, shape: tuple[int, ...], dtype: str = "float32")
         raise InputError(f"input {file}: no such file")
     suffix = file.suffix.lower()
     if suffix in (".npy", ".npz"):
-        return _checked(file, _load_array(file), shape, dtype)
+        return _checked(file, _load_array(file), shape, tuple(dict.fromkeys((other or dtype, dtype))))
     if suffix in IMAGE_SUFFIXES:
         return _load_image(file, shape, dtype)
     raise InputError(
@@ -112,11 +112,11 @@ def _load_array(file: Path) -> NDArray[Any]:
     return next(iter(arrays.values()))
 
 
-def _checked(file: Path, array: NDArray[Any], shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+def _checked(file: Path, array: NDArray[Any], shape: tuple[int, ...], dtypes: tuple[str, ...]) -> NDArray[Any]:
     if array.shape != tuple(shape):
         raise InputError(f"input {file}: expected shape {tuple(shape)}, got {array.shape}")
-    if array.dtype != np.dtype(dtype):
-        raise InputError(f"input {file}: expected element type {dtype}, got {array.dtype}")
+    if array.dtype not in map(np.dtype, dtypes):
+        raise InputError(f"input {file}: expected element type {' or '.join(dtypes)}, got {array.dtype}")
     return np.ascontiguousarray(array)
 
 

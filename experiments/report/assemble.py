@@ -6,11 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork
+from byoc.interface import Interface, Port
 from byoc.partition import Partition
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
@@ -25,6 +26,7 @@ from experiments.report.schema import (
     Layer,
     ModelFidelity,
     PlacementEntry,
+    PortEntry,
     RunReport,
     Suspicion,
 )
@@ -78,9 +80,10 @@ def assemble(
         ex_cycles=machine.ex_cycles,
         layers=_in_network_order(machine.layers, compiled.partition),
         units=machine.units,
+        interface=port_entries(compiled.interface),
         placement=placement_entries(compiled.partition),
         host=host,
-        end_to_end=end_to_end(compiled.partition, host, cycles, hardware.timing.bus_bytes),
+        end_to_end=end_to_end(compiled, host, cycles, hardware.timing.bus_bytes),
         check=check,
         fidelity=_fidelity(compiled),
         warnings=warnings,
@@ -118,6 +121,28 @@ def _digest(parts: Iterable[bytes]) -> str:
     for part in parts:
         total.update(part)
     return total.hexdigest()[:16]
+
+
+def port_entries(interface: Interface) -> tuple[PortEntry, ...]:
+    """Every input, then every output, as it passes."""
+    inputs = tuple(_port_entry(port, "input") for port in interface.inputs)
+    return (*inputs, *(_port_entry(port, "output") for port in interface.outputs))
+
+
+def _port_entry(port: Port, role: Literal["input", "output"]) -> PortEntry:
+    value, scale, zero_point = port.value, None, None
+    if value.quantization is not None and value.quantization.per_tensor:
+        scale, zero_point = float(value.quantization.scale), int(value.quantization.zero_point)
+    return PortEntry(
+        name=port.name,
+        role=role,
+        dtype=value.dtype,
+        shape=value.shape,
+        scale=scale,
+        zero_point=zero_point,
+        integer=port.integer,
+        reason="" if port.reason is None else str(port.reason),
+    )
 
 
 def placement_entries(partition: Partition) -> tuple[PlacementEntry, ...]:

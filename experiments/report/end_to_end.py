@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.host.parts import estimate_cycles
+from byoc.interface import connect
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.partition import Partition
 from experiments.report.schema import EndToEnd, Fallback, Host, HostLayer, Segment
@@ -34,12 +36,13 @@ def host_estimate(partition: Partition) -> Host:
     return Host(nodes=len(layers), estimated_cycles=total, layers=tuple(layers))
 
 
-def end_to_end(partition: Partition, host: Host, regions: Mapping[int, int], bus_bytes: int) -> EndToEnd:
+def end_to_end(compiled: CompiledNetwork, host: Host, regions: Mapping[int, int], bus_bytes: int) -> EndToEnd:
     """The account of a network whose ``regions`` take so many cycles each, with a bus of ``bus_bytes`` a cycle.
 
     No part overlaps with another. A tensor that a region reads and no region has made crosses the bus once, as does
     one that a region makes and anybody else reads; what regions hand to each other stays where it is.
     """
+    partition = compiled.partition
     segments = tuple(_segments(partition, {layer.node: layer for layer in host.layers}, regions, bus_bytes))
     cycles = Counter[str]()
     for segment in segments:
@@ -51,9 +54,17 @@ def end_to_end(partition: Partition, host: Host, regions: Mapping[int, int], bus
         transfer_cycles=cycles["transfer"],
         dla_macs=sum(node.macs for region in partition.regions for node in region.nodes),
         cpu_macs=sum(layer.macs for layer in host.layers),
+        interface_cycles=_interface_cycles(compiled, host),
         segments=segments,
         fallbacks=_fallbacks(partition, host),
     )
+
+
+def _interface_cycles(compiled: CompiledNetwork, host: Host) -> int:
+    """Those of the nodes that integer inputs and outputs leave to the application."""
+    between = connect(compiled.package, replace(compiled.options, integer_io=True)).graph
+    kept = {node.name for node in between.nodes}
+    return sum(layer.estimated_cycles for layer in host.layers if layer.node not in kept)
 
 
 def _segments(

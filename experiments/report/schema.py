@@ -75,6 +75,23 @@ class Layer(Part):
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
 
 
+class PortEntry(Part):
+    """One input or output of the network as it passes between application and network, by the model's name.
+
+    ``scale`` and ``zero_point`` are those of integers that are quantised: real = (q - zero_point) * scale in float32.
+    ``integer``: it is float in the model, and integers pass. ``reason``: why none do although they were asked for.
+    """
+
+    name: Text
+    role: Literal["input", "output"]
+    dtype: Text
+    shape: tuple[Count, ...]
+    scale: float | None = None
+    zero_point: int | None = None
+    integer: bool = False
+    reason: Text = ""
+
+
 class PlacementEntry(Part):
     """Where one node of the canonical graph runs; ``reason`` on the CPU, with the actual values."""
 
@@ -137,7 +154,8 @@ class EndToEnd(Part):
     Parts run one after another, as ``segments`` lists them. ``dla_cycles`` are counted, and the report's total;
     ``cpu_cycles`` are the estimate of ``host``; ``transfer_cycles`` move every tensor that passes between the
     accelerator and anybody else over the bus once. ``dla_macs`` and ``cpu_macs`` are those of the network's nodes.
-    ``fallbacks`` sums what runs on the CPU by operator and reason, the dearest first.
+    ``interface_cycles`` are those of ``cpu_cycles`` that go where the application deals in integers. ``fallbacks`` sums
+    what runs on the CPU by operator and reason, the dearest first.
     """
 
     cycles: Count
@@ -147,6 +165,7 @@ class EndToEnd(Part):
     estimate: Literal[True] = True
     dla_macs: Count
     cpu_macs: Count
+    interface_cycles: Count = 0
     segments: tuple[Segment, ...]
     fallbacks: tuple[Fallback, ...]
 
@@ -158,11 +177,19 @@ class EndToEnd(Part):
             found = sum(segment.cycles for segment in self.segments if segment.on == place)
             _expect(f"the sum of the segments on {place}", found, cycles)
         _expect("the sum of the fallbacks", sum(item.estimated_cycles for item in self.fallbacks), self.cpu_cycles)
+        if self.interface_cycles > self.cpu_cycles:
+            raise ValueError(f"{self.interface_cycles} interface_cycles are more than the CPU's {self.cpu_cycles}")
         return self
 
     def share(self, cycles: int) -> float:
         """``cycles`` as a share of the whole; 0 of nothing."""
         return cycles / self.cycles if self.cycles else 0.0
+
+    @property
+    def integer_cpu_share(self) -> float:
+        """The CPU's share where the application deals in integers; 0 of nothing."""
+        rest = self.cycles - self.interface_cycles
+        return (self.cpu_cycles - self.interface_cycles) / rest if rest else 0.0
 
 
 class FirstDifference(Part):
@@ -342,6 +369,7 @@ class RunReport(Part):
     ex_cycles: Mapping[str, Count]
     layers: tuple[Layer, ...]
     units: Mapping[str, Mapping[str, Count]]
+    interface: tuple[PortEntry, ...] = ()
     placement: tuple[PlacementEntry, ...]
     host: Host
     end_to_end: EndToEnd | None = None

@@ -21,6 +21,7 @@ from experiments.report.schema import (
     Layer,
     ModelFidelity,
     OutputsCheck,
+    PortEntry,
     RunReport,
 )
 from experiments.report.terminal import LiteralTable, line, plain_table
@@ -47,7 +48,8 @@ def end_to_end_line(found: EndToEnd) -> str:
     """Cycles of the whole network and whose they are."""
     shares = {"accelerator": found.dla_cycles, "CPU": found.cpu_cycles, "transfers": found.transfer_cycles}
     text = ", ".join(f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items())
-    return f"~{found.cycles:,} cycles, estimated: {text}"
+    integers = f"; CPU {found.integer_cpu_share:.1%} with --integer-io" if found.interface_cycles else ""
+    return f"~{found.cycles:,} cycles, estimated: {text}{integers}"
 
 
 def fallback_table(found: EndToEnd) -> Table:
@@ -195,6 +197,9 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     )
     if report.host.nodes:
         yield "CPU", f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in the total)"
+    for port in report.interface:
+        if port.integer or port.reason:
+            yield port.role, port_line(port)
     yield "check", _check_line(report)
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
@@ -207,6 +212,14 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
         yield from cost_lines(report.cost)
+
+
+def port_line(port: PortEntry) -> str:
+    """What passes through a port, and what integers stand for."""
+    text = f"{port.name}: {port.dtype} {list(port.shape)}"
+    if port.scale is not None:
+        text += f", scale {port.scale:.9g}, zero point {port.zero_point}"
+    return f"{text}; {port.reason}" if port.reason else text
 
 
 def _check_line(report: RunReport) -> Text:

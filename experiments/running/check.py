@@ -21,7 +21,7 @@ from onnx import ModelProto
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Value
 from byoc.host.parts import Oracle, defined_values, oracle_text
-from byoc.host.runtime import Runtime
+from byoc.host.runtime import NetworkRun, Runtime
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.network import Network
@@ -96,19 +96,25 @@ def _first(name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: N
 NO_ORACLE = "none (numerics = fixed rounds otherwise than ONNX Runtime)"
 
 
-def check_values(network: CompiledNetwork, inputs: Tensors, values: Tensors) -> Check:
-    """Compare ``values``, every boundary tensor of one inference on ``inputs``, with the oracle."""
+def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> Check:
+    """Compare every boundary tensor and the outputs of ``run``, one inference on ``inputs``, with the oracle.
+
+    The whole model is always that with the inputs and outputs of the user's file: it is given the real numbers that
+    integers stand for, and its outputs are compared with those.
+    """
     if any(program.arch.numerics == "fixed" for program in network.programs.values()):
         return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
-    model, graph, regions = network.package.model, network.graph, network.partition.regions
+    model, graph, regions = network.package.model, network.package.graph, network.partition.regions
+    values, interface = run.values, network.interface
+    inputs, outputs = interface.real(interface.taken(inputs)), interface.real(run.outputs)
     expected: dict[str, NDArray[Any]] = {}
     for region in regions:
         expected |= Oracle(model, graph, region.outputs, region.inputs).values(values)
     found = compare_tensors(values, expected)
     names = [name for name in graph.outputs if graph.values[name].constant is None]
     wanted = Oracle(model, graph, names).values(inputs)
-    elsewhere = {name for name in names if graph.values[name].open and values[name].shape != wanted[name].shape}
-    whole = compare_tensors(values, {name: array for name, array in wanted.items() if name not in elsewhere})
+    elsewhere = {name for name in names if graph.values[name].open and outputs[name].shape != wanted[name].shape}
+    whole = compare_tensors(outputs, {name: array for name, array in wanted.items() if name not in elsewhere})
     whole = replace(whole, mismatches=whole.mismatches + sum(wanted[name].size or 1 for name in elsewhere))
     exact = all(node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes)
     if exact and found.mismatches == 0:
@@ -141,9 +147,9 @@ MOST_OUTSIDE = MOST_SATURATED = 0.01
 """Shares of a tensor's elements beyond which a warning is due."""
 
 
-def find_warnings(network: CompiledNetwork, inputs: Tensors, values: Tensors) -> tuple[Suspicion, ...]:
-    """What about a run that is right to the bit should still be looked at, with figures."""
-    graph, fidelity = network.graph, network.package.fidelity
+def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]) -> tuple[Suspicion, ...]:
+    """What about a run on ``inputs`` that is right to the bit should still be looked at, with figures."""
+    graph, fidelity = network.package.graph, network.package.fidelity
     found: list[Suspicion] = []
     if fidelity is not None and fidelity.calibration is not None and fidelity.calibration.random:
         figures = {"samples": float(fidelity.calibration.samples)}
@@ -153,17 +159,18 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, values: Tensors) ->
         found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]
     for node in graph.nodes:
         # Of constants, which are no inputs, both kinds of nodes have none.
-        if node.op_type == QUANTIZE and node.inputs and node.inputs[0] in inputs:
-            found += _outside(node.inputs[0], inputs[node.inputs[0]], graph.values[node.outputs[0]])
+        given = inputs.get(node.inputs[0]) if node.op_type == QUANTIZE and node.inputs else None
+        if given is not None and given.dtype == np.float32:  # integers can be nowhere else
+            found += _outside(node.inputs[0], given, graph.values[node.outputs[0]])
     made = {name: node for node in graph.nodes for name in node.outputs}
-    for name in graph.outputs:
-        if name in values and values[name].size > 1 and (values[name] == values[name].flat[0]).all():
-            figures = {"elements": values[name].size, "value": float(values[name].flat[0])}
+    for name, output in network.interface.real(run.outputs).items():
+        if output.size > 1 and (output == output.flat[0]).all():
+            figures = {"elements": output.size, "value": float(output.flat[0])}
             found.append(Suspicion(kind="constant", tensor=name, figures=figures))
         maker = made.get(name)
         stored = maker.inputs[0] if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE else name
-        if stored in values:
-            found += _saturated(name, values[stored], graph.values[stored])
+        if stored in run.values:
+            found += _saturated(name, run.values[stored], graph.values[stored])
     return tuple(found)
 
 
@@ -214,11 +221,12 @@ def measure_accuracy(network: Network, compiled: CompiledNetwork, runtime: Runti
     if dataset is None:
         return None
     images, labels = dataset
-    (name,), output = compiled.graph.inputs, compiled.graph.outputs[0]
-    oracle = Oracle(compiled.package.model, compiled.graph, [output])
+    graph, interface = compiled.package.graph, compiled.interface
+    (name,), output = graph.inputs, graph.outputs[0]
+    oracle = Oracle(compiled.package.model, graph, [output])
     feeds = [{name: images[index : index + 1]} for index in range(len(images))]
     integer = [oracle.values(feed)[output] for feed in feeds]
-    accelerator = [runtime.run(feed).outputs[output] for feed in feeds]
+    accelerator = [interface.real(runtime.run(feed).outputs)[output] for feed in feeds]
     return Accuracy(
         float_=None if network.float_model is None else _share(_float_outputs(network.float_model, feeds), labels),
         int8=_share(integer, labels),

@@ -25,6 +25,8 @@ from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.graph import Graph, Value
 from byoc.importing import import_model
+from byoc.interface import Interface, connect
+from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
@@ -150,24 +152,27 @@ def _samples(
     return load_calibration(calibration, fix_shapes(drop_initializer_inputs(widen(source)), shapes))
 
 
-def network_feeds(network: Network, file: Path | None = None, seed: int = 0) -> Feeds:
+def network_feeds(
+    network: Network, file: Path | None = None, seed: int = 0, options: CompileOptions = DEFAULTS
+) -> Feeds:
     """Inputs of one inference: from ``file``, else the built-in network's own, else numbers drawn from ``seed``.
 
-    Raises InputError when the file does not hold what the network wants.
+    They are as the model has them; a file may hold integers for inputs that are integer with ``options``. Raises
+    InputError when the file does not hold what the network wants.
     """
     graph = network.package.graph
     if file is not None:
-        return _feeds_from_file(graph, file)
+        return _feeds_from_file(connect(network.package, options), graph, file)
     if network.builtin is not None:
         return dict(network.builtin.sample_input())
     generator = np.random.default_rng(seed)
     return {name: _drawn(graph.values[name], generator) for name in graph.inputs}
 
 
-def _feeds_from_file(graph: Graph, file: Path) -> Feeds:
+def _feeds_from_file(interface: Interface, graph: Graph, file: Path) -> Feeds:
     if len(graph.inputs) == 1:
-        value = graph.values[graph.inputs[0]]
-        return {value.name: load_input(file, value.shape, value.dtype)}
+        value, (port,) = graph.values[graph.inputs[0]], interface.inputs
+        return {value.name: load_input(file, value.shape, value.dtype, port.value.dtype)}
     if file.suffix.lower() != ".npz":
         raise InputError(f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz with an array each")
     if not file.is_file():

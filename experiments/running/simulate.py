@@ -57,7 +57,7 @@ def simulate_package(
 ) -> Simulation:
     """Compile a package for ``hardware`` and run one inference: the model's outputs and the machine's figures."""
     network = load_network(str(file))
-    done = infer(network, hardware, network_feeds(network, input, seed), options, host)
+    done = infer(network, hardware, network_feeds(network, input, seed, options), options, host)
     runs = []
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]

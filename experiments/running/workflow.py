@@ -103,9 +103,10 @@ def run(
     ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces
     the preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``.
     ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from
-    ``seed``. ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants. ``calibration`` is a .npz file with
-    the samples that a float model is quantised on. ``cost`` is a cost table's name or file, for an estimate of
-    energy and area. ``progress`` is called with the name of each stage.
+    ``seed``. With ``integer_io`` it may hold integers, too; real numbers are quantised first. ``shapes`` fixes
+    dynamic inputs, ``fixed`` makes inputs constants. ``calibration`` is a .npz file with the samples that a float
+    model is quantised on. ``cost`` is a cost table's name or file, for an estimate of energy and area. ``progress``
+    is called with the name of each stage.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -121,14 +122,14 @@ def run(
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
     network = load_network(str(model), shapes, seed, samples, fixed)
-    feeds = network_feeds(network, Path(input) if input is not None else None, seed)
+    feeds = network_feeds(network, Path(input) if input is not None else None, seed, options)
     done = infer(network, hardware, feeds, options, host, progress)
     if timeline is not None:
         runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
         write_atomically(Path(timeline), timeline_json(runs))
     progress("checking every region output against ONNX Runtime")
-    check = check_values(done.compiled, feeds, done.result.values)
-    suspicions = find_warnings(done.compiled, feeds, done.result.values)
+    check = check_values(done.compiled, feeds, done.result)
+    suspicions = find_warnings(done.compiled, feeds, done.result)
     progress("measuring accuracy")
     measured = measure_accuracy(network, done.compiled, done.runtime)
     conditions = Conditions(request.command, network.name, seed, hardware)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from byoc.emission.region import shortage
 from byoc.host.parts import estimate_cycles
+from byoc.interface import Interface, connect
 from byoc.operators.operator import Operator
 from byoc.options import CompileOptions
 from byoc.package.package import Package
@@ -38,7 +39,7 @@ class Misfit:
 
 
 class Preparation:
-    """One network. Partitions are made once for each target: what the machine has and the options say.
+    """One network. Partitions are made once for each target and interface: what the machine has and the options say.
 
     What does not fit depends on the scratchpad, not on the array; every question about it is answered once.
     """
@@ -46,26 +47,16 @@ class Preparation:
     def __init__(self, package: Package) -> None:
         self.package = package
         self.partitions = 0
-        self._prepared: dict[Target, Prepared] = {}
+        self._prepared: dict[tuple[Target, bool], Prepared] = {}
         self._misfits: dict[object, Misfit | None] = {}
 
     def prepared(self, arch: Arch, options: CompileOptions) -> Prepared:
         """The partition for machines on which everything fits."""
-        target = target_of(arch, options)
-        if target not in self._prepared:
+        key = target_of(arch, options), options.integer_io
+        if key not in self._prepared:
             self.partitions += 1
-            self._prepared[target] = self._prepare(target)
-        return self._prepared[target]
-
-    def _prepare(self, target: Target) -> Prepared:
-        package = self.package
-        found: Partition = partition(package.graph, target, annotations=package.annotations)
-        return Prepared(
-            operations=tuple(operation for region in found.regions for operation in region.operations),
-            regions=blank_regions(found.regions, package.graph.values),
-            host_nodes=sum(len(part.nodes) for part in found.host_parts),
-            host_cycles=sum(estimate_cycles(package.graph, part) for part in found.host_parts),
-        )
+            self._prepared[key] = _prepare(connect(self.package, options), key[0])
+        return self._prepared[key]
 
     def misfit(self, prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:
         """What of a partition does not fit into the scratchpad of ``arch``, or None."""
@@ -73,6 +64,17 @@ class Preparation:
         if key not in self._misfits:
             self._misfits[key] = _find_misfit(prepared, arch, options)
         return self._misfits[key]
+
+
+def _prepare(interface: Interface, target: Target) -> Prepared:
+    graph = interface.graph
+    found: Partition = partition(graph, target, annotations=interface.annotations)
+    return Prepared(
+        operations=tuple(operation for region in found.regions for operation in region.operations),
+        regions=blank_regions(found.regions, graph.values),
+        host_nodes=sum(len(part.nodes) for part in found.host_parts),
+        host_cycles=sum(estimate_cycles(graph, part) for part in found.host_parts),
+    )
 
 
 def _find_misfit(prepared: Prepared, arch: Arch, options: CompileOptions) -> Misfit | None:

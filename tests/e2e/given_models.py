@@ -345,7 +345,7 @@ def judge(seed: int, *, integer: bool) -> Verdict:
         package = import_model(model, "given", calibration=[feeds])
         network = compile_network(package, arch, schedule=str(random.choice(["default", "seed"])))
         run = Runtime(network, Device(arch)).run(feeds)
-        check = check_values(network, feeds, run.values)
+        check = check_values(network, feeds, run)
     except InputError as error:
         return Verdict(seed, "refused", str(error)[:150])
     except Exception as error:  # whatever it is, it is a bug of ours

@@ -91,6 +91,19 @@ def test_partition_says_what_run_says(report: RunReport, capsys: pytest.CaptureF
     assert last in ran.out.splitlines()[1]
 
 
+def test_integers_leave_the_quantisation_at_the_ends_to_the_application(
+    report: RunReport, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = account(report)
+    (first,) = (layer for layer in report.host.layers if layer.op_type == "QuantizeLinear")
+    assert real.interface_cycles == first.estimated_cycles  # what the CPU computes in float needs the other one
+    integers = account(run(summing(tmp_path), integer_io=True))
+    assert (integers.interface_cycles, integers.cycles) == (0, real.cycles - real.interface_cycles)
+    assert integers.share(integers.cpu_cycles) == real.integer_cpu_share
+    shown = dla(capsys, "run", summing(tmp_path)).out.splitlines()[1]
+    assert shown.endswith(f"; CPU {real.integer_cpu_share:.1%} with --integer-io")
+
+
 def test_two_runs_are_compared_from_end_to_end(report: RunReport) -> None:
     found = compared(tiny_run(), report).totals["end_to_end_cycles"]
     assert found == (account(tiny_run()).cycles, account(report).cycles)

@@ -63,7 +63,10 @@ def test_equal_runs_give_equal_bytes_and_a_name_of_their_own(capsys: Capture) ->
     assert len(list(Path("runs").iterdir())) == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"schedule": "seed"}, {"isa": "v1"}, {"isa": "v1", "emulate_depthwise": True}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"schedule": "seed"}, {"isa": "v1"}, {"isa": "v1", "emulate_depthwise": True}, {"integer_io": True}],
+)
 def test_every_scenario_is_exact(options: Mapping[str, Any]) -> None:
     report = run("digits-cnn", **options)
     assert report.check.mismatches == 0
@@ -134,3 +137,42 @@ def test_a_difference_is_named_and_the_exit_status_is_1(capsys: Capture, monkeyp
         f"the oracle has {first['oracle']}\n"
     )
     assert "1 MISMATCHES in " in found.out
+
+
+def test_integers_in_and_out(capsys: Capture) -> None:
+    """A file of integers is taken as it is, one of real numbers quantised; both are the inference of the float run."""
+    numbers = np.random.default_rng(7).standard_normal((1, 1, 8, 8)).astype(np.float32)
+    np.savez("real.npz", numbers)
+    plain = run("digits-cnn", input="real.npz")
+    assert [(port.dtype, port.scale, port.integer) for port in plain.interface] == [("float32", None, False)] * 2
+    report = run("digits-cnn", input="real.npz", integer_io=True)
+    entry, result = report.interface
+    assert (entry.name, entry.role, entry.dtype, entry.shape) == ("image", "input", "int8", (1, 1, 8, 8))
+    assert (result.name, result.role, result.dtype, result.shape) == ("logits", "output", "int8", (1, 10))
+    assert entry.scale is not None
+    assert entry.zero_point is not None
+    integers = np.clip(np.rint(numbers / np.float32(entry.scale)) + entry.zero_point, -128, 127).astype(np.int8)
+    np.save("integers.npy", integers)
+    found = dla(capsys, "run", "digits-cnn", "--integer-io", "--input", "integers.npy", "--json", "run.json")
+    assert (found.status, found.err) == (0, "")
+    assert f"image: int8 [1, 1, 8, 8], scale {entry.scale:.9g}, zero point {entry.zero_point}" in found.out
+    given = RunReport.model_validate_json(Path("run.json").read_text())
+    assert given.command == "dla run digits-cnn --integer-io --input integers.npy"
+    for one in (report, given):
+        assert (one.host.nodes, one.check.mismatches, one.check.outputs) == (0, 0, plain.check.outputs)
+        assert (one.hashes["programs"], one.totals) == (plain.hashes["programs"], plain.totals)
+    np.save("bytes.npy", integers.view(np.uint8))
+    found = dla(capsys, "run", "digits-cnn", "--integer-io", "--input", "bytes.npy")
+    assert found.err == "error: input bytes.npy: expected element type int8 or float32, got uint8\n"
+    assert dla(capsys, "repro", "run.json").out.endswith(" values equal\n")
+
+
+def test_what_stays_float_is_said(capsys: Capture) -> None:
+    found = dla(capsys, "partition", save_tiny(Path(), softmax=True), "--integer-io", "--json", "p.json")
+    assert found.status == 0
+    entries = json.loads(Path("p.json").read_text())["interface"]
+    assert [(entry["name"], entry["integer"], entry["reason"]) for entry in entries] == [
+        ("image", True, ""),
+        ("result", False, "Hardmax 'softmax' makes it"),
+    ]
+    assert f"output result: float32 {entries[1]['shape']}; Hardmax 'softmax' makes it" in found.out

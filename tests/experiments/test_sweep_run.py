@@ -107,6 +107,20 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
         assert (row["regions"], row["package"]) == (len(programs), network.package.digest)
 
 
+def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
+    """A sweep that was made for real numbers goes on with integers: nothing runs twice, the CPU has less to do."""
+    text = 'networks = "digits-cnn"\n{}\n[arch]\npe.oc = [4, 8]\n'
+    before = swept(tmp_path, text.format(""))
+    rows = swept(tmp_path, text.format("integer_io = [false, true]"))
+    assert (len(before), len(rows)) == (2, 4)
+    assert {key: rows[key] for key in before} == before
+    by_interface: dict[object, list[tuple[object, ...]]] = {0: [], 1: []}
+    for row in sorted(rows.values(), key=lambda row: str(row["arch"])):
+        by_interface[row["integer_io"]].append((row["host_nodes"], row["cycles"], row["dram_read_bytes"]))
+    assert [found[1:] for found in by_interface[0]] == [found[1:] for found in by_interface[1]]
+    assert [[found[0] for found in by_interface[kind]] for kind in (0, 1)] == [[2, 2], [0, 0]]
+
+
 @pytest.mark.usefixtures("in_process")
 def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imports = Calls(monkeypatch, preparation, "load_network")

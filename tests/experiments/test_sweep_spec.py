@@ -42,8 +42,8 @@ def test_axes_in_the_order_of_the_file_but_the_scratchpad_last() -> None:
         """
     )
     assert list(Grid(spec).axes) == [
-        "network", "preset", "schedule", "emulate_depthwise", "grouped", "isa", "pe.oc", "pe.ic", "alignment",
-        "sram_bytes", "queue_depth", "bus_bytes",
+        "network", "preset", "schedule", "emulate_depthwise", "grouped", "integer_io", "isa", "pe.oc", "pe.ic",
+        "alignment", "sram_bytes", "queue_depth", "bus_bytes",
     ]  # fmt: skip
     batches = list(Grid(spec).batches())
     assert [(b.arch["isa"], b.arch["pe"]["oc"], b.arch["sram_bytes"]) for b in batches[:5]] == [

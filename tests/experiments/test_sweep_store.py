@@ -150,7 +150,7 @@ def test_damaged_values_are_errors(change: str, why: str, tmp_path: Path) -> Non
     path = tmp_path / "a.sqlite"
     given = dict(zip(COLUMNS, row("a", "infeasible"), strict=True))
     given |= dict.fromkeys(("network", "package", "preset", "schedule", "grouped", "version"), "x")
-    given |= {"emulate_depthwise": 0, "arch": "{}", "timing": "{}"}
+    given |= {"emulate_depthwise": 0, "integer_io": 0, "arch": "{}", "timing": "{}"}
     with Store(path, create=True) as store:
         store.add([tuple(given.values())])
     assert [found["network"] for found in flat_rows(path)] == ["x"]

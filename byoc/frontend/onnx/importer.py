@@ -153,8 +153,11 @@ class _Builder:
         if node.op_type in BOUNDARIES:
             integer = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
             quantization = view.quantization_of(node)
-            if quantization is not None:
-                self._quantizations.setdefault(integer, quantization)
+            known = self._quantizations.get(integer, quantization)
+            if known is not None and quantization is not None:
+                self._quantizations[integer] = known
+            if known is not None and (quantization is None or not quantization.same_as(known)):
+                remark = remark or f"it gives '{integer}' another quantisation than the rest of the model does"
         inputs = tuple(name for name in node.reads if name not in view.constants)
         outputs = tuple(name for name in node.outputs if name)
         self._names.add(node.name)
