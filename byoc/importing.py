@@ -138,7 +138,7 @@ def _as_it_is(
 ) -> Package:
     """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
     try:
-        faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed))
+        faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed), integers=True)
         faithful = quantise_tables(integer_biases(faithful))
         integer = integer_difference(model, faithful, trial_feed(faithful, seed))
     except InputError:

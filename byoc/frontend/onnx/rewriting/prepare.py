@@ -32,7 +32,7 @@ from byoc.frontend.onnx.rewriting.tidy import (
     separate_outputs,
 )
 from byoc.frontend.onnx.rewriting.transposed import spread_transposed
-from byoc.frontend.onnx.rewriting.volumes import flatten_volumes
+from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
 from byoc.frontend.onnx.units import is_quantised
 
 
@@ -81,7 +81,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         *planes,
     )
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
-    integers: tuple[Pass, ...] = (move_integers, fold_constants) if quantised else ()
+    moved = move_integers, infer_shapes, flatten_integer_volumes, fold_constants
+    integers: tuple[Pass, ...] = moved if quantised else ()
     return (
         inline_functions,
         order_nodes,
@@ -110,7 +111,7 @@ ROUNDING = frozenset(
     step.__name__
     for step in (
         *(fold_constants, fold_affine, canonicalise_gemm, join_biases, expand_resizes, unroll, decompose_attention),
-        *(recognise_norms, decompose_reductions, spread_transposed, flatten_volumes),
+        *(recognise_norms, decompose_reductions, spread_transposed, flatten_volumes, flatten_integer_volumes),
     )
 )
 """Passes that compute constants anew, or write an operator as others of equal meaning: where huge terms cancel, what

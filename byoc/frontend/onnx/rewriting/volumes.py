@@ -1,4 +1,4 @@
-"""Writes convolutions and pools of volumes (N, C, D, H, W) as those of planes, and movement, in float models.
+"""Writes convolutions and pools of volumes (N, C, D, H, W) as those of planes, and movement.
 
 What the window does not look across is folded away: depth into the channels of a pool, rows into columns where the
 window is one pixel wide. A convolution whose window goes across all three dimensions becomes one of planes for every
@@ -7,7 +7,7 @@ depth: the planes that its taps in depth read stand side by side as input channe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,10 @@ from byoc.frontend.onnx.rewriting.edit import (
     remove_dead_code,
     shapes_of,
     standard,
+    use_counts,
 )
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.window import window_attributes
 
 Numbers = tuple[int, ...]
 Window = dict[str, Any]
@@ -30,22 +33,48 @@ Window = dict[str, Any]
 
 
 def flatten_volumes(model: ModelProto) -> ModelProto:
-    """A copy in which Conv of constant weights, MaxPool, AveragePool and global pools of three spatial dimensions are
-    those of two. Wants shapes inferred.
+    """A copy of a float model in which Conv of constant weights, MaxPool, AveragePool and global pools of three spatial
+    dimensions are those of two. Wants shapes inferred.
 
-    Averages across depth and planes are averages of averages; those that leave padding out of the count, and what is
-    written with ``auto_pad`` or ``ceil_mode``, stay as they are.
+    Averages across depth and planes are averages of averages. Those of elements that lie apart, and those that count
+    padding and round up, stay as they are.
     """
     result = copy_model(model)
     graph = result.graph
     shapes, arrays = shapes_of(graph), ConstantArrays(graph, lambda tensor: True)
     nodes: list[NodeProto] = []
     for node in graph.node:
-        volume = _volume(node, shapes) if standard(node) and node.op_type in _WRITERS else None
+        volume = _volume(node, shapes)
         writer = _Writer(graph, node, arrays)
-        if volume is not None and _WRITERS[node.op_type](writer, volume):
-            nodes += writer.nodes
-        else:
+        written = volume is not None and _WRITERS[node.op_type](writer, volume)
+        nodes += writer.nodes if written else [node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    remove_dead_code(graph)
+    return result
+
+
+def flatten_integer_volumes(model: ModelProto) -> ModelProto:
+    """The same of what stands between quantised values, to the bit: what only moves moves integers.
+
+    An average is one of rows that lie as its window reads them, so those that leave padding out of the count stay, too.
+    """
+    result = copy_model(model)
+    graph = result.graph
+    shapes, arrays = shapes_of(graph), ConstantArrays(graph, lambda tensor: True)
+    units = _Units(graph, arrays)
+    absorbed: set[str] = set()
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        volume = _volume(node, shapes)
+        unit = None if volume is None else units.of(node)
+        if volume is not None and unit is not None:
+            writer = _IntegerWriter(graph, node, arrays, unit)
+            if _WRITERS[node.op_type](writer, volume):
+                nodes += writer.nodes
+                absorbed.update(behind.output[0] for behind in unit.behind)
+                continue
+        if absorbed.isdisjoint(node.output):
             nodes.append(node)
     del graph.node[:]
     graph.node.extend(nodes)
@@ -78,80 +107,161 @@ class _Volume:
 
 
 def _volume(node: NodeProto, shapes: dict[str, Numbers]) -> _Volume | None:
+    """What a node does to a volume; None for other nodes, and for windows that are not written otherwise."""
+    if node.op_type not in _WRITERS or not standard(node):
+        return None
     options = attributes(node)
     source, result = shapes.get(node.input[0], ()), shapes.get(node.output[0], ())
     if len(source) != 5 or len(result) != 5 or 0 in (*source, *result) or any(node.output[1:]):
         return None
-    if options.get("auto_pad", b"NOTSET") != b"NOTSET" or options.get("ceil_mode", 0):
+    if node.op_type == "AveragePool" and options.get("ceil_mode", 0) and options.get("count_include_pad", 0):
         return None
     weights = shapes.get(node.input[1], ()) if len(node.input) > 1 else ()
     kernel = tuple(options.get("kernel_shape") or weights[2:] or source[2:])
-    strides, dilations = (tuple(options.get(name) or (1, 1, 1)) for name in ("strides", "dilations"))
-    pads = tuple(options.get("pads") or (0,) * 6)
-    if {len(kernel), len(strides), len(dilations), len(pads) // 2} != {3} or min(pads) < 0 or min(strides) < 1:
+    options["auto_pad"] = options.get("auto_pad", b"NOTSET").decode()
+    lengths = {len(options.get(name) or (0,) * 3) for name in ("strides", "dilations")}
+    if {len(kernel), len(options.get("pads") or (0,) * 6) // 2, *lengths} != {3}:
+        return None
+    window = window_attributes(options, kernel, source[2:], result[2:], cuts=node.op_type != "Conv")
+    strides, dilations, pads = (window[name] for name in ("strides", "dilations", "pads"))
+    if min(pads) < 0 or min(*strides, *dilations) < 1 or (node.op_type == "AveragePool" and max(dilations) > 1):
         return None
     return _Volume(source, result, kernel, strides, dilations, pads[:3], pads[3:])
+
+
+@dataclass(frozen=True, eq=False)
+class _Unit:
+    """What stands around a node between quantised values: the DequantizeLinear of its operand, and what is behind it,
+    a QuantizeLinear last; ``weights`` dequantises its constant weights."""
+
+    head: NodeProto
+    behind: tuple[NodeProto, ...]
+    weights: NodeProto | None
+
+
+class _Units:
+    """Finds what stands around nodes."""
+
+    def __init__(self, graph: GraphProto, arrays: ConstantArrays) -> None:
+        self._arrays, self._uses = arrays, use_counts(graph)
+        self._makers = {name: node for node in graph.node for name in node.output}
+        self._readers = {name: node for node in graph.node for name in node.input}
+
+    def of(self, node: NodeProto) -> _Unit | None:
+        """None for a node whose operand or result is not quantised with one scale, or its weights otherwise."""
+        head = self._quantisation(self._makers.get(node.input[0]), DEQUANTIZE)
+        behind: list[NodeProto] = []
+        last = node
+        while head is not None and len(behind) < 2 and last.op_type != QUANTIZE:
+            reader = self._readers.get(last.output[0])
+            if reader is None or self._uses[last.output[0]] != 1 or reader.op_type not in ("Relu", "Clip", QUANTIZE):
+                return None
+            behind.append(reader)
+            last = reader
+        weights = self._makers.get(node.input[1]) if len(node.input) > 1 else None
+        if head is None or self._quantisation(last, QUANTIZE) is None:
+            return None
+        if len(node.input) > 1 and (weights is None or not self._along_filters(weights)):
+            return None
+        return _Unit(head, tuple(behind), weights)
+
+    def _quantisation(self, node: NodeProto | None, op_type: str) -> NodeProto | None:
+        """``node``, if it is of this type and has one constant scale."""
+        scale = self._arrays.get(node.input[1]) if node is not None and node.op_type == op_type else None
+        return node if scale is not None and scale.size == 1 else None
+
+    def _along_filters(self, node: NodeProto) -> bool:
+        """Whether a node dequantises constants with one scale, or one a filter."""
+        if node.op_type != DEQUANTIZE or any(name and name not in self._arrays for name in node.input):
+            return False
+        options = attributes(node)
+        single = self._arrays[node.input[1]].size == 1
+        return not options.get("block_size", 0) and (single or options.get("axis", 1) == 0)
 
 
 class _Writer:
     """Nodes in place of one node; the last one makes its result."""
 
+    fill = ""
+    """What padding reads; empty: 0."""
+
     def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays) -> None:
         self.graph, self.node, self.arrays = graph, node, arrays
         self.options = attributes(node)
         self.nodes: list[NodeProto] = []
+        self.source, self.result = node.input[0], node.output[0]
 
     def constant(self, values: Any) -> str:
-        return add_constant(self.graph, f"{self.node.output[0]}_constant", values)
+        return add_constant(self.graph, f"{self.result}_constant", values)
 
     def add(self, op_type: str, *inputs: str, last: bool = False, name: str = "", **options: Any) -> str:
-        made = self.node.output[0] if last else f"{self.node.output[0]}_volume_{len(self.nodes)}"
+        made = self.result if last else f"{self.result}_volume_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op_type, list(inputs), [made], name, **options))
         return made
 
     def reshape(self, x: str, shape: Sequence[int], last: bool = False) -> str:
         return self.add("Reshape", x, self.constant(np.array(shape, np.int64)), last=last)
 
+    def computed(self, op_type: str, x: str, *inputs: str, name: str = "", **options: Any) -> str:
+        """What an operator that computes makes."""
+        return self.add(op_type, x, *inputs, name=name, **options)
+
+    def weights(self) -> Any:
+        """The constant weights; None where they are computed."""
+        return self.arrays.get(self.node.input[1])
+
+    def weighted(self, values: Any) -> str:
+        """Weights of another shape as an operand."""
+        return self.constant(values)
+
     # Pools. ---------------------------------------------------------------------------------------------------------
 
-    def pool(self, volume: _Volume) -> bool:
+    def maximum(self, volume: _Volume) -> bool:
         """Every plane of every channel, then every column of depths."""
-        average = self.node.op_type == "AveragePool"
-        counted: Window = {"count_include_pad": 1} if average and self.options.get("count_include_pad", 0) else {}
-        padded = any((*volume.begins, *volume.ends))
-        if average and padded and not counted:
-            return False
+        return self.pool(volume, {})
+
+    def average(self, volume: _Volume) -> bool:
+        """Averages of averages: of as many elements each, or as many as there are in each."""
+        return self.pool(volume, {"count_include_pad": 1} if self.options.get("count_include_pad", 0) else {})
+
+    def pool(self, volume: _Volume, counted: Window) -> bool:
         (images, channels, depth, *_), (_, _, depths, rows, columns) = volume.source, volume.result
-        x = self.node.input[0]
-        if not volume.still(1, 2):
+        x = self.source
+        if not volume.still(1, 2) or volume.still(0):
             x = self.reshape(x, (images, channels * depth, *volume.source[3:]))
-            x = self.planes(x, volume.window(1, 2), counted)
+            x = self.planes(x, volume.window(1, 2), counted, last=volume.still(0))
         if not volume.still(0):
             x = self.reshape(x, (images, channels, depth, rows * columns))
             x = self.planes(x, _beside(volume.window(0)), counted)
         self.reshape(x, (images, channels, depths, rows, columns), last=True)
         return True
 
-    def planes(self, x: str, window: Window, counted: Window) -> str:
+    def planes(self, x: str, window: Window, counted: Window, *, last: bool = True) -> str:
         if max(window["dilations"]) == 1:
             window = {name: values for name, values in window.items() if name != "dilations"}
-        return self.add(self.node.op_type, x, name=self.node.name if len(self.nodes) < 2 else "", **window, **counted)
+        compute = self.computed if last else self.add
+        return compute(self.node.op_type, x, name=self.node.name if last else "", **window, **counted)
 
     def whole(self, volume: _Volume) -> bool:
         """A global pool is one of planes as high as the volume is deep and high."""
         images, channels, depth, rows, columns = volume.source
-        x = self.reshape(self.node.input[0], (images, channels, depth * rows, columns))
+        x = self.reshape(self.source, (images, channels, depth * rows, columns))
         if self.node.op_type == "GlobalMaxPool":
-            made = self.add("MaxPool", x, name=self.node.name, kernel_shape=[depth * rows, columns])
+            made = self.computed("MaxPool", x, name=self.node.name, kernel_shape=[depth * rows, columns])
         else:
-            made = self.add(self.node.op_type, x, name=self.node.name)
+            made = self.computed(self.node.op_type, x, name=self.node.name)
         self.reshape(made, volume.result, last=True)
         return True
+
+    def padded(self, x: str, pads: list[int]) -> str:
+        if not any(pads):
+            return x
+        return self.add("Pad", x, self.constant(np.array(pads, np.int64)), *([self.fill] if self.fill else []))
 
     # Convolutions. --------------------------------------------------------------------------------------------------
 
     def convolution(self, volume: _Volume) -> bool:
-        weights = self.arrays.get(self.node.input[1])
+        weights = self.weights()
         if weights is None or weights.ndim != 5 or weights.shape[2:] != volume.kernel:
             return False
         images, channels, depth, rows, columns = volume.source
@@ -163,14 +273,14 @@ class _Writer:
             window = _beside(volume.window(2), first=False)
         else:
             return self.across(volume, weights)
-        x = self.reshape(self.node.input[0], shape)
+        x = self.reshape(self.source, shape)
         flat = weights.reshape(*weights.shape[:2], *window["kernel_shape"])
         self.reshape(self.filtered(x, flat, window), volume.result, last=True)
         return True
 
     def filtered(self, x: str, weights: Any, window: Window) -> str:
-        inputs = [x, self.constant(weights), *self.node.input[2:]]
-        return self.add("Conv", *inputs, name=self.node.name, group=self.options.get("group", 1), **window)
+        inputs = [x, self.weighted(weights), *self.node.input[2:]]
+        return self.computed("Conv", *inputs, name=self.node.name, group=self.options.get("group", 1), **window)
 
     def across(self, volume: _Volume, weights: Any) -> bool:
         """Planes in order of depth, those that a result's taps in depth read side by side as its channels."""
@@ -178,10 +288,7 @@ class _Writer:
         images, channels, depth, rows, columns = volume.source
         taps, stride, dilation = volume.kernel[0], volume.strides[0], volume.dilations[0]
         before, behind, results = volume.begins[0], volume.ends[0], volume.result[2]
-        x = self.node.input[0]
-        if before or behind:
-            pads = self.constant(np.array([0, 0, before, 0, 0, 0, 0, behind, 0, 0], np.int64))
-            x = self.add("Pad", x, pads)
+        x = self.padded(self.source, [0, 0, before, 0, 0, 0, 0, behind, 0, 0])
         x = self.add("Transpose", x, perm=[0, 2, 1, 3, 4])
         x = self.reshape(x, (images, depth + before + behind, groups, channels // groups * rows * columns))
         reach = (results - 1) * stride + 1
@@ -199,6 +306,63 @@ class _Writer:
         return True
 
 
+class _IntegerWriter(_Writer):
+    """The same between quantised values: what only moves moves integers."""
+
+    def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, unit: _Unit) -> None:
+        super().__init__(graph, node, arrays)
+        self._unit = unit
+        self.source, self.result = unit.head.input[0], unit.behind[-1].output[0]
+        self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
+
+    def computed(self, op_type: str, x: str, *inputs: str, name: str = "", **options: Any) -> str:
+        """The operator between copies of what stood around the node."""
+        made = self._copy(self._unit.head, x)
+        made = self.add(op_type, made, *inputs, name=name, **options)
+        for node in self._unit.behind:
+            made = self._copy(node, made)
+        return made
+
+    def _copy(self, node: NodeProto, x: str) -> str:
+        return self.add(node.op_type, x, *node.input[1:], **attributes(node))
+
+    def weights(self) -> Any:
+        """The integers."""
+        return None if self._unit.weights is None else self.arrays[self._unit.weights.input[0]]
+
+    def weighted(self, values: Any) -> str:
+        """Dequantised as they were, a filter by a filter."""
+        assert self._unit.weights is not None
+        return self.add(DEQUANTIZE, self.constant(values), *self._unit.weights.input[1:], axis=0)
+
+    def average(self, volume: _Volume) -> bool:
+        """One pool of rows in the order in which its windows read them: an average of averages is another number.
+
+        Integers are summed as ONNX Runtime does, row by row.
+        """
+        counted = bool(self.options.get("count_include_pad", 0))
+        if volume.still(0) or volume.still(1, 2):
+            return super().average(volume)
+        if any((*volume.begins, *volume.ends)) and not counted:
+            return False
+        images, channels, _, _, columns = volume.source
+        _, _, depths, rows, width = volume.result
+        (depth, height, _), (down, along, step) = volume.kernel, volume.strides
+        pads = [0, 0, *volume.begins[:2], 0, 0, 0, *volume.ends[:2], 0]
+        x = self.padded(self.source, pads)
+        high = volume.source[3] + pads[3] + pads[8]
+        deep = volume.source[2] + pads[2] + pads[7]
+        planes = np.arange(depths)[:, None, None, None] * down + np.arange(depth)[:, None]
+        read = planes * high + np.arange(rows)[:, None, None] * along + np.arange(height)
+        x = self.reshape(x, (images, channels, deep * high, columns))
+        x = self.add("Gather", x, self.constant(read.reshape(-1)), axis=2)
+        window: Window = {"kernel_shape": [depth * height, volume.kernel[2]], "strides": [depth * height, step]}
+        window |= {"pads": [0, volume.begins[2], 0, volume.ends[2]]}
+        x = self.computed("AveragePool", x, name=self.node.name, count_include_pad=int(counted), **window)
+        self.reshape(x, (images, channels, depths, rows, width), last=True)
+        return True
+
+
 def _beside(window: Window, first: bool = True) -> Window:
     """A window along one dimension, that of rows or else columns, as one of planes."""
     pair = {name: [values[0], 1] if first else [1, values[0]] for name, values in window.items() if name != "pads"}
@@ -206,10 +370,10 @@ def _beside(window: Window, first: bool = True) -> Window:
     return {**pair, "pads": [begin, 0, end, 0] if first else [0, begin, 0, end]}
 
 
-_WRITERS = {
-    "Conv": _Writer.convolution,
-    "MaxPool": _Writer.pool,
-    "AveragePool": _Writer.pool,
-    "GlobalAveragePool": _Writer.whole,
-    "GlobalMaxPool": _Writer.whole,
+_WRITERS: Mapping[str, Callable[[_Writer, _Volume], bool]] = {
+    "Conv": lambda writer, volume: writer.convolution(volume),
+    "MaxPool": lambda writer, volume: writer.maximum(volume),
+    "AveragePool": lambda writer, volume: writer.average(volume),
+    "GlobalAveragePool": lambda writer, volume: writer.whole(volume),
+    "GlobalMaxPool": lambda writer, volume: writer.whole(volume),
 }
