@@ -15,19 +15,17 @@ import numpy as np
 import onnx
 
 from byoc.frontend.onnx.closures import Closure, absorbed, integer_closures, tabulate
+from byoc.frontend.onnx.macs import count_macs
 from byoc.frontend.onnx.reading import build_view
 from byoc.frontend.onnx.shapes import tensor_types
 from byoc.frontend.onnx.tracing import trace
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
 from byoc.graph import Graph, Node, Quantization, Value
 from byoc.operators.activation import clip_bounds
-from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.forms import Written
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
-from byoc.operators.registry import installed
 from byoc.operators.table import TABLE
-from byoc.operators.unplaced import MACS
 from byoc.operators.verify import verify_graph
-from isa.errors import InputError
 
 
 def import_graph(model: onnx.ModelProto) -> Graph:
@@ -62,10 +60,11 @@ class _Builder:
             return
         closure = self._closures.get(node.outputs[0]) if node.outputs else None
         found = self._table(closure) if closure is not None else recognise(self._view, node)
+        written = _written(self._view, found) if isinstance(found, Unit) else None
         if isinstance(found, Unit):
-            found = self._claim(found)
+            found = self._claim(found, written)
         if isinstance(found, Unit):
-            self._add_unit(found)
+            self._add_unit(found, written)
             return
         for own in (node,) if closure is None else closure.nodes:
             if own.name not in self._names:
@@ -92,23 +91,20 @@ class _Builder:
         operands = closure.source, constant
         return Unit(name, TABLE, operands, closure.result, quantizations, closure.nodes, plain=plain)
 
-    def _claim(self, unit: Unit) -> Unit | Unrecognised:
-        """``unit``, unless one of its tensors is known with another quantisation."""
+    def _claim(self, unit: Unit, written: Written | None) -> Unit | Unrecognised:
+        """``unit``, unless one of its tensors is known with another quantisation, or its attributes cannot be read."""
         for name, quantization in unit.quantizations.items():
             if not self._quantizations.setdefault(name, quantization).same_as(quantization):
                 return Unrecognised(f"it uses '{name}' with another quantisation than the rest of the model")
-        if unit.family is not None and unit.form is not None:
-            misshapen = unit.family.misshapen(_written(self._view, unit, unit.form))
-            if misshapen:
-                return Unrecognised(misshapen)
-        return unit
+        misshapen = unit.family.misshapen(written) if unit.family is not None and written is not None else ""
+        return Unrecognised(misshapen) if misshapen else unit
 
-    def _add_unit(self, unit: Unit) -> None:
+    def _add_unit(self, unit: Unit, written: Written | None) -> None:
         view = self._view
         op_type, operands = unit.op_type, list(unit.operands)
         if unit.family is not None and unit.form is not None:
             op_type = unit.family.canonical_type(unit.form, len(operands))
-        attributes = canonical_attributes(view, unit)
+        attributes = _canonical_attributes(view, unit, written)
         if unit.family is not None and unit.family.transposes(unit.node):
             operands[1] = self._transposed(operands[1])
         operands += [self._real(name) for name in unit.parameters]
@@ -206,7 +202,7 @@ def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxVi
     return {name: values[name] for name in names}
 
 
-def canonical_attributes(view: OnnxView, unit: Unit) -> dict[str, Any]:
+def _canonical_attributes(view: OnnxView, unit: Unit, written: Written | None) -> dict[str, Any]:
     """Attributes of the canonical node of ``unit``: Python numbers, text and tuples only.
 
     Those of its family, and: ``activation``, absent, ``"Relu"`` or ``("Clip", low, high)`` in real numbers; ``plain``
@@ -218,75 +214,16 @@ def canonical_attributes(view: OnnxView, unit: Unit) -> dict[str, Any]:
     if unit.activation is not None:
         bounds = clip_bounds(view, unit.activation)
         attributes["activation"] = "Relu" if unit.activation.op_type == "Relu" else ("Clip", *(bounds or ()))
-    if unit.family is not None and unit.form is not None:
-        attributes |= unit.family.attributes(_written(view, unit, unit.form))
+    if unit.family is not None and written is not None:
+        attributes |= unit.family.attributes(written)
     if unit.zero_points is not None:
         attributes["zero_points"] = unit.zero_points
     return attributes
 
 
-def _written(view: OnnxView, unit: Unit, form: Form) -> Written:
-    positions = trace(view, unit.node, view.shape(unit.operands[0])) if form.traced else None
-    return Written(view, unit.node, form, unit.operands, unit.result, positions)
-
-
-def _macs_within(view: OnnxView, node: OnnxNode) -> int:
-    """MACs of the bodies of control flow: of the dearer branch, or of all repetitions where their number is constant.
-
-    0 where the shapes within are not known.
-    """
-    found = [_macs_of_body(view, node, body) for body in node.attributes.values() if isinstance(body, onnx.GraphProto)]
-    return max(found, default=0)
-
-
-def _macs_of_body(view: OnnxView, node: OnnxNode, body: onnx.GraphProto) -> int:
-    """MACs of one body, repeated as the node's operator does: Loop counts, Scan goes along its first axis."""
-    states = node.inputs[2:] if node.op_type == "Loop" else node.inputs
-    types = {name: (view.shape(name), view.element_type(name)) for name in node.captured if view.element_type(name)}
-    repeated = 1
-    if node.op_type == "Loop":
-        count = view.constants.get(node.input(0))
-        repeated = int(count.reshape(-1)[0]) if count is not None and count.size == 1 else 1
-        types |= {value.name: ((), kind) for value, kind in zip(body.input, ("int64", "bool"), strict=False)}
-    for value, name in zip(body.input[2 if node.op_type == "Loop" else 0 :], states, strict=False):
-        types[value.name] = view.shape(name), view.element_type(name)
-    if node.op_type == "Scan":
-        scanned = body.input[len(states) - int(node.attributes["num_scan_inputs"]) :]
-        repeated = types[scanned[0].name][0][0] if scanned else 1
-        types |= {value.name: (types[value.name][0][1:], types[value.name][1]) for value in scanned}
-    inner = onnx.ModelProto(ir_version=10, opset_import=view.opsets, graph=body)
-    inner.graph.ClearField("input")
-    inner.graph.input.extend(
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind)), shape)
-        for name, (shape, kind) in types.items()
-        if name not in view.constants
-    )
-    constants = ((name, view.constants[name]) for name in node.captured if name in view.constants)
-    inner.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in dict(constants).items())
-    try:
-        within = build_view(inner, *tensor_types(inner))
-        return max(repeated, 0) * sum(count_macs(within, each) for each in within.nodes)
-    except (InputError, onnx.shape_inference.InferenceError):
-        return 0
-
-
-_FUSED = {"FusedConv": "Conv"}
-"""ONNX Runtime's own operators that have the operands of another, whatever else they do."""
-
-
-def count_macs(view: OnnxView, node: OnnxNode) -> int:
-    """MACs of one node, padded taps included: those that its operator family counts, whether it runs there or not."""
-    registry, op_type = installed(), _FUSED.get(node.op_type, node.op_type)
-    if op_type in registry.integer_forms:
-        family, form, integer = registry.integer_forms[op_type]
-        positions = [triple[0] for triple in integer.operands] if isinstance(integer, QLinear) else [0, 1]
-        operands = tuple(node.input(position) for position in positions)
-    elif op_type in registry.forms:
-        (family, form), operands = registry.forms[op_type], node.inputs[:2]
-    elif op_type in MACS:
-        return MACS[op_type](view, node)
-    else:
-        return _macs_within(view, node)
-    if not all(view.shape(name) for name in operands[:2] if name):
-        return 0  # an operand without dimensions: no product that anybody can run
-    return family.macs(Written(view, node, form, operands, node.outputs[0]))
+def _written(view: OnnxView, unit: Unit) -> Written | None:
+    """A unit as the model writes it; None for one of no form."""
+    if unit.form is None:
+        return None
+    positions = trace(view, unit.node, view.shape(unit.operands[0])) if unit.form.traced else None
+    return Written(view, unit.node, unit.form, unit.operands, unit.result, positions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.pieces import NOTHING
 from byoc.session import OnnxRuntimeSession
 
+_SOURCE, _RESULT = "numbers", "moved"
 LARGEST = 1 << 23
 """Elements of a tensor whose positions, and as many more numbers, float32 tells apart."""
 
 
-@lru_cache(maxsize=1)
 def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions | str:
     """What the operator does with positions; text, why that is not known: parameters computed at run time, no copy.
 
@@ -36,9 +35,9 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
             return f"its parameter '{name}' is computed at run time"
         same = found.dtype.name == view.element_type(node.inputs[0])  # what stands among the elements, as Pad's value
         parameters[name] = found.astype(np.float32) if same else found
-    again = np.random.default_rng(0).permutation(count)
+    again, alone = np.random.default_rng(0).permutation(count), _session(view.opset, node, parameters, shape)
     results = [
-        _moved(view.opset, node, parameters, numbers.reshape(shape).astype(np.float32))
+        alone.run([_RESULT], {_SOURCE: numbers.reshape(shape).astype(np.float32)})[_RESULT]
         for numbers in (np.arange(count), again + count)
     ]
     same = results[0] == results[1]
@@ -51,18 +50,16 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
     return Positions(index, float(fills[0]) if fills.size else None)
 
 
-def _moved(
-    opset: int, node: OnnxNode, parameters: dict[str, NDArray[Any]], numbers: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """What the operator, alone and in float, makes of ``numbers``."""
-    source, result = "numbers", "moved"
-    inputs = [source, *node.inputs[1:]]
+def _session(
+    opset: int, node: OnnxNode, parameters: dict[str, NDArray[Any]], shape: tuple[int, ...]
+) -> OnnxRuntimeSession:
+    """The operator, alone and in float."""
     part = helper.make_graph(
-        [helper.make_node(node.op_type, inputs, [result], domain=node.domain, **node.attributes)],
+        [helper.make_node(node.op_type, [_SOURCE, *node.inputs[1:]], [_RESULT], domain=node.domain, **node.attributes)],
         "movement",
-        [helper.make_tensor_value_info(source, TensorProto.FLOAT, numbers.shape)],
-        [helper.make_tensor_value_info(result, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(_SOURCE, TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(_RESULT, TensorProto.FLOAT, None)],
         [numpy_helper.from_array(value, name) for name, value in parameters.items()],
     )
     model = helper.make_model(part, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-    return OnnxRuntimeSession(model, optimised=False).run([result], {source: numbers})[result]
+    return OnnxRuntimeSession(model, optimised=False)
