@@ -20,7 +20,7 @@ from onnx import ModelProto, TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, Pass, apply
-from byoc.package.package import Fidelity
+from byoc.package.origin import Fidelity
 from byoc.session import OnnxRuntimeSession
 
 TOLERANCE = 1e-5

@@ -25,7 +25,8 @@ from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.registry import annotate
-from byoc.package.package import Calibration, Fidelity, Package, build_package
+from byoc.package.origin import Calibration, Fidelity
+from byoc.package.package import Package, build_package
 from byoc.quantisation.calibrate import Feeds, default_feeds
 from byoc.quantisation.quantize import quantise
 from isa.errors import InputError

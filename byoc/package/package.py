@@ -15,15 +15,16 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
 from byoc.package.archive import MANIFEST, MEMBERS, read_archive, write_archive
 from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
+from byoc.package.origin import Fidelity
 from isa.errors import InputError
 from isa.reading import json_of
 
@@ -32,43 +33,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
-Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What scales were chosen on: so many ``samples``, drawn at ``random`` or given, and then of some ``origin``.
-
-    ``agreement``: of outputs that tell classes, the share of the (first) samples of which int8 and float say the same.
-    """
-
-    samples: Count
-    random: bool
-    origin: Annotated[str, Field(max_length=1 << 16)] = ""
-    agreement: Mapping[str, Annotated[float, Field(ge=0.0, le=1.0)]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Fidelity:
-    """How the model that was imported was held to the model as given, on one inference (:mod:`byoc.fidelity`).
-
-    ``tensors`` and ``elements`` were compared; ``difference`` is the largest found, as a share of its tensor's range.
-    ``integer``: the same of the outputs with integer operators, for models that came quantised; 0: to the bit.
-    ``noise`` has the signal-to-noise ratio of every float output over the calibration samples, in decibels, where
-    quantising was ours, and ``calibration`` what that was done on. ``left_out``:
-    passes that would have moved rounding too far. ``widened``: it was given in half precision, and float32 is computed.
-    ``made_static``: operators that quantised activations when they ran, and now have scales from calibration.
-    """
-
-    tensors: Count
-    elements: Count
-    difference: float
-    integer: float | None = None
-    noise: Mapping[str, float] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    widened: bool = False
-    made_static: Count = 0
-    calibration: Calibration | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from numpy.typing import NDArray
@@ -24,7 +24,6 @@ from experiments.report.schema import (
     Check,
     Compilation,
     Layer,
-    ModelFidelity,
     PlacementEntry,
     PortEntry,
     RunReport,
@@ -85,7 +84,7 @@ def assemble(
         host=host,
         end_to_end=end_to_end(compiled, host, cycles, hardware.timing.bus_bytes),
         check=check,
-        fidelity=_fidelity(compiled),
+        fidelity=compiled.package.fidelity,
         warnings=warnings,
         accuracy=accuracy,
         compile=_compilation(compiled),
@@ -163,8 +162,3 @@ def _compilation(compiled: CompiledNetwork) -> Compilation:
         sets_elided=sum(report.words_before_elision - report.words for report in reports),
         dram_bytes=max((program.dram_bytes for program in programs), default=0),
     )
-
-
-def _fidelity(compiled: CompiledNetwork) -> ModelFidelity | None:
-    found = compiled.package.fidelity
-    return None if found is None else ModelFidelity(**asdict(found))

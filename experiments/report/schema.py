@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
+from byoc.package.origin import Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
 from experiments.cost.estimate import Estimate
@@ -236,39 +237,6 @@ class Check(Part):
     outputs: OutputsCheck | None = None
 
 
-class CalibrationSamples(Part):
-    """What a float model was quantised on: so many samples, drawn at random or given, and then of some origin.
-
-    ``agreement``: of outputs that tell classes, the share of (the first) samples of which int8 and float say the same.
-    """
-
-    samples: Count
-    random: bool
-    origin: Text = ""
-    agreement: Mapping[str, Fraction] = Field(default_factory=dict)
-
-
-class ModelFidelity(Part):
-    """How the imported model was held to the model as given, on one inference.
-
-    ``difference``: the largest of ``elements``, as a share of its tensor's range. ``integer``: the same of the outputs
-    with integer operators, for models that came quantised; 0: equal to the bit. ``noise``: signal-to-noise ratio of
-    every float output in decibels, where quantising was ours. ``left_out``: passes that would have moved rounding too
-    far. ``widened``: given in half precision, computed in float32. ``made_static``: operators that quantised
-    activations when they ran, and now have scales from calibration; ``noise`` is against the model with them.
-    """
-
-    tensors: Count
-    elements: Count
-    difference: float
-    integer: float | None = None
-    noise: Mapping[str, float] = Field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
-    widened: bool = False
-    made_static: Count = 0
-    calibration: CalibrationSamples | None = None
-
-
 _SUSPICIONS = {
     "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
     "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
@@ -374,7 +342,7 @@ class RunReport(Part):
     host: Host
     end_to_end: EndToEnd | None = None
     check: Check
-    fidelity: ModelFidelity | None = None
+    fidelity: Fidelity | None = None
     warnings: tuple[Suspicion, ...] = ()
     accuracy: Accuracy | None = None
     compile: Compilation

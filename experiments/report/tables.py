@@ -9,17 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from byoc.package.package import Calibration
+from byoc.package.origin import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
 from experiments.report.schema import (
-    CalibrationSamples,
     EndToEnd,
     Fallback,
     Figures,
     HostLayer,
     Layer,
-    ModelFidelity,
     OutputsCheck,
     PortEntry,
     RunReport,
@@ -246,7 +244,7 @@ def _outputs_line(outputs: OutputsCheck) -> str:
     )
 
 
-def _fidelity_line(found: ModelFidelity | None) -> str:
+def _fidelity_line(found: Fidelity | None) -> str:
     if found is None:
         return "not compared with the model as given"
     compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
@@ -266,7 +264,7 @@ def _fidelity_line(found: ModelFidelity | None) -> str:
     return f"{text}; int8 to float: {noise} signal to noise" if noise else text
 
 
-def calibration_line(found: Calibration | CalibrationSamples) -> str:
+def calibration_line(found: Calibration) -> str:
     """What a float model was quantised on, and how often int8 and float agree there on a class."""
     inputs = f"{found.samples} input{'s' * (found.samples != 1)}"
     text = f"quantised on {inputs} of random numbers" if found.random else f"quantised on {inputs}"

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 import experiments
 from byoc.importing import import_model
+from byoc.package.origin import Calibration
 from experiments.models import MODELS
-from experiments.report.schema import CalibrationSamples, RunReport
+from experiments.report.schema import RunReport
 from experiments.report.tables import total_lines
 from experiments.running.network import load_network
 from isa.errors import InputError
@@ -83,7 +84,7 @@ def test_bad_files(model: Path, tmp_path: Path) -> None:
         assert str(caught.value).startswith(f"--calibration {path}: {message}")
 
 
-def calibrated(report: RunReport) -> CalibrationSamples:
+def calibrated(report: RunReport) -> Calibration:
     assert report.fidelity is not None
     assert report.fidelity.calibration is not None
     return report.fidelity.calibration
