@@ -3,7 +3,8 @@ at most one step of its output's scale.
 
 ``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of built-in networks. Units are fed what the
 accelerator is fed, so that a step more or less in one does not grow through all that follow. The evaluator computes in
-float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties.
+float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties. Where
+an instruction has a definition of its own, it computes the operators of the model, not the definition.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.compiler import compile
+from byoc.compiler import partition_package
 from byoc.frontend.onnx.cutting import cut_model
+from byoc.frontend.onnx.rewriting.definitions import OWN, defined
 from byoc.graph import Node
 from byoc.host.parts import Oracle
 from byoc.importing import import_model
@@ -31,27 +33,28 @@ Feeds = Mapping[str, NDArray[Any]]
 
 def steps_apart(package: Package, feeds: Feeds, arch: Arch) -> Counter[int]:
     """How many elements of the units in regions of ``arch`` differ by how many steps between the two oracles."""
-    partition = compile(package, arch).partition
-    nodes = [node for region in partition.regions for node in region.nodes]
+    nodes = [node for region in partition_package(package, arch).regions for node in region.nodes]
     results = [name for node in nodes for name in node.outputs]
     inputs = {name for node in nodes for name in node.inputs if package.graph.values[name].constant is None}
     names = sorted(inputs.union(results) - set(package.graph.inputs))
     known = {**feeds, **Oracle(package.model, package.graph, names).values(feeds)}
     found: Counter[int] = Counter()
+    own = {name: f"{name}{OWN}" for name in defined(package.model)}
     for node in nodes:
-        found.update(_steps(package, node, known))
+        found.update(_steps(package, node, [own.get(name, name) for name in node.outputs], known))
     return found
 
 
-def _steps(package: Package, node: Node, known: Feeds) -> Counter[int]:
+def _steps(package: Package, node: Node, own: Sequence[str], known: Feeds) -> Counter[int]:
+    """The counts of one unit, whose results are called ``own`` where operators of the model make them."""
     from onnx.reference import ReferenceEvaluator
 
     values = package.graph.values
     sources = [name for name in dict.fromkeys(node.inputs) if values[name].constant is None]
-    cut = cut_model(package.model, package.graph, sources, node.outputs)
+    cut = cut_model(package.model, package.graph, sources, own)
     if any(item.domain not in ("", "ai.onnx") for item in cut.graph.node):
         return Counter({-1: sum(values[name].elements for name in node.outputs)})
-    evaluated = ReferenceEvaluator(cut).run(list(node.outputs), {name: known[name] for name in sources})
+    evaluated = ReferenceEvaluator(cut).run(list(own), {name: known[name] for name in sources})
     found: Counter[int] = Counter()
     for name, result in zip(node.outputs, evaluated, strict=True):
         apart = np.abs(result.astype(np.int64) - known[name].astype(np.int64))
