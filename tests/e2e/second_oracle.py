@@ -3,8 +3,8 @@ at most one step of its output's scale.
 
 ``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of built-in networks. Units are fed what the
 accelerator is fed, so that a step more or less in one does not grow through all that follow. The evaluator computes in
-float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties. Where
-an instruction has a definition of its own, it computes the operators of the model, not the definition.
+float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties.
+Where an instruction has a definition of its own, it computes the operators of the model, not the definition.
 """
 
 from __future__ import annotations
