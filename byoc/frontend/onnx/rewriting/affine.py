@@ -21,6 +21,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     is_float32,
     remove_dead_code,
+    set_nodes,
     shapes_of,
     use_counts,
 )
@@ -59,8 +60,7 @@ def fold_affine(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     rewriter = _Rewriter(result.graph)
     nodes = [new for node in rewriter.graph.node if (new := rewriter.rewrite(node)) is not None]
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
+    set_nodes(result.graph, nodes)
     remove_dead_code(result.graph)
     return result
 

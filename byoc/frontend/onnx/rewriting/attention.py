@@ -22,6 +22,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     names_of,
     remove_dead_code,
+    rewrite_nodes,
     shapes_of,
     unused,
     use_counts,
@@ -53,13 +54,13 @@ def _decomposed(model: ModelProto) -> ModelProto:
     graph = result.graph
     arrays = ConstantArrays(graph, lambda tensor: True)
     taken = names_of(graph)
-    nodes: list[NodeProto] = []
-    for node in graph.node:
+
+    def decomposed(node: NodeProto) -> list[NodeProto] | None:
         write = _KNOWN.get(_key(node))
-        writer = _Writer(graph, node, arrays, shapes_of(graph) if write else {}, taken)
-        nodes += writer.nodes if write is not None and write(writer) else [node]
-    del graph.node[:]
-    graph.node.extend(nodes)
+        writer = _Writer(graph, node, arrays, shapes_of(graph), taken) if write else None
+        return writer.nodes if writer is not None and write is not None and write(writer) else None
+
+    rewrite_nodes(graph, decomposed)
     remove_dead_code(graph)
     return result
 

@@ -13,7 +13,16 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.constants import fold_constants
-from byoc.frontend.onnx.rewriting.edit import all_nodes, array_of, bodies, constants, copy_model, standard, unused
+from byoc.frontend.onnx.rewriting.edit import (
+    all_nodes,
+    array_of,
+    bodies,
+    constants,
+    copy_model,
+    set_nodes,
+    standard,
+    unused,
+)
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from isa.errors import InputError
 
@@ -94,8 +103,7 @@ def _taken(model: ModelProto) -> ModelProto | None:
         nodes += inlined
         graph.initializer.extend(_renamed_constants(branch, names))
         graph.sparse_initializer.extend(branch.sparse_initializer)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     return result
 
 

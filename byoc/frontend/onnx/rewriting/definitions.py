@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import copy_model
+from byoc.frontend.onnx.rewriting.edit import copy_model, set_nodes
 from byoc.graph import Graph
 from byoc.operators.definition import Definition
 from byoc.operators.registry import installed
@@ -41,9 +41,7 @@ def define(model: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
             name = proto.output[0]
             proto.output[0] = f"{name}{OWN}"
             nodes += _steps(result.graph, name, found[name])
-    copies = [onnx.NodeProto.FromString(proto.SerializeToString()) for proto in nodes]
-    del result.graph.node[:]
-    result.graph.node.extend(copies)
+    set_nodes(result.graph, nodes)
     return result
 
 

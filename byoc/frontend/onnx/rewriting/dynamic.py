@@ -22,6 +22,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     is_float32,
     remove_dead_code,
+    set_nodes,
     standard,
     use_counts,
 )
@@ -52,8 +53,7 @@ def with_static_ranges(model: ModelProto, feeds: Iterable[Arrays]) -> ModelProto
     nodes: list[NodeProto] = []
     for node in result.graph.node:
         nodes += rewriter.rewrite(node, ranges)
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
+    set_nodes(result.graph, nodes)
     del result.graph.value_info[:]
     remove_dead_code(result.graph)
     result = fold_constants(infer_shapes(result))

@@ -7,7 +7,7 @@ inside the bodies of ``If``, ``Loop`` and ``Scan`` count as uses and are renamed
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any
 
@@ -152,11 +152,22 @@ def rename_uses(graph: GraphProto, renames: Mapping[str, str]) -> None:
                 node.input[index] = final(name)
 
 
-def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
-    """Remove the nodes for which ``keep`` is false, in place."""
-    kept = [node for node in graph.node if keep(node)]
+def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """Put ``nodes``, of which some may be the graph's, in place of all of its nodes."""
+    kept = list(nodes)
     del graph.node[:]
     graph.node.extend(kept)
+
+
+def rewrite_nodes(graph: GraphProto, write: Callable[[NodeProto], Iterable[NodeProto] | None]) -> None:
+    """Put what ``write`` makes of each node in its place; None: the node stays."""
+    made = ((node, write(node)) for node in graph.node)
+    set_nodes(graph, (new for node, nodes in made for new in ((node,) if nodes is None else nodes)))
+
+
+def keep_nodes(graph: GraphProto, keep: Callable[[NodeProto], bool]) -> None:
+    """Remove the nodes for which ``keep`` is false, in place."""
+    set_nodes(graph, (node for node in graph.node if keep(node)))
 
 
 def sort_nodes(graph: GraphProto) -> None:
@@ -180,17 +191,14 @@ def sort_nodes(graph: GraphProto) -> None:
                 waiting[reader].discard(name)
                 if not waiting[reader]:
                     heappush(ready, reader)
-    del graph.node[:]
-    graph.node.extend(order)
+    set_nodes(graph, order)
 
 
 def remove_dead_code(graph: GraphProto) -> None:
     """Remove, in place, nodes whose results nobody reads, and initialisers without a use."""
     used = set(use_counts(graph))
     while any(used.isdisjoint(node.output) for node in graph.node):
-        kept = [node for node in graph.node if not used.isdisjoint(node.output)]
-        del graph.node[:]
-        graph.node.extend(kept)
+        set_nodes(graph, (node for node in graph.node if not used.isdisjoint(node.output)))
         used = set(use_counts(graph))
     # One by one from the back: extending a list would copy every weight that stays.
     for index in reversed(range(len(graph.initializer))):

@@ -16,6 +16,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     is_float32,
     names_of,
     remove_dead_code,
+    set_nodes,
     shapes_of,
     standard,
     unused,
@@ -62,8 +63,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
         row = add_constant(graph, f"{following.output[0]}_bias", np.broadcast_to(arrays[bias].reshape(-1), (columns,)))
         shapes[row] = (columns,)
         nodes += _biased_gemm(node, following, row, graph, shapes, taken)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     remove_dead_code(graph)
     return result
 
@@ -102,8 +102,7 @@ def join_biases(model: ModelProto) -> ModelProto:
             nodes += _biased_gemm(node, add, row, graph, shapes, taken)
         else:
             nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     return result
 
 

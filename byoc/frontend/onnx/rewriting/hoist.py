@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import constants, copy_model, standard, use_counts
+from byoc.frontend.onnx.rewriting.edit import constants, copy_model, set_nodes, standard, use_counts
 
 _ONE_OPERAND = frozenset({"DepthToSpace", "MaxPool", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -64,5 +64,4 @@ def _swap(graph: GraphProto, mover: int, activation: int) -> None:
     nodes = list(graph.node)
     nodes[activation : activation + 1] = []
     nodes[mover : mover + 1] = [*hoisted, node]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)

@@ -22,6 +22,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     keep_nodes,
     names_of,
     remove_dead_code,
+    set_nodes,
     sort_nodes,
     standard,
     unused,
@@ -80,8 +81,7 @@ def _sink(graph: GraphProto) -> None:
         moved.attribute.extend([*kept, *([helper.make_attribute("axis", axis)] if axis >= 0 else [])])
         producers[name] = moved
         nodes.append(moved)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
 
 
 def _moves(node: NodeProto) -> bool:
@@ -213,8 +213,7 @@ def integer_biases(model: ModelProto) -> ModelProto:
                 source = _integer_bias(graph, node, position, bias, scales[0].reshape(()) * scales[1], taken)
                 nodes.append(source)
         nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     return result
 
 

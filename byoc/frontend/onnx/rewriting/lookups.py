@@ -20,6 +20,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     names_of,
     remove_dead_code,
+    set_nodes,
     shapes_of,
     standard,
     unused,
@@ -55,8 +56,7 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
     if not walk.constants:
         return model
     result = copy_model(model)
-    del result.graph.node[:]
-    result.graph.node.extend(nodes)
+    set_nodes(result.graph, nodes)
     result.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in walk.constants.items())
     remove_dead_code(result.graph)
     return result

@@ -16,6 +16,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     is_float32,
     remove_dead_code,
+    set_nodes,
     shapes_of,
     standard,
 )
@@ -49,9 +50,7 @@ def recognise_norms(model: ModelProto) -> ModelProto:
         newer = convert_opset(model, ROOT_MEAN_SQUARE_OPSET)
         if opset_of(newer) >= ROOT_MEAN_SQUARE_OPSET:
             return recognise_norms(infer_shapes(newer))
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del result.graph.node[:]
-    result.graph.node.extend(kept)
+    set_nodes(result.graph, nodes)
     remove_dead_code(result.graph)
     return result
 

@@ -21,6 +21,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     names_of,
     remove_dead_code,
+    rewrite_nodes,
     shapes_of,
     standard,
     unused,
@@ -61,15 +62,12 @@ def unroll(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     arrays, shapes, taken = ConstantArrays(graph, lambda tensor: True), shapes_of(graph), names_of(graph)
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        if node.op_type in _GATES and standard(node):
-            layer = _Layer(graph, node, arrays, shapes, taken)
-            nodes += layer.write() or [node]
-        else:
-            nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+
+    def unrolled(node: NodeProto) -> list[NodeProto] | None:
+        recurrent = node.op_type in _GATES and standard(node)
+        return _Layer(graph, node, arrays, shapes, taken).write() or None if recurrent else None
+
+    rewrite_nodes(graph, unrolled)
     remove_dead_code(graph)
     return result
 

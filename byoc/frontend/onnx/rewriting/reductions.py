@@ -15,6 +15,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     is_float32,
+    rewrite_nodes,
     shapes_of,
     standard,
 )
@@ -34,19 +35,17 @@ def decompose_reductions(model: ModelProto) -> ModelProto:
         return result
     graph = result.graph
     shapes, integers = shapes_of(graph), ConstantArrays(graph, lambda tensor: not is_float32(tensor))
-    nodes: list[NodeProto] = []
-    for node in graph.node:
+
+    def decomposed(node: NodeProto) -> list[NodeProto] | None:
         axes = _axes(node, shapes, integers) if node.op_type in WRITTEN and standard(node) else None
         if axes is None:
-            nodes.append(node)
-            continue
+            return None
         writer = _Writer(graph, node, axes)
         WRITTEN[node.op_type](writer, node.input[0])
         writer.nodes[-1].output[0] = node.output[0]
-        nodes += writer.nodes
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(kept)
+        return writer.nodes
+
+    rewrite_nodes(graph, decomposed)
     return result
 
 

@@ -18,6 +18,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    rewrite_nodes,
     shapes_of,
     standard,
 )
@@ -52,12 +53,12 @@ def expand_resizes(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: len(tensor.dims) == 1)
-    nodes: list[NodeProto] = []
-    for node in graph.node:
+
+    def expanded(node: NodeProto) -> Iterator[NodeProto] | None:
         matrices = _matrices(result, node, shapes, constants)
-        nodes += [node] if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices)
-    del graph.node[:]
-    graph.node.extend(nodes)
+        return None if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices)
+
+    rewrite_nodes(graph, expanded)
     return result
 
 

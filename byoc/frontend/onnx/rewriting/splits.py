@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from byoc.frontend.onnx.rewriting.edit import add_constant, attributes, copy_model, shapes_of, standard
+from byoc.frontend.onnx.rewriting.edit import add_constant, attributes, copy_model, set_nodes, shapes_of, standard
 from byoc.operators.onnx_view import QUANTIZE
 
 _ELEMENTS = (TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8)
@@ -43,8 +43,7 @@ def slice_splits(model: ModelProto) -> ModelProto:
             label = f"{node.name}_{number}" if node.name else ""
             nodes.append(helper.make_node("Slice", [node.input[0], *bounds], [name], label))
             start = end
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     return result
 
 

@@ -25,6 +25,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     remove_dead_code,
+    rewrite_nodes,
     shapes_of,
     standard,
 )
@@ -43,17 +44,14 @@ def spread_transposed(model: ModelProto) -> ModelProto:
     arrays = ConstantArrays(graph, lambda tensor: True)
     shapes = shapes_of(graph)
     producers = {name: node for node in graph.node for name in node.output}
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        known = node.op_type == "ConvTranspose" and standard(node)
-        layer = _layer(node, shapes) if known else None
-        constants = [_constant(name, producers, arrays) for name in node.input[1:] if name] if layer else [None]
-        if layer is None or any(found is None for found in constants):
-            nodes.append(node)
-        else:
-            nodes += _spread(node, layer, [found for found in constants if found is not None], graph)
-    del graph.node[:]
-    graph.node.extend(nodes)
+
+    def spread(node: NodeProto) -> Iterator[NodeProto] | None:
+        layer = _layer(node, shapes) if node.op_type == "ConvTranspose" and standard(node) else None
+        constants = [_constant(name, producers, arrays) for name in node.input[1:] if name] if layer else []
+        known = [found for found in constants if found is not None]
+        return None if layer is None or len(known) < len(constants) else _spread(node, layer, known, graph)
+
+    rewrite_nodes(graph, spread)
     remove_dead_code(graph)
     return result
 

@@ -20,6 +20,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     remove_dead_code,
+    set_nodes,
     shapes_of,
     standard,
     use_counts,
@@ -48,8 +49,7 @@ def flatten_volumes(model: ModelProto) -> ModelProto:
         writer = _Writer(graph, node, arrays)
         written = volume is not None and _WRITERS[node.op_type](writer, volume)
         nodes += writer.nodes if written else [node]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     remove_dead_code(graph)
     return result
 
@@ -76,8 +76,7 @@ def flatten_integer_volumes(model: ModelProto) -> ModelProto:
                 continue
         if absorbed.isdisjoint(node.output):
             nodes.append(node)
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_nodes(graph, nodes)
     remove_dead_code(graph)
     return result
 
