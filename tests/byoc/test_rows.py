@@ -146,27 +146,55 @@ def test_differences_to_onnx_runtime_are_counted() -> None:
 def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
     """A normalisation in elementary operators, in one of the ways in which exporters write it."""
     builder, shape = ModelBuilder(), tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5)))
-    keep = int(rng.integers(1, len(shape)))
-    axes = builder.constant(np.arange(keep, len(shape)) - len(shape) * int(rng.integers(2)), "int64")
+    rank, keep = len(shape), int(rng.integers(1, len(shape)))
+    axes = tuple(range(keep, rank)) if rng.integers(2) else tuple(sorted(rng.permutation(rank)[keep:].tolist()))
+    count = np.prod([shape[axis] for axis in axes])
+    stays = [1 if axis in axes else size for axis, size in enumerate(shape)]
+    along = builder.constant(np.array(axes) - rank * int(rng.integers(2)), "int64")
     pick = lambda *ways: ways[rng.integers(len(ways))]  # noqa: E731
     number = lambda value: builder.constant(value, "float32")  # noqa: E731
+    product = lambda a, b: builder.node("Mul", *pick([a, b], [b, a]))  # noqa: E731
     x = builder.input("x", shape)
 
+    def mean(data: str) -> str:
+        """As a mean or a sum over its length, which keeps its dimensions or gets them back."""
+        keepdims = int(rng.integers(2))
+        total = builder.node(pick("ReduceMean", "ReduceSum"), data, along, keepdims=keepdims)
+        if builder.nodes[-1].op_type == "ReduceSum":
+            total = pick(product(total, number(1 / count)), builder.node("Div", total, number(count)))
+        return total if keepdims else builder.node("Reshape", total, builder.constant(stays, "int64"))
+
+    def square(data: str) -> str:
+        return pick(builder.node("Mul", data, data), builder.node("Pow", data, number(2.0)))
+
     def deviation() -> str:
-        return builder.node("Sub", x, builder.node("ReduceMean", x, axes)) if centred else x
+        return builder.node("Sub", x, mean(x)) if centred else x
 
     data = deviation()
-    again = pick(data, deviation())
-    square = pick(builder.node("Mul", again, again), builder.node("Pow", again, number(2.0)))
-    total = [builder.node("ReduceMean", square, axes), number(1e-5)]
+    variance = mean(square(pick(data, deviation())))
+    if centred and rng.integers(2):
+        variance = builder.node("Sub", mean(square(x)), square(mean(x)))
+        variance = pick(variance, builder.node("Max", *pick([variance, number(0)], [number(0), variance])))
+    total = [variance, number(1e-2)]
     variance = builder.node("Add", *pick(total, total[::-1]))
     root = pick(builder.node("Sqrt", variance), builder.node("Pow", variance, number(0.5)))
     inverse = pick(builder.node("Reciprocal", root), builder.node("Div", number(1.0), root))
-    y = pick(builder.node("Div", data, root), builder.node("Mul", *pick([data, inverse], [inverse, data])))
-    gain, bias = (number(rng.normal(1, 0.3, pick(shape[keep:], (1,) * keep + shape[keep:], (1,)))) for _ in range(2))
-    if not centred or rng.integers(4):
-        y = builder.node("Mul", *pick([y, gain], [gain, y]))
-        y = builder.node("Add", *pick([y, bias], [bias, y])) if centred and rng.integers(2) else y
+    inverse = pick(inverse, builder.node("Pow", variance, number(-0.5)))
+    row = [shape[axis] if axis in axes else 1 for axis in range(rank)]
+    gain, bias = (number(rng.normal(1, 0.3, pick(row, row, (1,)))) for _ in range(2))
+    way = int(rng.integers(4 if centred else 3))
+    if way == 0:
+        y = pick(builder.node("Div", data, root), product(data, inverse))
+    elif way == 1:
+        y = product(pick(builder.node("Div", data, root), product(data, inverse)), gain)
+    else:
+        y = product(data, product(inverse, gain))
+    if way == 3:
+        factor = pick(inverse, product(inverse, gain))
+        rest = builder.node("Sub", bias, product(mean(x), factor))
+        y = builder.node("Add", *pick([product(x, factor), rest], [rest, product(x, factor)]))
+    elif centred and rng.integers(2):
+        y = builder.node("Add", *pick([y, bias], [bias, y]))
     builder.node("Identity", y, result="y")
     builder.output("y")
     return builder.model()
@@ -174,11 +202,11 @@ def written_out(rng: np.random.Generator, centred: bool) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_normalisations_that_are_written_out_are_found(centred: bool) -> None:
-    for seed in range(12):
+    for seed in range(16):
         model = written_out(np.random.default_rng(seed), centred)
         prepared = prepare(model)
-        wanted = "LayerNormalization" if centred else "RMSNormalization"
-        assert [node.op_type for node in prepared.graph.node if node.op_type != "Identity"] == [wanted], seed
+        wanted = {"LayerNormalization" if centred else "RMSNormalization"}
+        assert {node.op_type for node in prepared.graph.node} - {"Identity", "Transpose"} == wanted, seed
         feeds = random_feeds(model, seed)
         found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -203,6 +231,46 @@ def test_what_only_resembles_a_normalisation_is_left_alone() -> None:
         with np.errstate(all="ignore"):
             found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def written_softmax(rng: np.random.Generator) -> onnx.ModelProto:
+    """A Softmax in elementary operators, along any axis."""
+    builder, shape = ModelBuilder(), tuple(int(size) for size in rng.integers(2, 9, rng.integers(2, 5)))
+    axis = int(rng.integers(len(shape)))
+    along = builder.constant([axis - len(shape) * int(rng.integers(2))], "int64")
+    stays = builder.constant([1 if place == axis else size for place, size in enumerate(shape)], "int64")
+    x = builder.input("x", shape)
+
+    def reduced(op_type: str, data: str, joined: tuple[float, ...] = ()) -> str:
+        keepdims = int(rng.integers(2))
+        total = builder.node(op_type, data, along, keepdims=keepdims)
+        for number in joined:
+            total = builder.node("Max", builder.constant(number, "float32"), total)
+        return total if keepdims else builder.node("Reshape", total, stays)
+
+    joined = ((), (-np.inf,), (np.finfo(np.float32).min,))[rng.integers(3)]
+    exponential = builder.node("Exp", builder.node("Sub", x, reduced("ReduceMax", x, joined)))
+    total = reduced("ReduceSum", exponential)
+    if rng.integers(2):
+        builder.node("Div", exponential, total, result="y")
+    else:
+        builder.node("Mul", builder.node("Reciprocal", total), exponential, result="y")
+    builder.output("y")
+    return builder.model()
+
+
+def test_softmax_that_is_written_out_is_found() -> None:
+    for seed in range(12):
+        model = written_softmax(np.random.default_rng(seed))
+        prepared, feeds = prepare(model), random_feeds(model, seed)
+        assert [node.op_type for node in prepared.graph.node] == ["Softmax"], seed
+        found, expected = (OnnxRuntimeSession(one).run(["y"], feeds)["y"] for one in (prepared, model))
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        constants = {tensor.name: tensor for tensor in model.graph.initializer}
+        node = next(node for node in model.graph.node if node.op_type == "ReduceMax")
+        constants[node.input[1]].CopyFrom(numpy_helper.from_array(np.array([0, 1]), node.input[1]))
+        if len(model.graph.input[0].type.tensor_type.shape.dim) > 2 and node.attribute[0].i:
+            assert "Softmax" not in {node.op_type for node in prepare(model).graph.node}
 
 
 def attention(rng: np.random.Generator) -> onnx.ModelProto:

@@ -134,6 +134,31 @@ def test_a_fold_may_move_what_the_last_bits_of_the_input_move(
     assert found.left_out == left_out
 
 
+def test_where_only_integers_come_in_the_constants_move_in_their_last_bits() -> None:
+    """Words far from 0: the difference of their moments has lost most of its bits."""
+    constants = {"table": random_arrays(0, table=[20, 6])["table"] + np.float32(30)}
+    constants |= {"axis": np.array([-1]), "length": np.array(1 / 6, np.float32), "epsilon": np.array(1e-3, np.float32)}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["x"]),
+        helper.make_node("ReduceSum", ["x", "axis"], ["x_sum"]),
+        helper.make_node("Mul", ["x_sum", "length"], ["mean"]),
+        helper.make_node("Mul", ["x", "x"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares", "axis"], ["squares_sum"]),
+        helper.make_node("Mul", ["squares_sum", "length"], ["moment"]),
+        helper.make_node("Mul", ["mean", "mean"], ["mean_squared"]),
+        helper.make_node("Sub", ["moment", "mean_squared"], ["variance"]),
+        helper.make_node("Add", ["variance", "epsilon"], ["safe"]),
+        helper.make_node("Sqrt", ["safe"], ["root"]),
+        helper.make_node("Sub", ["x", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "root"], ["y"]),
+    ]
+    model = make_model(nodes, [1, 5], constants)
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 5]))
+    found = importing.import_model(model).fidelity
+    assert found is not None
+    assert found.left_out == ()
+
+
 def test_what_moves_one_tensor_excuses_nothing_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a sine that the last bits of the input move far, a fold that errs by a ten-thousandth is left out."""
     constants = random_arrays(0, w=[4, 3, 3, 3], gamma=[4], beta=[4], mean=[4])

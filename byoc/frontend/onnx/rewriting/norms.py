@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -23,149 +24,296 @@ from byoc.frontend.onnx.rewriting.edit import (
 from byoc.frontend.onnx.rewriting.opset import convert_opset, opset_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 
-LAYER, ROOT_MEAN_SQUARE = "LayerNormalization", "RMSNormalization"
-ROOT_MEAN_SQUARE_OPSET = 23
+LAYER, ROOT_MEAN_SQUARE, SOFTMAX = "LayerNormalization", "RMSNormalization", "Softmax"
+LEAST_OPSET = {LAYER: 17, ROOT_MEAN_SQUARE: 23, SOFTMAX: 13}
+"""From which opset on each operator is there; a Softmax is along one axis from then on."""
+_SAME_ORDER = ("Reshape", "Squeeze", "Unsqueeze", "Expand", "Identity")
+_LEAST = (-np.inf, float(np.finfo(np.float32).min))
 
 
-class Found(NamedTuple):
-    """A normalisation without gain and bias: its operand, the axis where rows begin, epsilon, whether it is centred."""
+class Rows(NamedTuple):
+    """The rows of a tensor along ``axes``, which are sorted."""
 
     source: str
-    axis: int
+    axes: tuple[int, ...]
+
+
+class Deviation(NamedTuple):
+    """How far the elements of rows are from their mean, or where it is not ``centred`` from 0: the root mean square."""
+
+    rows: Rows
     epsilon: float
     centred: bool
 
 
-def recognise_norms(model: ModelProto) -> ModelProto:
-    """A copy in which layer normalisations of the last dimensions are LayerNormalization or RMSNormalization nodes.
+class Found(NamedTuple):
+    """Rows, less their means where the deviation is centred, divided by that, times ``gain``, plus ``bias``."""
 
-    ``(x - mean) / sqrt(mean((x - mean)^2) + epsilon)``, or without the means, then a constant factor and summand: with
-    Pow or Mul for the square, ReduceMean, Sqrt or Pow, Div or Reciprocal and Mul. Wants shapes inferred and constants
-    folded. Where the model cannot have the opset that RMSNormalization needs, those stay as they are.
+    by: Deviation
+    gain: NDArray[np.float32] | None = None
+    bias: NDArray[np.float32] | None = None
+
+
+def recognise_norms(model: ModelProto) -> ModelProto:
+    """A copy in which normalisations of rows are LayerNormalization, RMSNormalization or Softmax nodes.
+
+    ``(x - mean) / sqrt(variance + epsilon)``, or without the mean, then a constant factor and summand. The mean may be
+    a sum over its length, the variance ``mean((x - mean)^2)`` or ``mean(x^2) - mean^2``, at least 0; squares are Pow or
+    Mul, roots Sqrt or Pow, quotients Div or Reciprocal and Mul. The factor may stand behind the reciprocal, and
+    ``x * f + (summand - mean * f)`` for the whole. ``exp(x - max(x))`` over its sum is a Softmax. Rows of other
+    than the last dimensions are transposed. Wants shapes inferred and constants folded. Where the model cannot have the
+    opset that an operator needs, that stays as it is.
     """
     result = copy_model(model)
-    finder = _Finder(result)
-    nodes = [finder.rewritten(node) for node in result.graph.node]
-    if finder.roots and not finder.has_roots:
-        newer = convert_opset(model, ROOT_MEAN_SQUARE_OPSET)
-        if opset_of(newer) >= ROOT_MEAN_SQUARE_OPSET:
+    writer = _Writer(result)
+    nodes = [new for node in result.graph.node for new in writer.rewritten(node)]
+    if writer.wanted > opset_of(model):
+        newer = convert_opset(model, writer.wanted)
+        if opset_of(newer) >= writer.wanted:
             return recognise_norms(infer_shapes(newer))
     set_nodes(result.graph, nodes)
     remove_dead_code(result.graph)
     return result
 
 
-@dataclass
+class _Writer:
+    """Writes what is found, node by node."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.wanted = 0
+        """The opset that would have all operators that were found."""
+        self._graph, self._opset = model.graph, opset_of(model)
+        self._finder = _Finder(model)
+
+    def rewritten(self, node: NodeProto) -> list[NodeProto]:
+        """The nodes that stand for ``node``: a normalisation that ends in it, or the node itself."""
+        if not standard(node) or len(node.input) != 2:
+            return [node]
+        rows = self._finder.softmax(node)
+        if rows is not None and self._available(SOFTMAX):
+            return [helper.make_node(SOFTMAX, [rows.source], list(node.output), node.name, axis=rows.axes[0])]
+        found = self._finder.biased(node) or self._finder.gained(node)
+        if found is None or not self._available(LAYER if found.by.centred else ROOT_MEAN_SQUARE):
+            return [node]
+        return self._normalisation(node, found)
+
+    def _available(self, op_type: str) -> bool:
+        self.wanted = max(self.wanted, LEAST_OPSET[op_type])
+        return self._opset >= LEAST_OPSET[op_type]
+
+    def _normalisation(self, node: NodeProto, found: Found) -> list[NodeProto]:
+        """The operator, between Transpose nodes where its rows are not the last dimensions."""
+        (source, axes), epsilon, centred = found.by
+        name, shape = node.output[0], self._finder.shapes[source]
+        order = [axis for axis in range(len(shape)) if axis not in axes] + list(axes)
+        gain = np.ones((), np.float32) if found.gain is None else found.gain
+        operands = [
+            add_constant(self._graph, f"{name}_{part}", _of_a_row(array, shape, axes))
+            for part, array in (("gain", gain), ("bias", found.bias))
+            if array is not None
+        ]
+        op_type = LAYER if centred else ROOT_MEAN_SQUARE
+        first = len(shape) - len(axes)
+        if order == sorted(order):
+            return [helper.make_node(op_type, [source, *operands], [name], node.name, axis=first, epsilon=epsilon)]
+        last, made = f"{name}_rows_last", f"{name}_normalised"
+        back = [order.index(axis) for axis in range(len(shape))]
+        return [
+            helper.make_node("Transpose", [source], [last], last, perm=order),
+            helper.make_node(op_type, [last, *operands], [made], node.name, axis=first, epsilon=epsilon),
+            helper.make_node("Transpose", [made], [name], name, perm=back),
+        ]
+
+
+def _of_a_row(array: NDArray[np.float32], shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray[np.float32]:
+    """A constant that is the same for all rows of a tensor of ``shape`` along ``axes``, as the numbers of one."""
+    row = [size if axis in axes else 1 for axis, size in enumerate(shape)]
+    return np.broadcast_to(array, row).reshape([shape[axis] for axis in axes])
+
+
+def _both_ways(node: NodeProto | None) -> Iterator[tuple[str, str]]:
+    """The two operands of a node in either order."""
+    if node is not None and len(node.input) == 2:
+        yield node.input[0], node.input[1]
+        yield node.input[1], node.input[0]
+
+
 class _Finder:
     """Looks for patterns from their last node back."""
 
-    model: ModelProto
-    roots: bool = False
-    """Whether a normalisation by the root mean square was found."""
-
-    def __post_init__(self) -> None:
-        graph = self.model.graph
-        self.has_roots = opset_of(self.model) >= ROOT_MEAN_SQUARE_OPSET
+    def __init__(self, model: ModelProto) -> None:
+        graph = model.graph
         self.shapes = shapes_of(graph)
-        self.arrays = ConstantArrays(graph, is_float32)
-        self.integers = ConstantArrays(graph, lambda tensor: not is_float32(tensor))
-        self.producers = {output: node for node in graph.node for output in node.output}
+        self._arrays = ConstantArrays(graph, is_float32)
+        self._integers = ConstantArrays(graph, lambda tensor: not is_float32(tensor))
+        self._producers = {output: node for node in graph.node for output in node.output}
 
-    def rewritten(self, node: NodeProto) -> NodeProto:
-        """The normalisation that ends in ``node``, or the node itself."""
-        bare = self._bare(node)
-        bias = None
-        if bare is None:
-            gained, bias = self._with_constant(node, "Add") or (node, None)
-            product = self._with_constant(gained, "Mul")
-            bare = self._bare(product[0]) if product else None
-            if bare is None or product is None or (bias is not None and not bare.centred):
-                return node
-            gain = self._fitted(product[1], bare)
-        else:
-            gain = np.ones(1, np.float32)
-        self.roots |= not bare.centred
-        if not (bare.centred or self.has_roots):
-            return node
-        shape = self.shapes[bare.source][bare.axis :]
-        summand = None if bias is None else self._fitted(bias, bare)
-        if gain is None or (bias is not None and summand is None):
-            return node
-        name, graph = node.output[0], self.model.graph
-        numbers = [gain] if summand is None else [gain, summand]
-        operands = [
-            add_constant(graph, f"{name}_{part}", np.broadcast_to(array, shape))
-            for part, array in zip(("gain", "bias"), numbers, strict=False)
-        ]
-        op_type = LAYER if bare.centred else ROOT_MEAN_SQUARE
-        return helper.make_node(
-            op_type, [bare.source, *operands], [name], node.name, axis=bare.axis, epsilon=bare.epsilon
-        )
+    # Normalisations. ------------------------------------------------------------------------------------------------
 
-    def _made_by(self, name: str, *op_types: str) -> NodeProto | None:
-        node = self.producers.get(name)
-        return node if node is not None and node.op_type in op_types and standard(node) else None
-
-    def _with_constant(self, node: NodeProto, op_type: str) -> tuple[NodeProto, NDArray[np.float32]] | None:
-        """The producer of the other operand of ``node``, a sum or product with a constant, and the constant."""
-        if node.op_type != op_type or not standard(node):
+    def biased(self, node: NodeProto) -> Found | None:
+        """A normalisation less the means, with a gain or without, and a summand."""
+        if node.op_type != "Add":
             return None
-        for constant, other in (tuple(node.input), tuple(reversed(node.input))):
-            if constant in self.arrays and other in self.producers:
-                return self.producers[other], self.arrays[constant]
+        for constant, other in _both_ways(node):
+            found = self.gained(self._producers[other]) if other in self._producers else None
+            if found is not None and found.by.centred and self._fits(constant, found.by.rows):
+                return found._replace(bias=self._arrays[constant])
+        return self._shifted(node)
+
+    def _shifted(self, node: NodeProto) -> Found | None:
+        """``x * f + (summand - mean * f)``."""
+        for first, second in _both_ways(node):
+            product, rest = self._made_by(first, "Mul"), self._made_by(second, "Sub")
+            shift = None if rest is None else self._made_by(rest.input[1], "Mul")
+            for data, factor in _both_ways(product) if rest is not None else ():
+                for mean, again in _both_ways(shift):
+                    for by, gain in self._factors(factor) if again == factor else ():
+                        same = by.centred and data == by.rows.source and self._mean_over(mean) == by.rows
+                        if rest is not None and same and self._fits(rest.input[0], by.rows):
+                            return Found(by, gain, self._arrays[rest.input[0]])
         return None
 
-    def _fitted(self, array: NDArray[np.float32], bare: Found) -> NDArray[np.float32] | None:
-        """``array`` without leading ones, where it can be spread over a row; else None."""
-        shape = self.shapes[bare.source][bare.axis :]
-        extra = max(array.ndim - len(shape), 0)
-        if any(size != 1 for size in array.shape[:extra]):
-            return None
-        inner = array.reshape(array.shape[extra:])
-        try:
-            np.broadcast_to(inner, shape)
-        except ValueError:
-            return None
-        return inner
+    def gained(self, node: NodeProto) -> Found | None:
+        """A normalisation, perhaps times a constant."""
+        bare = self._bare(node)
+        for constant, other in _both_ways(node) if bare is None and node.op_type == "Mul" and standard(node) else ():
+            found = self._bare(self._producers[other]) if other in self._producers else None
+            if found is not None and found.gain is None and self._fits(constant, found.by.rows):
+                return found._replace(gain=self._arrays[constant])
+        return bare
 
     def _bare(self, node: NodeProto) -> Found | None:
-        """What ``node`` ends, if it divides by a deviation."""
-        if not standard(node):
-            return None
-        if node.op_type == "Div":
-            return self._normalised(node.input[0], node.input[1])
-        if node.op_type == "Mul":
-            for factor, other in (tuple(node.input), tuple(reversed(node.input))):
-                inverse = self._made_by(factor, "Reciprocal", "Div")
-                if inverse is not None and inverse.op_type == "Reciprocal":
-                    return self._normalised(other, inverse.input[0])
-                if inverse is not None and self._number(inverse.input[0]) == 1:
-                    return self._normalised(other, inverse.input[1])
+        """What ``node`` ends, if it divides rows by their deviation, or multiplies by what :meth:`_factors` finds."""
+        if node.op_type == "Div" and standard(node):
+            found = [by for by in self._deviations(node.input[1]) if self._is_data(node.input[0], by)]
+            return Found(found[0]) if found else None
+        for data, factor in _both_ways(node) if node.op_type == "Mul" and standard(node) else ():
+            for by, gain in self._factors(factor):
+                if self._is_data(data, by):
+                    return Found(by, gain)
         return None
 
-    def _normalised(self, data: str, deviation: str) -> Found | None:
-        """``data / deviation``."""
-        root = self._made_by(deviation, "Sqrt", "Pow")
-        if root is None or (root.op_type == "Pow" and self._number(root.input[1]) != 0.5):
-            return None
-        total = self._made_by(root.input[0], "Add")
-        for number, mean in (tuple(total.input), tuple(reversed(total.input))) if total is not None else ():
-            epsilon, variance = self._number(number), self._mean(mean)
-            squared = None if variance is None else self._squared(variance[0])
-            if epsilon is None or variance is None or squared is None:
+    def _is_data(self, name: str, by: Deviation) -> bool:
+        """Whether a tensor is what the deviation is that of: the rows, less their means if it is centred."""
+        return self._centred(name) == by.rows if by.centred else name == by.rows.source
+
+    def _factors(self, name: str) -> Iterator[tuple[Deviation, NDArray[np.float32] | None]]:
+        """The deviations of which a tensor may be the reciprocal, times a constant where there is one."""
+        yield from ((by, None) for by in self._reciprocals(name))
+        for constant, other in _both_ways(self._made_by(name, "Mul")):
+            for by in self._reciprocals(other):
+                if self._fits(constant, by.rows):
+                    yield by, self._arrays[constant]
+
+    def _reciprocals(self, name: str) -> Iterator[Deviation]:
+        """The deviations of which a tensor may be the reciprocal."""
+        node = self._made_by(self._flat(name), "Reciprocal", "Div", "Pow")
+        if node is None:
+            return
+        if node.op_type == "Reciprocal" or (node.op_type == "Div" and self._number(node.input[0]) == 1):
+            found = self._deviations(node.input[-1])
+        elif node.op_type == "Pow" and self._number(node.input[1]) == -0.5:
+            found = self._roots_of(node.input[0])
+        else:
+            return
+        yield from (by for by in found if self._stands_over(name, by.rows))
+
+    def _deviations(self, name: str) -> Iterator[Deviation]:
+        """The deviations that a tensor may be."""
+        node = self._made_by(self._flat(name), "Sqrt", "Pow")
+        if node is not None and (node.op_type == "Sqrt" or self._number(node.input[1]) == 0.5):
+            yield from (by for by in self._roots_of(node.input[0]) if self._stands_over(name, by.rows))
+
+    def _roots_of(self, name: str) -> Iterator[Deviation]:
+        """The deviations of which a tensor may be the square, epsilon included."""
+        for number, variance in _both_ways(self._made_by(self._flat(name), "Add")):
+            epsilon, moment = self._number(number), self._mean(variance)
+            if epsilon is None:
                 continue
-            centred = self._centred(data)
-            if centred is not None and self._centred(squared) == centred and centred[1] == variance[1]:
-                return Found(*centred, epsilon, centred=True)
-            if squared == data:
-                return Found(data, variance[1], epsilon, centred=False)
+            squared = None if moment is None else self._squared(moment.source)
+            if moment is not None and squared is not None:
+                if (rows := self._centred(squared)) is not None and rows.axes == moment.axes:
+                    yield Deviation(rows, epsilon, centred=True)
+                yield Deviation(Rows(squared, moment.axes), epsilon, centred=False)
+            elif (rows := self._difference_of_moments(variance)) is not None:
+                yield Deviation(rows, epsilon, centred=True)
+
+    def _difference_of_moments(self, name: str) -> Rows | None:
+        """The rows of which a tensor is the mean square less the square of the mean, at least 0."""
+        clipped = self._made_by(self._flat(name), "Max", "Relu")
+        if clipped is not None:
+            inner = [other for number, other in _both_ways(clipped) if self._number(number) == 0]
+            return (
+                self._difference_of_moments((inner or clipped.input)[0]) if clipped.op_type == "Relu" or inner else None
+            )
+        node = self._made_by(self._flat(name), "Sub")
+        if node is None or self.shapes.get(node.input[0]) != self.shapes.get(node.input[1]):
+            return None
+        moment, mean = self._mean(node.input[0]), self._squared(self._flat(node.input[1]))
+        source = None if moment is None else self._squared(moment.source)
+        rows = None if moment is None or source is None else Rows(source, moment.axes)
+        return rows if mean is not None and self._mean(mean) == rows else None
+
+    # Softmax. -------------------------------------------------------------------------------------------------------
+
+    def softmax(self, node: NodeProto) -> Rows | None:
+        """The rows, along one axis, of which ``node`` is the Softmax."""
+        pairs = [(node.input[0], node.input[1])] if node.op_type == "Div" else []
+        for numerator, factor in _both_ways(node) if node.op_type == "Mul" else ():
+            inverse = self._made_by(self._flat(factor), "Reciprocal")
+            pairs += [(numerator, inverse.input[0])] if inverse is not None else []
+        for numerator, denominator in pairs:
+            exponential, total = self._made_by(numerator, "Exp"), self._reduced(denominator, "ReduceSum")
+            below = None if exponential is None else self._made_by(exponential.input[0], "Sub")
+            if total is None or total.source != numerator or len(total.axes) != 1 or below is None:
+                continue
+            rows = Rows(below.input[0], total.axes)
+            over = self._stands_over(below.input[1], rows) and self._stands_over(denominator, rows)
+            if over and self._largest(below.input[1]) == rows:
+                return rows
         return None
 
-    def _centred(self, name: str) -> tuple[str, int] | None:
-        """What a tensor is less its mean along the last dimensions, and the first of them."""
+    def _largest(self, name: str) -> Rows | None:
+        """The rows whose maxima a tensor holds, perhaps joined to the least number there is."""
+        for number, other in _both_ways(self._made_by(self._flat(name), "Max")):
+            if self._number(number) in _LEAST:
+                return self._reduced(other, "ReduceMax")
+        return self._reduced(name, "ReduceMax")
+
+    # What patterns are made of. -------------------------------------------------------------------------------------
+
+    def _made_by(self, name: str, *op_types: str) -> NodeProto | None:
+        node = self._producers.get(name)
+        return node if node is not None and node.op_type in op_types and standard(node) else None
+
+    def _flat(self, name: str) -> str:
+        """What ``name`` has the elements of, in the same order."""
+        while (node := self._made_by(name, *_SAME_ORDER)) is not None:
+            before, behind = (self.shapes.get(side) for side in (node.input[0], name))
+            if before is None or behind is None or prod(before) != prod(behind):
+                break
+            name = node.input[0]
+        return name
+
+    def _stands_over(self, name: str, rows: Rows) -> bool:
+        """Whether a tensor has one number a row, which operators spread over it."""
+        shape, own = self.shapes[rows.source], self.shapes.get(name, ())
+        kept = tuple(1 if axis in rows.axes else size for axis, size in enumerate(shape))
+        return (1,) * (len(shape) - len(own)) + own == kept
+
+    def _fits(self, name: str, rows: Rows) -> bool:
+        """Whether a tensor is constant and the same for all rows."""
+        if name not in self._arrays:
+            return False
+        shape, own = self.shapes[rows.source], self._arrays[name].shape
+        sizes = enumerate((1,) * (len(shape) - len(own)) + own)
+        return len(own) <= len(shape) and all(n == 1 or (axis in rows.axes and n == shape[axis]) for axis, n in sizes)
+
+    def _centred(self, name: str) -> Rows | None:
+        """The rows of which a tensor is what they are less their means."""
         node = self._made_by(name, "Sub")
-        average = self._mean(node.input[1]) if node is not None else None
-        return average if node is not None and average is not None and average[0] == node.input[0] else None
+        rows = None if node is None else self._mean_over(node.input[1])
+        return rows if node is not None and rows is not None and rows.source == node.input[0] else None
 
     def _squared(self, name: str) -> str | None:
         node = self._made_by(name, "Pow", "Mul")
@@ -174,25 +322,43 @@ class _Finder:
         square = self._number(node.input[1]) == 2 if node.op_type == "Pow" else node.input[0] == node.input[1]
         return node.input[0] if square else None
 
-    def _mean(self, name: str) -> tuple[str, int] | None:
-        """The operand of a mean along the last dimensions, which it keeps, and the first of them."""
-        node = self._made_by(name, "ReduceMean")
-        if node is None or not attributes(node).get("keepdims", 1) or node.input[0] not in self.shapes:
+    def _mean_over(self, name: str) -> Rows | None:
+        """The rows whose means a tensor holds, in the shape in which they spread over these."""
+        rows = self._mean(name)
+        return rows if rows is not None and self._stands_over(name, rows) else None
+
+    def _mean(self, name: str) -> Rows | None:
+        """The rows whose means a tensor holds, in any shape: a ReduceMean, or a ReduceSum over its length."""
+        rows = self._reduced(name, "ReduceMean")
+        node = self._made_by(self._flat(name), "Mul", "Div")
+        if rows is not None or node is None:
+            return rows
+        pairs = _both_ways(node) if node.op_type == "Mul" else [(node.input[1], node.input[0])]
+        for number, other in pairs:
+            rows, factor = self._reduced(other, "ReduceSum"), self._number(number)
+            if rows is None or factor is None:
+                continue
+            count = prod(self.shapes[rows.source][axis] for axis in rows.axes)
+            if np.isclose(factor * count if node.op_type == "Mul" else factor / count, 1, rtol=1e-6, atol=0):
+                return rows
+        return None
+
+    def _reduced(self, name: str, op_type: str) -> Rows | None:
+        """The rows, along constant axes, of which a tensor is a reduction, in any shape."""
+        node = self._made_by(self._flat(name), op_type)
+        if node is None or node.input[0] not in self.shapes:
             return None
         axes = attributes(node).get("axes", ())
         if len(node.input) > 1 and node.input[1]:
-            if node.input[1] not in self.integers:
+            if node.input[1] not in self._integers:
                 return None
-            axes = self.integers[node.input[1]].reshape(-1).tolist()
+            axes = self._integers[node.input[1]].reshape(-1).tolist()
         rank = len(self.shapes[node.input[0]])
-        found = sorted(int(axis) % rank for axis in axes)
-        if not found or found != list(range(found[0], rank)):
-            return None
-        return node.input[0], found[0]
+        return Rows(node.input[0], tuple(sorted(int(axis) % rank for axis in axes))) if len(axes) else None
 
     def _number(self, name: str) -> float | None:
         """The single number that a constant holds."""
-        for arrays in (self.arrays, self.integers):
+        for arrays in (self._arrays, self._integers):
             if name in arrays and arrays[name].size == 1:
                 return float(arrays[name].reshape(()))
         return None

@@ -111,7 +111,8 @@ ROUNDING = frozenset(
     step.__name__
     for step in (
         *(fold_constants, fold_affine, canonicalise_gemm, join_biases, expand_resizes, unroll, decompose_attention),
-        *(recognise_norms, decompose_reductions, spread_transposed, flatten_volumes, flatten_integer_volumes),
+        *(tabulate_rows, recognise_norms, decompose_reductions),
+        *(spread_transposed, flatten_volumes, flatten_integer_volumes),
     )
 )
 """Passes that compute constants anew, or write an operator as others of equal meaning: where huge terms cancel, what
