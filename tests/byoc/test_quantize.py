@@ -11,10 +11,13 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from byoc import importing
+from byoc.compiler import compile as compile_network
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.units import is_quantised
+from byoc.operators.onnx_view import BOUNDARIES
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
 from byoc.quantisation.quantize import quantise
+from isa.arch import Arch
 from tests.byoc.float_models import fused_operators, make_model, operators, random_arrays, run
 
 node = helper.make_node
@@ -253,3 +256,23 @@ def test_large_samples_are_not_kept_for_the_comparison(monkeypatch: pytest.Monke
         assert list(samples.all()) == drawn
         kept[most] = samples.kept
     assert kept == {1: drawn[:1], 1 << 20: drawn}
+
+
+@pytest.mark.parametrize("op_type", ["GroupNormalization", "FastGelu"])
+def test_what_onnx_infers_no_shape_of_is_quantised_and_all_behind_it(op_type: str) -> None:
+    """Without shapes the quantiser found no scale for a bias behind it, or looked for that of a mean for ever."""
+    constants = random_arrays(5, gain=[4], bias=[4], w=[3, 4, 1, 1], b=[3])
+    known = op_type == "GroupNormalization"
+    odd = ["x", "gain", "bias"] if known else ["x"]
+    nodes = [
+        node(op_type, odd, ["odd"], **({"num_groups": 2} if known else {"domain": "com.microsoft"})),
+        node("ReduceSum", ["odd", "axes"], ["sum"], keepdims=1),
+        node("Conv", ["sum", "w", "b"], ["y"]),
+    ]
+    model = make_model(nodes, [1, 4, 3, 6], {**constants, "axes": np.array([2])})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    package = importing.import_model(model, op_type)
+    types = {item.op_type for item in package.graph.nodes}
+    assert {"ReduceSum", "Conv"} < types
+    placed = compile_network(package, Arch(isa="v4")).partition.placement
+    assert {place.on for place in placed if place.op_type not in BOUNDARIES} == {"dla"}

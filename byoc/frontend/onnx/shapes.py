@@ -45,6 +45,26 @@ def tensor_types(model: onnx.ModelProto) -> tuple[TensorTypes, frozenset[str]]:
     return types, open_tensors
 
 
+def complete_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model, with the types of the tensors that onnx leaves open, but not of those whose shape depends on the data.
+
+    onnx knows no operators of ONNX Runtime's own, nor what a GroupNormalization makes, and nothing behind them.
+    """
+    known = {value.name for value in (*model.graph.value_info, *model.graph.output)}
+    missing = [name for node in model.graph.node for name in node.output if name and name not in known]
+    if not missing:
+        return model
+    types, open_tensors = tensor_types(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    for name in missing:
+        shape, dtype = types.get(name, ((), SEQUENCE))
+        if dtype != SEQUENCE and name not in open_tensors:
+            element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            result.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
+    return result
+
+
 def _reject_dynamic_inputs(model: onnx.ModelProto, types: TensorTypes) -> None:
     constants = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:

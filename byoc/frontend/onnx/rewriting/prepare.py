@@ -33,6 +33,7 @@ from byoc.frontend.onnx.rewriting.tidy import (
 )
 from byoc.frontend.onnx.rewriting.transposed import spread_transposed
 from byoc.frontend.onnx.rewriting.volumes import flatten_integer_volumes, flatten_volumes
+from byoc.frontend.onnx.shapes import complete_types
 from byoc.frontend.onnx.units import is_quantised
 
 
@@ -72,6 +73,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     written = infer_shapes, unroll, infer_shapes, decompose_attention, fold_constants
     planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
     floats: tuple[Pass, ...] = (
+        complete_types,
         _light(expand_resizes),
         *written,
         tabulate_rows,
@@ -83,6 +85,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     moved = move_integers, infer_shapes, flatten_integer_volumes, fold_constants
     integers: tuple[Pass, ...] = moved if quantised else ()
+    types: tuple[Pass, ...] = () if quantised else (complete_types,)
     return (
         inline_functions,
         order_nodes,
@@ -103,6 +106,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         _light(hoist_activations),
         *integers,
         infer_shapes,
+        *types,
         _light(name_nodes),
     )
 
