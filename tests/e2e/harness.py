@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork, compile
 from byoc.host.parts import Oracle
-from byoc.host.runtime import Runtime
+from byoc.host.runtime import NetworkRun, Runtime
 from byoc.importing import import_model
 from byoc.package.package import Package
 from byoc.partition import Partition
@@ -49,30 +49,55 @@ def package(name: str) -> Package:
     return import_model(model.build(0), name, calibration=model.calibration(0))
 
 
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """A network that ran."""
+
+    network: CompiledNetwork
+    run: NetworkRun[Any]
+
+    @property
+    def results(self) -> frozenset[str]:
+        """The tensors that leave its regions."""
+        return frozenset(name for region in self.network.partition.regions for name in region.outputs)
+
+    def comparison(self, expected: Mapping[str, NDArray[Any]]) -> Comparison:
+        """Its tensors held to those expected."""
+        different = 0
+        for name, wanted in expected.items():
+            found = self.run.values[name]
+            assert found.shape == wanted.shape
+            assert found.dtype == wanted.dtype
+            different += int(np.count_nonzero(found != wanted))
+        cycles = sum(trace.cycles for trace in self.run.traces.values())
+        return Comparison(self.network, len(expected), sum(item.size for item in expected.values()), different, cycles)
+
+
+def simulate(
+    package: Package,
+    inputs: Mapping[str, NDArray[Any]],
+    arch: Arch,
+    schedule: str = "default",
+    *,
+    emulate_depthwise: bool = False,
+    grouped: str = "auto",
+) -> Simulation:
+    """Compile, sanitise and run."""
+    network = compile(package, arch, schedule=schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
+    for program in network.programs.values():
+        # A warning ("unused result") is legal: a strided window may skip the last rows of its input.
+        assert [finding.text for finding in sanitize(program) if finding.level == "error"] == []
+    return Simulation(network, Runtime(network, Device(arch, Timing())).run(inputs))
+
+
 def compare(
     package: Package,
     inputs: Mapping[str, NDArray[Any]],
     arch: Arch | None = None,
     schedule: str = "default",
-    *,
-    emulate_depthwise: bool = False,
-    grouped: str = "auto",
+    **options: Any,
 ) -> Comparison:
-    """Compile, sanitise, simulate and compare; floats at the model's edge are compared to the bit as well."""
-    arch = arch or Arch()
-    network = compile(package, arch, schedule=schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
-    for program in network.programs.values():
-        # A warning ("unused result") is legal: a strided window may skip the last rows of its input.
-        assert [finding.text for finding in sanitize(program) if finding.level == "error"] == []
-    run = Runtime(network, Device(arch, Timing())).run(inputs)
-    names = [name for region in network.partition.regions for name in region.outputs]
-    oracle = Oracle(package.model, package.graph, names)
-    expected = oracle.values(inputs)
-    different = 0
-    for name in names:
-        found = run.values[name]
-        assert found.shape == expected[name].shape
-        assert found.dtype == expected[name].dtype
-        different += int(np.count_nonzero(found != expected[name]))
-    cycles = sum(trace.cycles for trace in run.traces.values())
-    return Comparison(network, len(names), sum(expected[name].size for name in names), different, cycles)
+    """:func:`simulate` and compare with ONNX Runtime; floats at the model's edge are compared to the bit as well."""
+    found = simulate(package, inputs, arch or Arch(), schedule, **options)
+    names = [name for region in found.network.partition.regions for name in region.outputs]
+    return found.comparison(Oracle(package.model, package.graph, names).values(inputs))

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
-from byoc.operators.onnx_view import BOUNDARIES
-from tests.e2e.random_graphs import run
+from tests.e2e.random_graphs import Tally
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_random_graphs_are_exact(block: int) -> None:
     """A hundred of them; ``python -m tests.e2e.random_graphs`` draws as many as one likes."""
-    ran = Counter[str]()
+    tally = Tally()
     for seed in range(25 * block, 25 * block + 25):
-        done = run(seed)
-        assert done.mismatches == 0, seed
-        ran.update(placed.on for placed in done.partition.placement if placed.op_type not in BOUNDARIES)
-    assert ran["dla"] > 20 * ran["cpu"]
+        tally.add(seed)
+    assert tally.counts["exact"] + tally.counts["refused"] == 25
+    assert tally.counts["refused"] <= 1
+    assert tally.share_on_cpu < 0.25
