@@ -72,7 +72,7 @@ def take_snapshot(
     done = infer(network, hardware, feeds, options, progress=progress)
     progress("running it again with every layer's result as an output")
     exposed = infer(replace(network, package=_exposed(network.package)), hardware, feeds, options)
-    values = {**exposed.result.values, **done.result.values}
+    values = {**exposed.result.values, **done.result.values, **done.compiled.interface.real(done.result.outputs)}
     figures, kinds = _figures(done)
     layers = []
     for node in network.package.graph.nodes:

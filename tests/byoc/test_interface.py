@@ -25,6 +25,7 @@ from isa.errors import InputError
 from tests.byoc.small_models import ModelBuilder
 
 INTEGER = CompileOptions(integer_io=True)
+ARCH = Arch(isa="v4")
 
 
 def _unit(builder: ModelBuilder, q: str, scale: float, zero: int, dtype: str, result: str = "r") -> str:
@@ -48,8 +49,8 @@ def _reasons(model: onnx.ModelProto | Package) -> dict[str, str]:
 
 
 def _run(package: Package, feeds: dict[str, Any], **choices: Any) -> tuple[Interface, NetworkRun[Any]]:
-    network = byoc.compile(package, Arch(), **choices)
-    run = Runtime(network, Device(Arch())).run(feeds)
+    network = byoc.compile(package, ARCH, **choices)
+    run = Runtime(network, Device(ARCH)).run(feeds)
     assert check_values(network, feeds, run).mismatches == 0
     return network.interface, run
 
@@ -249,3 +250,82 @@ def test_real_numbers_of_a_float_model_that_was_given(tmp_path: Path) -> None:
     given = interface.real({"x": integers})
     wanted = OnnxRuntimeSession(model).run(["y"], given)["y"]
     assert np.abs(interface.real(run.outputs)["y"] - wanted).max() < 0.05
+
+
+_ROWS = {"perm": [0, 3, 1, 2]}
+_BACK = {"perm": [0, 2, 3, 1]}
+_Step = tuple[str, tuple[float, ...], dict[str, Any]]
+
+
+def _photographic(before: list[_Step], after: list[_Step], dtype: str, shape: tuple[int, ...]) -> onnx.ModelProto:
+    """A quantised convolution of three channels, ``before`` and behind which stand operators on real numbers."""
+    builder = ModelBuilder()
+    value = builder.input("x", shape, dtype)
+    for kind, constants, attributes in before:
+        value = builder.node(kind, value, *(builder.constant(c, "float32") for c in constants), **attributes)
+    value = builder.dequantize(builder.quantize(value, 0.05, 3), 0.05, 3)
+    weights = builder.constant(np.random.default_rng(5).integers(-128, 128, (4, 3, 3, 3)), "int8")
+    value = builder.node("Conv", value, builder.dequantize(weights, 0.01, 0))
+    value = builder.dequantize(builder.quantize(value, 0.1, 1), 0.1, 1)
+    for kind, constants, attributes in after:
+        value = builder.node(kind, value, *(builder.constant(c, "float32") for c in constants), **attributes)
+    builder.output(value)
+    return builder.model()
+
+
+_TO, _TRANSPOSE, _SCALE = ("Cast", (), {"to": 1}), ("Transpose", (), _ROWS), ("Mul", (0.02,), {})
+
+
+@pytest.mark.parametrize(
+    ("before", "dtype"),
+    [
+        ([_TRANSPOSE], "float32"),
+        ([_TO, _TRANSPOSE, _SCALE], "uint8"),
+        ([_TO, _SCALE, _TRANSPOSE], "uint8"),
+        ([_TRANSPOSE, _TO, _SCALE], "uint8"),
+        ([_TO, _TRANSPOSE, _SCALE], "int8"),
+    ],
+    ids=["real", "cast-first", "cast-and-scale-first", "cast-last", "int8"],
+)
+@pytest.mark.parametrize("after", [[("Transpose", (), _BACK)], [("Flatten", (), {})]], ids=["rows-out", "flat-out"])
+def test_pictures_row_by_row_are_moved_and_scaled_on_the_accelerator(
+    before: list[_Step], after: list[_Step], dtype: str
+) -> None:
+    """What moves elements at a model's ends moves integers; what stands behind a Cast of bytes is a table."""
+    model = _photographic(before, after, dtype, (1, 8, 8, 3))
+    random = np.random.default_rng(6)
+    if dtype == "float32":
+        x = random.standard_normal((1, 8, 8, 3)).astype(np.float32) * 3
+    else:
+        x = random.integers(0, 256, (1, 8, 8, 3)).astype(np.uint8).view(dtype)
+    package = import_model(model, "m")
+    interface, run = _run(package, {"x": x}, integer_io=True)
+    assert byoc.compile(package, ARCH, integer_io=True).partition.host_parts == ()
+    (name,) = run.outputs
+    wanted = OnnxRuntimeSession(model).run([name], {"x": x})[name]
+    np.testing.assert_array_equal(interface.real(run.outputs)[name], wanted)
+
+
+def test_bytes_that_a_float_model_casts_first() -> None:
+    """A float model of pictures as bytes, row by row: quantised here, all of it on the accelerator."""
+    weights = np.random.default_rng(2).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["real"], to=1),
+        helper.make_node("Transpose", ["real"], ["planes"], **_ROWS),
+        helper.make_node("Div", ["planes", "most"], ["n"]),
+        helper.make_node("Conv", ["n", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "float",
+        [helper.make_tensor_value_info("x", 2, [1, 8, 8, 3])],
+        [helper.make_tensor_value_info("y", 1, [1, 4, 6, 6])],
+        [onnx.numpy_helper.from_array(weights, "w"), onnx.numpy_helper.from_array(np.float32(255), "most")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    pictures = np.random.default_rng(3).integers(0, 256, (4, 1, 8, 8, 3)).astype(np.uint8)
+    package = import_model(model, "float", calibration=[{"x": picture} for picture in pictures])
+    assert byoc.compile(package, ARCH, integer_io=True).partition.host_parts == ()
+    interface, run = _run(package, {"x": pictures[0]}, integer_io=True)
+    wanted = OnnxRuntimeSession(model).run(["y"], {"x": pictures[0]})["y"]
+    assert np.abs(interface.real(run.outputs)["y"] - wanted).max() < 0.1

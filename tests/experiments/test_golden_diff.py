@@ -69,6 +69,11 @@ def test_every_option_of_the_compiler_is_a_setting_of_a_machine(
     )
 
 
+def test_integer_inputs_and_outputs_change_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = dla(capsys, "golden", "diff", "default", "integer-io=yes", "--model", "digits-cnn")
+    assert (outcome.status, outcome.err) == (0, "")
+
+
 def test_a_snapshot_is_compared_with_a_later_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "before.snapshot"
     assert dla(capsys, "golden", "snapshot", "digits-cnn", "--on", "bus_bytes=4", "-o", place).status == 0

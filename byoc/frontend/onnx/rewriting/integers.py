@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
@@ -31,21 +31,48 @@ from byoc.frontend.onnx.rewriting.edit import (
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
 _MOVERS = frozenset({"DepthToSpace", "Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+_BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: which input it is, and the axis of the channels of the weights."""
 
 
 def move_integers(model: ModelProto) -> ModelProto:
-    """A copy in which data movement between a DequantizeLinear and another operator moves the integers.
+    """A copy in which data movement between a DequantizeLinear and another operator, or an output, moves the integers.
 
-    So it does between an operator and a QuantizeLinear. What stands between both is left as it is, but for rows that
-    are chosen at run time. Exact: movement hands on what it gets. Scales of a whole tensor only, or of weights that are
-    transposed.
+    So it does between an operator, or an input, and a QuantizeLinear. What stands between both is left as it is, but
+    for rows that are chosen at run time. Exact: movement hands on what it gets. Scales of a whole tensor only, or of
+    weights that are transposed.
     """
     result = copy_model(model)
     graph = result.graph
     _sink(graph)
     _raise(graph)
+    return result
+
+
+def move_casts(model: ModelProto) -> ModelProto:
+    """A copy in which data movement behind a Cast of an input of 8 bits to float32 moves the bytes. Exact.
+
+    Networks that take pictures as bytes, row by row, begin so; the Cast then stands before what it is a table with.
+    """
+    if not any(node.op_type == "Cast" for node in model.graph.node):
+        return model
+    result = copy_model(model)
+    graph = result.graph
+    uses, taken = use_counts(graph), names_of(graph)
+    bytes_ = {value.name for value in graph.input if value.type.tensor_type.elem_type in _BYTES}
+    producers = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        cast = producers.get(node.input[0]) if _moves(node) else None
+        if cast is None or cast.op_type != "Cast" or cast.input[0] not in bytes_ or uses[cast.output[0]] != 1:
+            continue
+        if attributes(cast)["to"] == TensorProto.FLOAT:
+            moved = unused(f"{node.output[0]}_bytes", taken)
+            cast.output[0], node.input[0], node.output[0] = node.output[0], cast.input[0], moved
+            cast.input[0] = moved
+            bytes_.add(moved)
+            producers[cast.output[0]], producers[moved] = cast, node
+    sort_nodes(graph)
     return result
 
 
@@ -65,7 +92,8 @@ def _sink(graph: GraphProto) -> None:
         chooses = _chooses(node, constants)
         if not (_moves(node) or chooses) or source is None or source.op_type != DEQUANTIZE:
             continue
-        between = all(reader.op_type == QUANTIZE for reader in readers.get(node.output[0], ()))
+        behind = readers.get(node.output[0])
+        between = behind and all(reader.op_type == QUANTIZE for reader in behind)
         if between and not chooses:
             continue
         axis = _moved_axis(node, source, constants)
@@ -112,11 +140,14 @@ def _raise(graph: GraphProto) -> None:
     scalars = {tensor.name for tensor in graph.initializer if not tensor.dims or list(tensor.dims) == [1]}
     uses, taken = use_counts(graph), names_of(graph)
     producers = {name: node for node in graph.node for name in node.output}
+    inputs = {value.name for value in graph.input}
     for node in graph.node:
         while node.op_type == QUANTIZE and node.input[1] in scalars:
             mover = producers.get(node.input[0])
-            source = None if mover is None or not _moves(mover) else producers.get(mover.input[0])
-            if mover is None or source is None or source.op_type == DEQUANTIZE:
+            if mover is None or not _moves(mover):
+                break
+            source = producers.get(mover.input[0])
+            if source.op_type == DEQUANTIZE if source is not None else mover.input[0] not in inputs:
                 break
             if uses[node.input[0]] != 1 or uses[mover.input[0]] != 1:
                 break
