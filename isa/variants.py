@@ -88,6 +88,7 @@ _FOURTH = (
     "OP_DYN_MAT_MUL",
     "OP_E_MUL",
     "OP_E_SUB",
+    "OP_E_DIV",
     "OP_B_ADD",
     "OP_B_MIN",
     "OP_REDUCE",

@@ -1,5 +1,5 @@
-"""Addition, subtraction, multiplication and comparison, element by element, of two tensors that may broadcast or be
-constant.
+"""Addition, subtraction, multiplication, division and comparison, element by element, of two tensors that may broadcast
+or be constant.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits
+from isa.numerics.addition import LEFT_SHIFT
 from isa.ops.lookup import TABLE_BYTES
 
 
@@ -181,6 +182,38 @@ class Subtraction(Arithmetic):
         for name, scale in zip("ABY", self.scales, strict=True):
             registers[f"EX_SCALE_{name}"] = float32_bits(scale)
         return Settings(registers | self.stored_zero_points(), self.fields())
+
+
+@rule(domain.FIXED)
+def quotient_in_int32(record: Arithmetic, target: Target) -> Finding | None:
+    """Quotients of 255 and 1 at most, moved left by 20 bits."""
+    scale_a, scale_b, scale_y = record.scales
+    return domain.leaves_int32(255 << LEFT_SHIFT, scale_a / scale_b / scale_y / (1 << LEFT_SHIFT), target)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Division(Arithmetic):
+    """Division of two rescaled operands, which ONNX Runtime computes in float."""
+
+    family: ClassVar[str] = "quotient"
+    forms: ClassVar[tuple[Form, ...]] = (Form("Div", operands=2, passive=True),)
+    instructions: ClassVar[tuple[str, ...]] = ("OP_E_DIV",)
+    requirements: ClassVar[tuple[Requirement, ...]] = Arithmetic.requirements[:-1]
+    constraints: ClassVar[tuple[Constraint, ...]] = (*elementwise.PAIR_CONSTRAINTS, quotient_in_int32)
+    dense: ClassVar[str] = "OP_E_DIV"
+    repeating: ClassVar[str] = "OP_E_DIV"
+
+    def settings(self, arch: Arch) -> Settings:
+        """Clamp, zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
+        registers = self.clamps() | self.stored_zero_points()
+        scale_a, scale_b, scale_y = self.scales
+        if arch.numerics == "fixed":
+            ratio = scale_a / scale_b / scale_y / (1 << LEFT_SHIFT)
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
+            return Settings(registers, self.fields())
+        for name, scale in zip("ABY", self.scales, strict=True):
+            registers[f"EX_SCALE_{name}"] = float32_bits(scale)
+        return Settings(registers, self.fields())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -45,6 +45,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_PERMUTE": permutation,
     "OP_E_MUL": at_once(pairs.multiplication),
     "OP_E_SUB": at_once(pairs.subtraction),
+    "OP_E_DIV": at_once(pairs.division),
     "OP_B_ADD": at_once(pairs.addition),
     "OP_B_MIN": at_once(pairs.comparison),
     "OP_REDUCE": at_once(reduction),

@@ -21,6 +21,7 @@ from isa.registers import float_value
 
 _BLOCK_ELEMENTS = 16 * 1024
 _ONE = np.ones((), np.float32)
+_SMALLEST = np.float32(-(2.0**40))
 Block = tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]
 """Parts of a, b and the result that belong together; a and b broadcast."""
 Work = Callable[[Command, Block, Scratch], None]
@@ -92,20 +93,27 @@ def _multiplies(command: Command) -> bool:
     return max(map(abs, zeros)) < 1 << 9 and isfinite(ratio) and 0 < ratio < 2.0**64 and low <= high
 
 
-def _subtract(command: Command, block: Block, scratch: Scratch) -> None:
-    a, b, y = block
-    scale_a, scale_b, scale_y = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
-    total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
-    left = np.subtract(a, command["EX_INPUT_ZERO_POINT"], dtype=np.float32)
-    right = np.subtract(b, command["EX_OPERAND_ZERO_POINT"], dtype=np.float32)
-    np.multiply(left, scale_a, out=left)
-    np.multiply(right, scale_b, out=right)
-    np.subtract(left, right, out=total)
-    np.divide(total, scale_y, out=total)
-    numerics.requantise_float32(total, _ONE, command["EX_OUTPUT_ZERO_POINT"], *_limits(command), out=y)
+def _scaled(function: np.ufunc) -> Work:
+    """``function`` of both operands, each with its scale, by that of the result; what is no number is the smallest."""
+
+    def work(command: Command, block: Block, scratch: Scratch) -> None:
+        a, b, y = block
+        scale_a, scale_b, scale_y = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
+        total: NDArray[np.float32] = scratch.array("sums", y.shape, np.float32)
+        left = np.subtract(a, command["EX_INPUT_ZERO_POINT"], dtype=np.float32)
+        right = np.subtract(b, command["EX_OPERAND_ZERO_POINT"], dtype=np.float32)
+        np.multiply(left, scale_a, out=left)
+        np.multiply(right, scale_b, out=right)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            function(left, right, out=total)
+        np.divide(total, scale_y, out=total)
+        np.fmax(total, _SMALLEST, out=total)
+        numerics.requantise_float32(total, _ONE, command["EX_OUTPUT_ZERO_POINT"], *_limits(command), out=y)
+
+    return work
 
 
-def _subtracts(command: Command) -> bool:
+def _scales(command: Command) -> bool:
     """Scales that stay far from the ends of float32."""
     scales = [float_value(command[f"EX_SCALE_{name}"]) for name in "ABY"]
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
@@ -134,6 +142,7 @@ def _adds(command: Command) -> bool:
 
 
 multiplication = _pairs(_multiply, _multiplies)
-subtraction = _pairs(_subtract, _subtracts)
+subtraction = _pairs(_scaled(np.subtract), _scales)
+division = _pairs(_scaled(np.divide), _scales)
 addition = _pairs(_add, _adds)
 comparison = _pairs(_compare, lambda command: True)

@@ -72,6 +72,16 @@ def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, 
     return numerics.subtract(a, b, (a_scale, b_scale, y_scale), zeros, low, high)
 
 
+def divide_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
+    """The rescaled quotient of stored int8 values with the constants of the command."""
+    zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if arch.numerics == "fixed":
+        return numerics.divide_fixed(a, b, command["EX_SCALE_A"], command["EX_SHIFT_A"], zeros, low, high)
+    a_scale, b_scale, y_scale = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
+    return numerics.divide(a, b, (a_scale, b_scale, y_scale), zeros, low, high)
+
+
 def _compare(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
     return np.maximum(a, b) if command.fields["maximum"] else np.minimum(a, b)
 
@@ -145,4 +155,12 @@ OP_B_MIN = _declare(
     (), _compare, "Of each pair of stored values, one: no scale, no zero point, no limits.",
     (MAXIMUM,), {"OP_B_MAX": {"maximum": 1}},
 )  # fmt: skip
-INSTRUCTIONS = tuple(map(with_tables, (OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN)))
+OP_E_DIV = _declare(
+    "OP_E_DIV", 0x4A, "Divides the first tensor by the second, each with its scale; either may repeat.",
+    (*_NUMBERS, "EX_SCALE_A", "EX_SCALE_B", "EX_SCALE_Y", "EX_SHIFT_A"), divide_result,
+    "y = clip(rint(a' / b' / SCALE_Y) + OUTPUT_ZERO_POINT) in float32; a' = (a - INPUT_ZERO_POINT) · SCALE_A, b'"
+    "\nlikewise with OPERAND_ZERO_POINT and SCALE_B. What is divided by 0 is the limit of its sign; 0 by 0 is the lower"
+    "\nlimit. With numerics fixed: multiplier and shift A on (a - INPUT_ZERO_POINT) · 2^20 / (b - OPERAND_ZERO_POINT),"
+    "\nrounded half away from zero.",
+)  # fmt: skip
+INSTRUCTIONS = tuple(map(with_tables, (OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, OP_E_DIV)))

@@ -13,7 +13,7 @@ from byoc.emission.region import Region
 from byoc.graph import Graph
 from byoc.host.parts import HostSession
 from byoc.operators.activation import Activation
-from byoc.operators.arithmetic import Add, Multiplication, Subtraction
+from byoc.operators.arithmetic import Add, Division, Multiplication, Subtraction
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
@@ -24,7 +24,7 @@ from byoc.operators.products import WideAdd
 from byoc.operators.requantisation import Requantisation, Requantise
 from byoc.operators.window import Window
 from byoc.partition import Partition
-from isa.numerics.addition import add, add_constants, multiply, subtract
+from isa.numerics.addition import add, add_constants, divide, multiply, subtract
 from isa.numerics.pooling import average_taps, global_average, global_average_scale
 from isa.numerics.requantising import requantise
 from isa.numerics.unary import unary
@@ -184,6 +184,11 @@ def _subtract(operation: Subtraction, a: Array, b: Array) -> Array:
     return subtract(a, b, operation.scales, zeros, operation.low, operation.high)
 
 
+def _divide(operation: Division, a: Array, b: Array) -> Array:
+    zeros = tuple(zero - operation.offset for zero in operation.zero_points)
+    return divide(a, b, operation.scales, zeros, operation.low, operation.high)
+
+
 def _multiply(operation: Multiplication, a: Array, b: Array) -> Array:
     (sa, sb, sy), (za, zb, zy), offset = map(np.float32, operation.scales), operation.zero_points, operation.offset
     zeros = za - offset, zb - offset, zy
@@ -224,6 +229,7 @@ _KINDS: dict[type[Operator], Callable[..., Array]] = {
     Add: _add,
     Subtraction: _subtract,
     Multiplication: _multiply,
+    Division: _divide,
     Activation: _unary,
     MinMax: _minmax,
 }

@@ -504,6 +504,7 @@ def test_the_sentence_of_a_rule(case: str) -> None:
 def test_every_rule_has_a_case_and_a_sentence() -> None:
     rules = {rule.name for family in built_in().families for rule in (*family.requirements, *family.constraints)}
     tested_below = {"depthwise_available", "grouped_wanted", "grouped_available", "scales_in_int32", "product_in_int32"}
+    tested_below |= {"quotient_in_int32"}
     # Their nodes have scales, or computed data and a table, or the importer would not have recognised them.
     only_of_packages = {"quantised", "constant_table"}
     tested_below |= {"one_scale"}  # tests/byoc/test_flags.py
@@ -549,7 +550,7 @@ def test_every_rule_is_one_line_and_in_the_support_table() -> None:
         assert all(rule and "\n" not in rule and not rule.endswith(".") for rule in row.rules), row.family
 
 
-FIXED = replace(V2, numerics="fixed", instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL"})
+FIXED = replace(V2, numerics="fixed", instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL", "OP_E_DIV"})
 TOO_LARGE = {
     "Relu": lambda: unary_unit("Relu", (3, 7), before=(0.5, 0), after=(1e-8, 0)),
     "LeakyRelu": lambda: unary_unit("LeakyRelu", (3, 7), alpha=-1e8),
@@ -560,6 +561,7 @@ TOO_LARGE = {
     "Concat": lambda: _pair("Concat", (1, 3), (1, 4), scales=(1e3, 0.1, 1e-5)),
     "Sub": lambda: _pair("Sub", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
     "Mul": lambda: _pair("Mul", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
+    "Div": lambda: _pair("Div", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
     "Max": lambda: _pair("Max", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
 }
 

@@ -38,13 +38,15 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "ranks": ((1, 4, 5), (4, 5)),
 }
 OPERATORS = {"Add": {"OP_E_ADD", "OP_B_ADD"}, "Sub": {"OP_E_SUB"}, "Mul": {"OP_E_MUL"}, "Min": {"OP_C_MIN", "OP_B_MIN"}}
+OPERATORS |= {"Div": {"OP_E_DIV"}}
 
 
 def _quantisation(op_type: str, dtype: str, rng: np.random.Generator) -> list[tuple[float, int]]:
     """Scales and zero points of both operands and the result, half of them full of ties."""
     moved = 128 if dtype == "uint8" else 0
     a, b = (float(2.0 ** rng.integers(-6, -2) * rng.choice([1, 1.5, rng.uniform(1, 2)])) for _ in range(2))
-    y = a * b * 40 if op_type == "Mul" else max(a, b) * float(rng.choice([1, 1.5, rng.uniform(0.5, 2)]))
+    y = max(a, b) * float(rng.choice([1, 1.5, rng.uniform(0.5, 2)]))
+    y = {"Mul": a * b * 40, "Div": a / b / float(rng.choice([1, 3, 8]))}.get(op_type, y)
     scales = (a, b, y) if op_type != "Min" else (a, a, a)
     zeros = rng.integers(-100, 100, 3) if op_type != "Min" else np.array([3, 3, 3])
     return [(scale, int(zero) + moved) for scale, zero in zip(scales, zeros, strict=True)]
@@ -97,7 +99,7 @@ def test_operands_of_any_shapes(case: str, op_type: str, dtype: str) -> None:
         assert exact(_pair(op_type, SHAPES[case], dtype, seed), *machines) <= OPERATORS[op_type]
 
 
-@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])
 @pytest.mark.parametrize("constant", [0, 1])
 @pytest.mark.parametrize(
     "case", ["equal", "value a channel", "channels of images", "row", "outer product", "long rows"]
@@ -225,7 +227,7 @@ def test_an_operand_that_is_both_and_that_comes_from_one_tensor(op_type: str) ->
     assert found.mismatches == 0
 
 
-@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])
 def test_integers_alone(op_type: str) -> None:
     """With numerics fixed: within one step of ONNX Runtime on every pair of values."""
     builder, every = ModelBuilder(), np.arange(-128, 128, dtype=np.int8)

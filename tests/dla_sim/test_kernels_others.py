@@ -288,7 +288,7 @@ def test_rows_are_taken_by_the_kernels() -> None:
 
 @EXACT
 @given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
-@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN"])
+@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN"])
 def test_pairs_that_repeat(mnemonic: str, data: Any, seed: int, arch: Any) -> None:
     """Either operand dense, a value a channel, a row or one value; results apart, or over an operand."""
     registers = {
@@ -310,7 +310,7 @@ def test_pairs_that_repeat(mnemonic: str, data: Any, seed: int, arch: Any) -> No
     compare(mnemonic, registers, known, random_bytes(90000, seed), arch)
 
 
-@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN"])
+@pytest.mark.parametrize("mnemonic", ["OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MIN"])
 @pytest.mark.parametrize("shape", [(1, 40000), (3, 256), (400, 7)])
 def test_pairs_are_taken_by_the_kernel(mnemonic: str, shape: tuple[int, int]) -> None:
     registers = {"EX_OUTPUT_CHANNELS": shape[0], "EX_LENGTH": shape[1], "EX_OPERAND_ADDRESS": 40000}

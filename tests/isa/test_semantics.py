@@ -330,6 +330,21 @@ def test_differences_by_hand() -> None:
     assert turned.tolist() == [[3, 9, 9], [-55, 5, 72]]
 
 
+def test_quotients_by_hand() -> None:
+    """(x + 1) · 0.5 by (b - 2) · 0.25 by 0.5, on zero point 3: 11 and 4 are 6 / 0.5 / 0.5 + 3 = 27; what 0 divides is
+    the limit of its sign, 0 by 0 the lower one.
+    """
+    registers = {"EX_OUTPUT_CHANNELS": 2, "EX_LENGTH": 4, "EX_INPUT_ZERO_POINT": -1, "EX_OPERAND_ZERO_POINT": 2}
+    registers |= {"EX_OUTPUT_ZERO_POINT": 3, "EX_CLAMP_HIGH": 100, "EX_CLAMP_LOW": -90}
+    registers |= {f"EX_SCALE_{name}": BITS(scale) for name, scale in zip("ABY", (0.5, 0.25, 0.5), strict=True)}
+    x, b = np.array([[11, -1, 0, -8], [11, -1, 0, -8]], np.int8), np.array([4, 2], np.int8)
+    found = run("OP_E_DIV", registers, [x, b], ((2, 4), np.int8), {"repeat_a": 0, "repeat_b": 1})
+    assert found.tolist() == [[27, 3, 5, -11], [100, -90, 100, -90]]
+    whole = registers | {"EX_SCALE_A": 1 << 30, "EX_SHIFT_A": -17}
+    fixed = run("OP_E_DIV", whole, [x, b], ((2, 4), np.int8), {"repeat_a": 0, "repeat_b": 1}, Arch(numerics="fixed"))
+    assert fixed.tolist() == found.tolist()
+
+
 def test_sums_and_comparisons_of_tensors_that_repeat() -> None:
     """As those of dense tensors: of every channel with one value, and of one row with every channel."""
     rng = np.random.default_rng(2)

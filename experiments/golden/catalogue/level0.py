@@ -141,7 +141,7 @@ INSTRUCTIONS: Mapping[str, Make] = {
     "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
     "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift, "OP_LUT": _look_up,
     "OP_PERMUTE": _permute, "OP_DYN_MAT_MUL": _dynamic,
-    "OP_E_MUL": _repeating("OP_E_MUL"), "OP_E_SUB": _repeating("OP_E_SUB"),
+    "OP_E_MUL": _repeating("OP_E_MUL"), "OP_E_SUB": _repeating("OP_E_SUB"), "OP_E_DIV": _repeating("OP_E_DIV"),
     "OP_B_ADD": _repeating("OP_B_ADD"), "OP_B_MIN": _repeating("OP_B_MIN"),
     "OP_REDUCE": _on_rows("OP_REDUCE"), "OP_SOFTMAX": _on_rows("OP_SOFTMAX"),
     "OP_NORM": _on_rows("OP_NORM", centred=1),

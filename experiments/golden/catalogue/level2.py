@@ -324,7 +324,7 @@ def _nothing() -> Iterator[Case]:
 def _pairs(suffix: str, arch: Arch) -> Iterator[Case]:
     """Every value with some, full of ties; ends that saturate; nothing; every field of repeats on a few values."""
     some = np.array([[-128], [-127], [-3], [-1], [0], [1], [2], [126], [127]], np.int8)
-    for name, mnemonic in (("mul", "OP_E_MUL"), ("sub", "OP_E_SUB"), ("b-add", "OP_B_ADD")):
+    for name, mnemonic in (("mul", "OP_E_MUL"), ("sub", "OP_E_SUB"), ("b-add", "OP_B_ADD"), ("div", "OP_E_DIV")):
         scales = (0.5, 0.25, 0.25 if name == "mul" else 0.5)
         every = Repeating(mnemonic, (9, 256), (2, 1), scales, (3, -1, 7), pair=(EVERY, some))
         yield every.case(f"L2/{name}-ties{suffix}", f"{mnemonic} of every value, ties", arch)
@@ -559,7 +559,7 @@ def _large_pairs() -> Iterator[Case]:
     for name, (shape, repeats) in shapes.items():
         sizes = [(1 if bits & 2 else shape[0], 1 if bits & 1 else shape[1]) for bits in repeats]
         pair = pattern(*sizes[0]), pattern(*sizes[1], period=241)
-        for mnemonic in ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MAX"):
+        for mnemonic in ("OP_E_MUL", "OP_E_SUB", "OP_E_DIV", "OP_B_ADD", "OP_B_MAX"):
             short = mnemonic.removeprefix("OP_").lower().replace("_", "-")
             made = Repeating(mnemonic, shape, repeats, zeros=(9, -9, 1), pair=pair)
             yield made.case(f"L2/large-{short}-{name}", f"{mnemonic} of many elements", TABLES)

@@ -19,6 +19,7 @@ from experiments.golden.case import Case
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import add_constants, add_fixed_constants, float32_bits
+from isa.numerics.addition import LEFT_SHIFT
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import GLOBAL_AVERAGE, MAX
 from isa.ops.requant import pack_records
@@ -512,6 +513,8 @@ class Repeating:
             return values | scale_registers(arch, A=a * b / y)
         if arch.numerics == "onnxruntime":
             return values | scale_registers(arch, A=a, B=b, Y=y)
+        if self.mnemonic == "OP_E_DIV":
+            return values | scale_registers(arch, A=a / b / y / (1 << LEFT_SHIFT))
         return Addition(scales=self.scales).constants(arch) | values
 
 
