@@ -529,6 +529,19 @@
 #define DLA_OP_E32_SHIFT_ROUNDING_MASK 0x0006000000000000ull
 #define DLA_WORD_OP_E32_SHIFT 0x4900000000000000ull /* the word with all fields 0 */
 
+/* OP_E_DIV */
+#define DLA_OP_E_DIV 0x4au /* Divides the first tensor by the second, each with its scale; either may repeat. */
+#define DLA_OP_E_DIV_REPEAT_A_SHIFT 50 /* how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_DIV_REPEAT_A_WIDTH 2
+#define DLA_OP_E_DIV_REPEAT_A_MASK 0x000c000000000000ull
+#define DLA_OP_E_DIV_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
+#define DLA_OP_E_DIV_REPEAT_B_WIDTH 2
+#define DLA_OP_E_DIV_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_OP_E_DIV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
+#define DLA_OP_E_DIV_LOOK_UP_WIDTH 2
+#define DLA_OP_E_DIV_LOOK_UP_MASK 0x0000300000000000ull
+#define DLA_WORD_OP_E_DIV 0x4a00000000000000ull /* the word with all fields 0 */
+
 /* OP_PERMUTE */
 #define DLA_OP_PERMUTE 0x50u /* Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps. */
 #define DLA_OP_PERMUTE_FILL_SHIFT 51 /* 1 writes the byte EX_INPUT_ZERO_POINT and reads nothing */
@@ -582,6 +595,7 @@
 #define DLA_ISA_V1_HAS_OP_B_MIN 0
 #define DLA_ISA_V1_HAS_OP_E32_ADD 1
 #define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V1_HAS_OP_E_DIV 0
 #define DLA_ISA_V1_HAS_OP_PERMUTE 0
 #define DLA_ISA_V1_HAS_OP_REDUCE 0
 #define DLA_ISA_V1_HAS_OP_SOFTMAX 0
@@ -612,6 +626,7 @@
 #define DLA_ISA_V2_HAS_OP_B_MIN 0
 #define DLA_ISA_V2_HAS_OP_E32_ADD 1
 #define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V2_HAS_OP_E_DIV 0
 #define DLA_ISA_V2_HAS_OP_PERMUTE 0
 #define DLA_ISA_V2_HAS_OP_REDUCE 0
 #define DLA_ISA_V2_HAS_OP_SOFTMAX 0
@@ -642,12 +657,13 @@
 #define DLA_ISA_V3_HAS_OP_B_MIN 0
 #define DLA_ISA_V3_HAS_OP_E32_ADD 1
 #define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V3_HAS_OP_E_DIV 0
 #define DLA_ISA_V3_HAS_OP_PERMUTE 0
 #define DLA_ISA_V3_HAS_OP_REDUCE 0
 #define DLA_ISA_V3_HAS_OP_SOFTMAX 0
 #define DLA_ISA_V3_HAS_OP_NORM 0
 
-/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others */
+/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_E_DIV, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -672,6 +688,7 @@
 #define DLA_ISA_V4_HAS_OP_B_MIN 1
 #define DLA_ISA_V4_HAS_OP_E32_ADD 1
 #define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
+#define DLA_ISA_V4_HAS_OP_E_DIV 1
 #define DLA_ISA_V4_HAS_OP_PERMUTE 1
 #define DLA_ISA_V4_HAS_OP_REDUCE 1
 #define DLA_ISA_V4_HAS_OP_SOFTMAX 1

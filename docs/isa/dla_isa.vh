@@ -695,6 +695,24 @@
 // the word with all fields 0
 `define DLA_WORD_OP_E32_SHIFT 64'h4900000000000000
 
+// OP_E_DIV
+// Divides the first tensor by the second, each with its scale; either may repeat.
+`define DLA_OP_E_DIV 8'h4a
+// how operand A repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_E_DIV_REPEAT_A_SHIFT 50
+`define DLA_OP_E_DIV_REPEAT_A_WIDTH 2
+`define DLA_OP_E_DIV_REPEAT_A_MASK 64'h000c000000000000
+// how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value
+`define DLA_OP_E_DIV_REPEAT_B_SHIFT 48
+`define DLA_OP_E_DIV_REPEAT_B_WIDTH 2
+`define DLA_OP_E_DIV_REPEAT_B_MASK 64'h0003000000000000
+// 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
+`define DLA_OP_E_DIV_LOOK_UP_SHIFT 44
+`define DLA_OP_E_DIV_LOOK_UP_WIDTH 2
+`define DLA_OP_E_DIV_LOOK_UP_MASK 64'h0000300000000000
+// the word with all fields 0
+`define DLA_WORD_OP_E_DIV 64'h4a00000000000000
+
 // OP_PERMUTE
 // Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps.
 `define DLA_OP_PERMUTE 8'h50
@@ -760,6 +778,7 @@
 `define DLA_ISA_V1_HAS_OP_B_MIN 0
 `define DLA_ISA_V1_HAS_OP_E32_ADD 1
 `define DLA_ISA_V1_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V1_HAS_OP_E_DIV 0
 `define DLA_ISA_V1_HAS_OP_PERMUTE 0
 `define DLA_ISA_V1_HAS_OP_REDUCE 0
 `define DLA_ISA_V1_HAS_OP_SOFTMAX 0
@@ -790,6 +809,7 @@
 `define DLA_ISA_V2_HAS_OP_B_MIN 0
 `define DLA_ISA_V2_HAS_OP_E32_ADD 1
 `define DLA_ISA_V2_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V2_HAS_OP_E_DIV 0
 `define DLA_ISA_V2_HAS_OP_PERMUTE 0
 `define DLA_ISA_V2_HAS_OP_REDUCE 0
 `define DLA_ISA_V2_HAS_OP_SOFTMAX 0
@@ -820,12 +840,13 @@
 `define DLA_ISA_V3_HAS_OP_B_MIN 0
 `define DLA_ISA_V3_HAS_OP_E32_ADD 1
 `define DLA_ISA_V3_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V3_HAS_OP_E_DIV 0
 `define DLA_ISA_V3_HAS_OP_PERMUTE 0
 `define DLA_ISA_V3_HAS_OP_REDUCE 0
 `define DLA_ISA_V3_HAS_OP_SOFTMAX 0
 `define DLA_ISA_V3_HAS_OP_NORM 0
 
-// Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others
+// Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_E_DIV, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others
 `define DLA_ISA_V4_HAS_OP_SYNC 1
 `define DLA_ISA_V4_HAS_OP_END 1
 `define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -850,6 +871,7 @@
 `define DLA_ISA_V4_HAS_OP_B_MIN 1
 `define DLA_ISA_V4_HAS_OP_E32_ADD 1
 `define DLA_ISA_V4_HAS_OP_E32_SHIFT 1
+`define DLA_ISA_V4_HAS_OP_E_DIV 1
 `define DLA_ISA_V4_HAS_OP_PERMUTE 1
 `define DLA_ISA_V4_HAS_OP_REDUCE 1
 `define DLA_ISA_V4_HAS_OP_SOFTMAX 1
