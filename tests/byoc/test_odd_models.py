@@ -124,6 +124,8 @@ def test_a_branch_that_data_decide_about_is_a_part_of_the_cpu(width: int, tmp_pa
     report = ran(model_of(nodes, {"limit": np.float32(1)}), tmp_path)
     assert on(report, "cpu")["If"] == 1
     assert on(report, "dla")["Conv"] == 1
+    (reason,) = (entry.reason for entry in report.placement if entry.op_type == "If")
+    assert str(reason).endswith("where an input decides about it, make that a constant with --fix NAME=VALUE")
 
 
 def rated(*, rank: int = 0) -> ModelProto:

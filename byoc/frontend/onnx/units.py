@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto
+from onnx import GraphProto, ModelProto
 
 from byoc.graph import Quantization
 from byoc.operators import domain
@@ -64,6 +64,10 @@ def recognise(view: OnnxView, node: OnnxNode) -> Unit | Unrecognised:
         return _integer_product(view, node, family, form, integer)
     if node.op_type == QUANTIZE:
         return _rescale(view, node)
+    if any(isinstance(value, GraphProto) for value in node.attributes.values()):
+        return Unrecognised(
+            "it has a body; where an input decides about it, make that a constant with --fix NAME=VALUE"
+        )
     if not node.standard or node.op_type not in registry.forms:
         return Unrecognised("")
     family, form = registry.forms[node.op_type]
