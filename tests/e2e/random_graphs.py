@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -596,12 +596,16 @@ def run(seed: int) -> Comparison:
 
 
 def _alike(package: Package, feeds: dict[str, NDArray[Any]], arch: Arch, schedule: str) -> Comparison:
-    """The network on a machine and, in place of the oracle, on a large one under the other schedule."""
-    found = simulate(package, feeds, arch, schedule)
-    other = Arch(isa=arch.isa, numerics=arch.numerics, sram_bytes=1 << 21)
-    expected = simulate(package, feeds, other, "default" if schedule == "seed" else "seed")
-    names = found.results & expected.results
-    return found.comparison({name: expected.run.values[name] for name in names})
+    """The network on a machine and, in place of the oracle, under the other schedule on a large one.
+
+    Where less of it runs on the CPU there, whose numerics are others, on the same machine.
+    """
+    found, other = simulate(package, feeds, arch, schedule), "default" if schedule == "seed" else "seed"
+    expected = simulate(package, feeds, replace(arch, sram_bytes=1 << 21), other)
+    places = [[placed.on for placed in made.network.partition.placement] for made in (found, expected)]
+    if places[0] != places[1]:
+        expected = simulate(package, feeds, arch, other)
+    return found.comparison({name: expected.run.values[name] for name in found.results & expected.results})
 
 
 def main() -> int:

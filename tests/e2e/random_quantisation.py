@@ -14,8 +14,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from byoc.fidelity import prepared_faithfully
-from byoc.frontend.onnx.rewriting.prepare import passes
+from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
@@ -31,8 +30,7 @@ def random_package(model: onnx.ModelProto, feeds: Feeds, seed: int) -> Package:
     name, way = model.graph.name, rng.random()
     if way < 0.4:
         return import_model(model, name, calibration=[feeds])
-    prepared, _ = prepared_faithfully(model, passes(model), lambda _: feeds)
-    quantised = quantise(prepared, [feeds])
+    quantised = quantise(prepare(model), [feeds])
     other = Requantiser(quantised, rng).model() if way < 0.85 else quantised
     # ONNX Runtime writes a GroupNormalization as the elementary operators that its standard says.
     plain = all(node.op_type != "GroupNormalization" for node in other.graph.node)
