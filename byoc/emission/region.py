@@ -19,6 +19,7 @@ from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.default import schedule_default
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
@@ -86,12 +87,7 @@ def compile_region(
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
     """
-    operations = region.operations
-    if schedule != "seed":
-        operations = fuse(operations, region.outputs, arch, lambda fused: shortage(fused, arch, schedule) is None)
-    lowered = lower(operations, values, region.inputs, region.outputs)
-    if schedule == "seed":
-        lowered = split(lowered)
+    lowered = _lowered(region, values, arch, schedule)
     layers = tuple(make_layer(operation, arch) for operation in lowered.operations)
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
@@ -107,29 +103,45 @@ def compile_region(
     known = pool.compiled(scheduled) if pool is not None else None
     if known is not None:
         return replace(known[0], arch=arch), known[1]
-    emission = emit(scheduled.steps, scheduled.addresses, arch, strict=schedule == "seed")
-    image = scheduled.memory.constants.image()
-    command_address = _up(end + image.size)
+    compiled = _emitted(region, values, scheduled, arch, strict=schedule == "seed")
+    if pool is not None:
+        pool.add_compiled(scheduled, compiled)
+    return compiled
+
+
+def _lowered(region: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule) -> Lowered:
+    """A region's operations and buffers: last steps fused, or nothing at all by the published schedule."""
+    if schedule == "seed":
+        return split(lower(region.operations, values, region.inputs, region.outputs))
+    fused = fuse(region.operations, region.outputs, arch, lambda one: shortage(one, arch, schedule) is None)
+    return lower(fused, values, region.inputs, region.outputs)
+
+
+def _emitted(
+    region: Region, values: Mapping[str, Value], scheduled: Scheduled, arch: Arch, *, strict: bool
+) -> Compiled:
+    """The program of a scheduled region, and its report."""
+    memory = scheduled.memory
+    emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
+    image, start = memory.constants.image(), memory.constants.address
+    command_address = _up(start + image.size)
     program = Program(
         name=region.name,
         arch=arch,
         words=emission.words,
-        tensors=_tensors(region, lowered, values, dram),
-        segments=(Segment(end, image),) if image.size else (),
+        tensors=_tensors(region, memory.lowered, values, memory.dram),
+        segments=(Segment(start, image),) if image.size else (),
         provenance=emission.provenance,
         dram_bytes=command_address + 8 * len(emission.words),
         command_address=command_address,
     )
-    peak = peak_bytes(scheduled.requests, scheduled.addresses)
     report = CompileReport(
         words_before_elision=emission.words_before_elision,
         words=len(emission.words),
-        sram_peak_bytes=peak,
+        sram_peak_bytes=peak_bytes(scheduled.requests, scheduled.addresses),
         tiles=tiles_by_layer(scheduled.steps),
-        compulsory_bytes=_compulsory_bytes(lowered, [values[name] for name in region.outputs], image.size),
+        compulsory_bytes=_compulsory_bytes(memory.lowered, [values[name] for name in region.outputs], image.size),
     )
-    if pool is not None:
-        pool.add_compiled(scheduled, (program, report))
     return program, report
 
 
