@@ -45,6 +45,7 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
 def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     from onnxruntime.quantization import CalibrationMethod, QuantType
     from onnxruntime.quantization.calibrate import TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
     closures = _quantised_closures(model)
     stay_float = _float_nodes(model, {closure.result for closure in closures})
@@ -63,7 +64,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
     mark = source.metadata_props.add()
     mark.key, mark.value = "onnx.infer", "onnxruntime.quant"
-    quantizer = _quantizer()(
+    quantizer = QDQQuantizer(
         source,
         True,  # per channel
         False,  # full 8-bit range
@@ -79,6 +80,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
             "TensorQuantOverrides": {**_own_ranges(model, ranges), **_single_scales(model)},
         },
     )
+    _leave_room(quantizer)
     _remember_readers(quantizer.model)
     # The quantiser skips activations whose operand nobody else has quantised.
     for node in model.graph.node:
@@ -121,22 +123,20 @@ def _remember_readers(model: Any) -> None:
     model.replace_input_of_all_nodes = replace
 
 
-def _quantizer() -> Any:
-    """ONNX Runtime's quantiser with biases of at most 2**30: the sums of a convolution need room beside them."""
+def _leave_room(quantizer: Any) -> None:
+    """Let biases be at most 2**30: the sums of a product need room beside them.
+
+    Where a bias would not fit int32 the quantiser gives the weights a coarser scale; now, where its double would not.
+    """
     from onnx import numpy_helper
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-    class Quantizer(QDQQuantizer):  # type: ignore[misc]
-        def _adjust_weight_scale_for_int32_bias(
-            self, input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool
-        ) -> Any:
-            """Where a bias would not fit, the weights get a coarser scale; here, where its double would not."""
-            doubled = numpy_helper.from_array(2 * numpy_helper.to_array(bias), bias.name)
-            return super()._adjust_weight_scale_for_int32_bias(
-                input_scale, weight_scale, weight_name, doubled, is_per_channel
-            )
+    adjust = quantizer._adjust_weight_scale_for_int32_bias
 
-    return Quantizer
+    def adjusted(input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool) -> Any:
+        doubled = numpy_helper.from_array(2 * numpy_helper.to_array(bias), bias.name)
+        return adjust(input_scale, weight_scale, weight_name, doubled, is_per_channel)
+
+    quantizer._adjust_weight_scale_for_int32_bias = adjusted
 
 
 def _captured(model: ModelProto) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
@@ -126,7 +126,10 @@ def _compile_option(option: Option) -> inspect.Parameter:
 _COMPILE_OPTIONS = tuple(map(_compile_option, OPTIONS))
 
 
-def expanded(command: Callable[..., int | None]) -> Callable[..., int | None]:
+Command = Callable[..., int | None]
+
+
+def expanded(command: Command) -> Command:
     """``command`` as Typer wants it: for each parameter that is a record, one option a field in its place."""
     signature = inspect.signature(command, eval_str=True)
     records: dict[str, Any] = {
@@ -144,26 +147,29 @@ def expanded(command: Callable[..., int | None]) -> Callable[..., int | None]:
             given[name] = record(**{key: v.value if isinstance(v, Enum) else v for key, v in taken.items()})
         return command(**given)
 
-    taking_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    taking_options.__annotations__ = {part.name: part.annotation for part in parameters}
-    taking_options.__doc__ = command.__doc__
-    return taking_options
+    return _presented(taking_options, command, parameters)
 
 
-def limited(command: Callable[..., int | None]) -> Callable[..., int | None]:
+def limited(command: Command) -> Command:
     """``command`` with the option ``--max-memory`` beside its own."""
     signature = inspect.signature(command, eval_str=True)
     limit = inspect.Parameter("max_memory", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=MaximumMemory)
-    parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in signature.parameters.values()]
+    parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in (*signature.parameters.values(), limit)]
 
     def taking_limit(max_memory: str | None = None, **given: Any) -> int | None:
         with memory.limited(max_memory):
             return command(**given)
 
-    taking_limit.__signature__ = signature.replace(parameters=[*parameters, limit])  # type: ignore[attr-defined]
-    taking_limit.__annotations__ = {part.name: part.annotation for part in [*parameters, limit]}
-    taking_limit.__doc__ = command.__doc__
-    return taking_limit
+    return _presented(taking_limit, command, parameters)
+
+
+def _presented(taking: Command, command: Command, parameters: Sequence[inspect.Parameter]) -> Command:
+    """``taking`` as it shows itself to Typer: ``command`` with these parameters."""
+    shown = inspect.signature(command, eval_str=True).replace(parameters=parameters)
+    vars(taking).update(__signature__=shown)
+    taking.__annotations__ = {part.name: part.annotation for part in parameters}
+    taking.__doc__ = command.__doc__
+    return taking
 
 
 def _fields(record: Any) -> Iterator[inspect.Parameter]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +60,9 @@ def flat_row(row: dict[str, Any]) -> FlatRow:
     for name, prefix in _NESTED.items():
         if row[name] is not None:
             found |= {key: _leaf(name, key, value) for key, value in flat(json.loads(row[name]), prefix).items()}
-    pe = [found.get(f"pe.{side}") for side in ("ic", "oc", "ow")]
-    if all(isinstance(side, int) for side in pe):
-        found["pe.count"] = pe[0] * pe[1] * pe[2]  # type: ignore[operator]
+    pe = [size for size in (found.get(f"pe.{side}") for side in ("ic", "oc", "ow")) if isinstance(size, int)]
+    if len(pe) == 3:
+        found["pe.count"] = prod(pe)
     if row["status"] == "ok" and not all(isinstance(found.get(name), int) for name in ("pe.count", "sram_bytes")):
         raise ValueError("its machine has no array or no scratchpad")
     return found

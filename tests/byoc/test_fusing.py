@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import onnx
@@ -63,7 +65,7 @@ def run(
     schedule: str = "default",
     dtype: str = "int8",
     shape: tuple[int, ...] = SHAPE,
-    **more: object,
+    **more: Any,
 ) -> Comparison:
     """``draw`` between a quantised input and a quantised result ``y``."""
     builder = Network()
@@ -73,7 +75,7 @@ def run(
     builder.output("y", dtype)
     kind = onnx.helper.tensor_dtype_to_np_dtype(builder.inputs[0].type.tensor_type.elem_type)
     data = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8).view(kind)
-    return compare(import_model(builder.model(), "fused"), {"x": data}, arch, schedule, **more)  # type: ignore[arg-type]
+    return compare(import_model(builder.model(), "fused"), {"x": data}, arch, schedule, **more)
 
 
 def looks(found: Comparison) -> list[int]:
@@ -177,7 +179,7 @@ def test_a_slope_a_channel_is_looked_up_last(name: str) -> None:
 
     for before in (False, True):
         for arch in (V4, SMALL):
-            found = run(lambda b, x, before=before: draw(b, x, before), arch)  # type: ignore[misc]
+            found = run(partial(draw, before=before), arch)
             assert (found.mismatches, looks(found)) == (0, [2])
     assert run(lambda b, x: draw(b, x, False), SMALL, "seed").mismatches == 0
     batch = run(lambda b, x: draw(b, x, False), shape=(2, *SHAPE[1:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -51,8 +51,8 @@ def tiny_model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def save_tiny(folder: Path, name: str = "tiny.onnx", **changes: object) -> Path:
+def save_tiny(folder: Path, name: str = "tiny.onnx", **changes: Any) -> Path:
     """The file of :func:`tiny_model`."""
     path = folder / name
-    onnx.save(tiny_model(**changes), path)  # type: ignore[arg-type]
+    onnx.save(tiny_model(**changes), path)
     return path
