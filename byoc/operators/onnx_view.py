@@ -70,6 +70,11 @@ class OnnxView:
         """Where in the order of execution each node stands, by its name."""
         return {node.name: place for place, node in enumerate(self.nodes)}
 
+    @cached_property
+    def quantised(self) -> bool:
+        """Whether any tensor is quantised or dequantised."""
+        return any(node.op_type in BOUNDARIES for node in self.nodes)
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Static shape of a tensor. Raises :class:`InputError` where it is not known."""
         if name in self.constants:

@@ -249,6 +249,8 @@ class Operator:
     """ONNX operators of which a whole subgraph can be one node of the family."""
     closes_by_channel: ClassVar[tuple[str, ...]] = ()
     """Those of them whose second operand may be one number a channel."""
+    closes_floats_by_channel: ClassVar[tuple[str, ...]] = ()
+    """Those of which any operand may be one float number a channel that nobody has quantised."""
     closes_by_vector: ClassVar[tuple[str, ...]] = ()
     """Those of them of which all operands but the first are vectors of one number a channel."""
     numbers: ClassVar[frozenset[str]] = NUMBERS

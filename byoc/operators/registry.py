@@ -79,6 +79,11 @@ class Registry:
         return frozenset(name for family in self.families for name in family.closes_by_channel)
 
     @cached_property
+    def closes_floats_by_channel(self) -> frozenset[str]:
+        """Those of which any operand may be one float number a channel that nobody has quantised."""
+        return frozenset(name for family in self.families for name in family.closes_floats_by_channel)
+
+    @cached_property
     def closes_by_vector(self) -> frozenset[str]:
         """Those of them of which all operands but the first are vectors of one number a channel."""
         return frozenset(name for family in self.families for name in family.closes_by_vector)

@@ -54,6 +54,7 @@ class Table(Elementwise):
         "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
     )  # fmt: skip
     closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu", "Pow")
+    closes_floats_by_channel: ClassVar[tuple[str, ...]] = ("Add", "Max", "Min", "Mul", "Sub")
     closes_by_vector: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
     instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
     arity: ClassVar[tuple[int, int]] = (2, 2)

@@ -188,12 +188,12 @@ def test_results_that_others_read_are_made_and_the_rest_is_not() -> None:
     assert compare(package, _every((4, 64), "int8"), V4).mismatches == 0
 
 
-@pytest.mark.parametrize("kind", ["channels", "broadcast", "float result", "two tensors", "two quantisations"])
+@pytest.mark.parametrize("kind", ["columns", "broadcast", "float result", "two tensors", "two quantisations"])
 def test_what_is_no_function_of_one_value_is_none(kind: str) -> None:
     builder = Chain()
     x = builder.dequantize(builder.input("x", (1, 3, 4, 4), "int8"), 0.05, 3)
-    if kind == "channels":
-        y = builder.node("Mul", x, builder.constant(np.ones((3, 1, 1)), "float32"))
+    if kind == "columns":
+        y = builder.node("Mul", x, builder.constant(np.ones(4), "float32"))
     elif kind == "broadcast":
         y = builder.node("Mul", x, builder.constant(np.ones((2, 1, 1, 1)), "float32"))
     elif kind == "float result":
@@ -285,14 +285,15 @@ CHANNELS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("name", CHANNELS)
 def test_a_slope_a_channel_is_a_table_a_channel(name: str, dtype: str) -> None:
-    """And whatever stands around it, and a divisor and an exponent a channel."""
+    """And whatever stands around it, a divisor and an exponent a channel, and a summand that nobody has quantised."""
     shape, slopes = CHANNELS[name]
     rng = np.random.default_rng(2)
     numbers = rng.uniform(-1, 1, slopes), rng.uniform(0.5, 2, slopes), rng.integers(1, 4, slopes)
 
     def draw(b: Chain, x: str) -> str:
         slope, divisor, exponent = (b.constant(found, "float32") for found in numbers)
-        return b.node("Pow", b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor), exponent)
+        raised = b.node("Pow", b.node("Div", b.node("PRelu", b.pair("Mul", x, 1.5), slope), divisor), exponent)
+        return b.node("Sub", divisor, raised)
 
     package = import_model(_model(draw, dtype, PARAMETERS[0], shape), name)
     assert len(package.graph.nodes) == len(_tables(package)) == 1

@@ -282,11 +282,13 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
 
 
 def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a constant is one number a channel of an operator that no other family runs."""
+    """Whether a constant is one number a channel of an operator that no other family runs, or not with floats."""
     own = view.shape(name)
     if node.op_type in installed().closes_by_vector:
         return name in node.inputs[1:] and own == shape[1:2]
     whole = (1,) * (max(len(shape), 2) - len(own)) + own
     channels = channels_of(shape)
     second = node.op_type in installed().closes_by_channel and node.input(1) == name
-    return second and whole == (1, channels, *(1 for _ in shape[2:]))
+    beside = node.op_type in installed().closes_floats_by_channel and view.quantised
+    beside = beside and name in view.constants and view.element_type(name) == "float32"
+    return (second or beside) and whole == (1, channels, *(1 for _ in shape[2:]))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
@@ -71,12 +72,14 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
 def join_biases(model: ModelProto) -> ModelProto:
     """A copy of a quantised model in which MatMul and Add of a float row are one Gemm, as ONNX Runtime makes them.
 
-    Both operands of the MatMul are dequantised, the second one a constant matrix. Gemm that transposes its data reads a
-    Transpose.
+    Both operands of the MatMul are dequantised, the second one a constant matrix, or one such with leading ones. Gemm
+    that transposes its data reads a Transpose; factors of one with a constant bias go into that and into the scale of
+    the weights.
     """
     result = copy_model(model)
     graph = result.graph
-    arrays = ConstantArrays(graph, lambda tensor: len(tensor.dims) <= 2)
+    _flatten_integer_weights(graph)
+    arrays = ConstantArrays(graph, lambda tensor: True)
     shapes, uses = shapes_of(graph), use_counts(graph)
     readers = {name: node for node in graph.node for name in node.input}
     dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
@@ -87,7 +90,7 @@ def join_biases(model: ModelProto) -> ModelProto:
         if node.output and node.output[0] in absorbed:
             continue
         if node.op_type == "Gemm" and standard(node):
-            nodes += [*_turned(node, shapes, taken), node]
+            nodes += [*_turned(node, shapes, taken), *_scaled(node, graph, arrays, dequantised, taken), node]
             continue
         add = readers.get(node.output[0]) if node.output and uses[node.output[0]] == 1 else None
         if add is None or (node.op_type, add.op_type) != ("MatMul", "Add") or not all(map(standard, (node, add))):
@@ -96,14 +99,74 @@ def join_biases(model: ModelProto) -> ModelProto:
         row = next((name for name in add.input if name != node.output[0]), "")
         weights = dequantised[node.input[1]].input[0] if node.input[1] in dequantised else ""
         columns = arrays[weights].shape[-1] if weights in arrays and arrays[weights].ndim == 2 else 0
-        joined = row in arrays and arrays[row].shape == (columns,) and arrays[row].dtype == np.float32
-        if joined and node.input[0] in dequantised and len(shapes.get(node.input[0], ())) > 1:
+        rank = len(shapes.get(node.input[0], ()))
+        joined = row in arrays and arrays[row].dtype == np.float32 and arrays[row].ndim <= rank and columns > 0
+        if joined and _is_row(arrays[row].shape, columns) and node.input[0] in dequantised and rank > 1:
             absorbed.add(add.output[0])
-            nodes += _biased_gemm(node, add, row, graph, shapes, taken)
+            row = _row(add, graph, arrays[row], columns)
+            nodes += _biased_gemm(node, add, row, graph, {**shapes, row: (columns,)}, taken)
         else:
             nodes.append(node)
     set_nodes(graph, nodes)
     return result
+
+
+def _row(node: NodeProto, graph: GraphProto, numbers: NDArray[np.float32], columns: int) -> str:
+    """A constant row of ``columns`` numbers, or of one number for all of them."""
+    return add_constant(graph, f"{node.output[0]}_bias", np.broadcast_to(numbers.reshape(-1), (columns,)))
+
+
+def _flatten_integer_weights(graph: GraphProto) -> None:
+    """Make matrices, in place, of constants (1, ..., K, N) that a MatMul alone reads dequantised."""
+    arrays, uses, shapes = (
+        ConstantArrays(graph, lambda tensor: len(tensor.dims) > 2),
+        use_counts(graph),
+        shapes_of(graph),
+    )
+    dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
+    for node in graph.node:
+        source = dequantised.get(node.input[1]) if node.op_type == "MatMul" and standard(node) else None
+        if source is None or source.input[0] not in arrays or uses[source.output[0]] != 1:
+            continue
+        weights = arrays[source.input[0]]
+        along = {int(attributes(source).get("axis", 1)) % weights.ndim} if shapes.get(source.input[1]) else set()
+        fits = weights.ndim <= len(shapes.get(node.input[0], ())) and prod(weights.shape[:-2]) == 1
+        if not fits or along - {weights.ndim - 1} or attributes(source).get("block_size", 0):
+            continue
+        source.input[0] = add_constant(graph, f"{node.output[0]}_weight", weights.reshape(weights.shape[-2:]))
+        _drop(source, "axis")
+        source.attribute.append(helper.make_attribute("axis", 1))
+
+
+def _scaled(
+    node: NodeProto,
+    graph: GraphProto,
+    arrays: ConstantArrays,
+    dequantised: Mapping[str, NodeProto],
+    taken: set[str],
+) -> Iterator[NodeProto]:
+    """Makes alpha and beta 1, and the bias a row, of a Gemm of dequantised constant weights and a constant bias.
+
+    Yields what dequantises the weights from now on, where alpha is in their scale.
+    """
+    weights, bias = dequantised.get(node.input[1]), node.input[2] if len(node.input) > 2 else ""
+    if weights is None or bias not in arrays or arrays[bias].dtype != np.float32:
+        return
+    options, steps = attributes(node), arrays.get(weights.input[0])
+    alpha, beta = (np.float32(options.get(name, 1.0)) for name in ("alpha", "beta"))
+    columns = 0 if steps is None or steps.ndim != 2 else steps.shape[0 if options.get("transB", 0) else 1]
+    scale = arrays.get(weights.input[1])
+    if not columns or scale is None or not alpha > 0 or not _is_row(arrays[bias].shape, columns):
+        return
+    if beta != 1 or arrays[bias].shape != (columns,):
+        node.input[2] = _row(node, graph, arrays[bias] * beta, columns)
+    if alpha != 1:
+        copy = NodeProto.FromString(weights.SerializeToString())
+        copy.input[1] = add_constant(graph, f"{node.output[0]}_scale", scale * alpha)
+        copy.name, copy.output[0] = "", unused(f"{node.output[0]}_weight", taken)
+        node.input[1] = copy.output[0]
+        yield copy
+    _drop(node, "alpha", "beta")
 
 
 def _plain_flags(node: NodeProto) -> None:

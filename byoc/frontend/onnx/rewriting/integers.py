@@ -32,6 +32,8 @@ from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
 _MOVERS = frozenset({"DepthToSpace", "Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
+_COPIERS = frozenset({"Expand", "Pad", "SpaceToDepth", "Tile"})
+"""What moves and repeats elements, which ONNX Runtime does in float: integers moved down are the same numbers."""
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: which input it is, and the axis of the channels of the weights."""
 
@@ -90,7 +92,7 @@ def _sink(graph: GraphProto) -> None:
         nodes.append(node)
         source = producers.get(node.input[0]) if node.input else None
         chooses = _chooses(node, constants)
-        if not (_moves(node) or chooses) or source is None or source.op_type != DEQUANTIZE:
+        if not (_moves(node) or chooses or _copies(node, constants)) or source is None or source.op_type != DEQUANTIZE:
             continue
         behind = readers.get(node.output[0])
         between = behind and all(reader.op_type == QUANTIZE for reader in behind)
@@ -102,6 +104,9 @@ def _sink(graph: GraphProto) -> None:
         moved, name = NodeProto(), node.output[0]
         moved.CopyFrom(source)
         node.input[0], node.output[0] = source.input[0], unused(f"{name}_integers", taken)
+        if node.op_type == "Pad":
+            del node.input[2:]
+            node.input.extend(source.input[2:3])
         moved.name = ""
         moved.input[0], moved.output[0] = node.output[0], name
         kept = [item for item in moved.attribute if item.name != "axis"]
@@ -114,6 +119,14 @@ def _sink(graph: GraphProto) -> None:
 
 def _moves(node: NodeProto) -> bool:
     return node.op_type in _MOVERS and standard(node) and len(node.output) == 1
+
+
+def _copies(node: NodeProto, constants: ConstantArrays) -> bool:
+    """Whether a node copies elements; where it pads with a number, with 0, along all dimensions."""
+    if node.op_type not in _COPIERS or not standard(node):
+        return False
+    value, axes = (*node.input[2:], "", "")[:2]
+    return node.op_type != "Pad" or (not axes and (not value or (value in constants and not constants[value].any())))
 
 
 def _chooses(node: NodeProto, constants: ConstantArrays) -> bool:
