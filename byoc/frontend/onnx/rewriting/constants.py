@@ -125,8 +125,10 @@ def evaluate(node: NodeProto, known: Mapping[str, NDArray[Any]]) -> list[NDArray
     from onnx.reference import ReferenceEvaluator
 
     feeds = {name: known[name] for name in node.input if name}
+    alone = NodeProto()
+    alone.CopyFrom(node)  # an evaluator lives on in a circle, and a node of the model would keep all of that
     try:
-        results = ReferenceEvaluator(node).run(None, feeds)
+        results = ReferenceEvaluator(alone).run(None, feeds)
     except Exception:  # whatever the evaluator cannot do simply stays a node
         return None
     plain = all(isinstance(value, (np.ndarray, np.generic)) for value in results)

@@ -1,0 +1,126 @@
+"""How fast: one inference on the recommended machine beside ONNX Runtime, one thread; all ratios from one run.
+
+    python -m benchmarks.inference [NETWORK ...] [--runs 30]
+
+For each built-in network, by default MobileNetV1-224: ONNX Runtime's time for the same int8 model, with the settings
+that checks use and with its own, which may change integers by a unit; the time of the simulation of bits and cycles in
+this process, and how many times the shorter of those two it is; the way from package to program; ``dla run`` in a
+process of its own, from the float model to the checked report, and its peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import measuring
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+COLD_RUNS = 5
+
+
+def cold(*arguments: str) -> tuple[float, float]:
+    """Run a whole process; its processor seconds and peak MiB."""
+    with tempfile.TemporaryDirectory() as folder:
+        with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, cwd=folder) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{' '.join(arguments)} exited with status {process.returncode}")
+        return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def measure_cold(networks: list[str], runs: int) -> str:
+    """A line for each whole command. First of all: a child's peak memory counts from its parent's, now still small."""
+    lines = [measuring.measured(runs, 1)]
+    dla = [sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())"]
+    for command in (*(["run", network] for network in networks), ["--help"]):
+        seconds, (processor, mebibytes) = measuring.shortest(partial(cold, *dla, *command), runs, 1)
+        lines.append(
+            f"{'dla ' + ' '.join(command) + ', whole process':43} {seconds:8.2f} s    "
+            f"the last: {processor:.2f} s of processor time, {mebibytes:.0f} MiB peak"
+        )
+    return "\n".join(lines)
+
+
+def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> float:
+    """Seconds of the fastest session on ONNX Runtime; prints each."""
+    import onnxruntime
+
+    from byoc.session import OnnxRuntimeSession
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    exact, names = OnnxRuntimeSession(model), [value.name for value in model.graph.output]
+    found = []
+    for label, action in (
+        ("ONNX Runtime, int8, settings of the checks", lambda: exact.run(names, feed)),
+        ("ONNX Runtime, int8, its own settings", lambda: plain.run(names, feed)),
+    ):
+        seconds, _ = measuring.shortest(action, runs)
+        print(f"{label:43} {1e3 * seconds:8.2f} ms")
+        found.append(seconds)
+    return min(found)
+
+
+def measure_in_process(name: str, runs: int) -> None:
+    """Simulation beside ONNX Runtime, and the way from package to program."""
+    from byoc.compiler import compile
+    from byoc.host.runtime import Runtime, region_inputs
+    from byoc.importing import import_model
+    from byoc.package.package import load_package, save_package
+    from dla_sim.device import Device
+    from dla_sim.presets import load_hardware
+    from experiments.models import MODELS
+
+    network, hardware = MODELS[name], load_hardware()
+    package = import_model(network.build(0), network.name, calibration=network.calibration(0))
+    feed = network.sample_input()
+    compiled, device = compile(package, hardware.arch), Device(hardware.arch, hardware.timing)
+    values = Runtime(compiled, device).run(feed).values
+    programs = [(program, region_inputs(program, values)) for program in compiled.programs.values()]
+    words = sum(len(program.words) for program, _ in programs)
+    cycles = sum(device.run(program, {}, timing_only=True).trace.cycles for program, _ in programs)
+    print(f"\n{name}, {len(programs)} regions, {words:,} command words, {cycles:,} cycles; {measuring.measured(runs)}")
+    oracle = measure_oracle(package.model, feed, runs)
+    for label, timing_only in (("simulation, bits and cycles", False), ("timing only", True)):
+        seconds, _ = measuring.shortest(
+            lambda only=timing_only: [device.run(*given, timing_only=only) for given in programs], runs
+        )
+        print(f"{label:43} {1e3 * seconds:8.2f} ms   {seconds / oracle:5.1f} x ONNX Runtime")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.dla"
+        save_package(package, path)
+        load, _ = measuring.shortest(lambda: load_package(path), runs)
+        whole, _ = measuring.shortest(lambda: compile(load_package(path), hardware.arch), runs)
+    print(f"{'package file to program':43} {1e3 * whole:8.2f} ms   of these {1e3 * load:.2f} ms reading the package")
+
+
+def main() -> None:
+    """Whole commands first, then what takes place in this process."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", default=["mobilenet-v1"], metavar="NETWORK")
+    parser.add_argument("--runs", type=int, default=measuring.RUNS, help="in one process; of processes at most 5")
+    options = parser.parse_args()
+    commands = measure_cold(options.networks, min(options.runs, COLD_RUNS))
+    print(measuring.settings())
+    from dla_sim.presets import load_hardware
+
+    print(f"machine    {measuring.machine(load_hardware())}")
+    for name in options.networks:
+        measure_in_process(name, options.runs)
+    print(f"\n{commands}")
+
+
+if __name__ == "__main__":
+    main()
