@@ -11,6 +11,7 @@ compared with integer operators, too, to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -180,13 +181,15 @@ def resemblance(
     """
     names = [value.name for value in float_model.graph.output]
     inputs = [value.name for value in float_model.graph.input]
-    exact, integer = OnnxRuntimeSession(float_model, optimised=False), OnnxRuntimeSession(integer_model)
+    given = [{name: feed[name] for name in inputs} for feed in feeds]
+    # One session after the other: each has its own copies of the weights.
+    exact = list(map(partial(OnnxRuntimeSession(float_model, optimised=False).run, names), given))
+    integer = OnnxRuntimeSession(integer_model)
     signals, errors = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     equal: dict[str, list[NDArray[np.bool_]]] = {}
     levels: dict[str, float] = {}
-    for feed in feeds:
-        given = {name: feed[name] for name in inputs}
-        wanted, found = exact.run(names, given), integer.run(names, given)
+    for feed, wanted in zip(given, exact, strict=True):
+        found = integer.run(names, feed)
         for name in (name for name in names if wanted[name].dtype == np.float32):
             signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())
             errors[name] += _error(wanted[name], found[name])

@@ -108,6 +108,8 @@ class OnnxRuntimeSession:
         options.add_session_config_entry("session.qdqisint8allowed", "1")
         if _quantises_to_uint8_only(model) and not _has_vnni():
             options.add_session_config_entry("session.x64quantprecision", "1")
+        if not optimised:  # for a few inferences: no second copy of the weights in another order
+            options.add_session_config_entry("session.disable_prepacking", "1")
         if optimized_path is not None:
             options.optimized_model_filepath = optimized_path
         with readable_errors():

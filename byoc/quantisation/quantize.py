@@ -110,6 +110,7 @@ def _remember_readers(model: Any) -> None:
     It renames what the nodes read that are there when it begins, each name before any other node reads it.
     """
     readers: dict[str, list[NodeProto]] = {}
+    rename = type(model).replace_node_input  # not of the model itself, which would keep itself and all its weights
     for node in model.model.graph.node:
         for name in set(node.input):
             readers.setdefault(name, []).append(node)
@@ -117,7 +118,7 @@ def _remember_readers(model: Any) -> None:
     def replace(old: str, new: str) -> None:
         moved = readers.pop(old, [])
         for node in moved:
-            model.replace_node_input(node, old, new)
+            rename(node, old, new)
         readers.setdefault(new, []).extend(moved)
 
     model.replace_input_of_all_nodes = replace

@@ -41,7 +41,10 @@ _ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """A package, and what is known about it beside: the float model it was made from, the built-in network it is."""
+    """A package, and what is known about it beside: the built-in network it is.
+
+    With labels for that, the float model it was made from, whose accuracy can be measured.
+    """
 
     name: str
     package: Package
@@ -133,7 +136,8 @@ def _build(
     package = import_model(
         source, name, shapes=shapes, calibration=samples, seed=seed, origin=origin if samples else ""
     )
-    return Network(name, package, None if _fixed_scales(source) else widen(source), builtin)
+    labelled = builtin is not None and builtin.dataset() is not None
+    return Network(name, package, widen(source) if labelled and not _fixed_scales(source) else None, builtin)
 
 
 def _fixed_scales(model: ModelProto) -> bool:
