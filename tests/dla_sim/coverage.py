@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from isa.ops import ALL
 from tests.dla_sim.program_generator import COMPUTE
 from tests.dla_sim.tick import TickResult
 
+OPTIONS = tuple(
+    f"{mnemonic} {field.name} = {value}"
+    for mnemonic in COMPUTE
+    for field in ALL[mnemonic].fields
+    for value in range(field.highest + 1)
+)
 EVENTS = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
     "burst bound by burst_gap", "burst bound by its beats", "burst with a partial bus word",
@@ -18,7 +25,7 @@ EVENTS = (
     "token popped in the cycle of its push", "EX waits for both tokens", "several units complete in one cycle",
     "EX command bound by bank conflict", "EX command bound by read ports", "EX command bound by write ports",
     "EX command not bound by the scratchpad", "EX command of zero compute cycles",
-    "OP_SYNC on LD", "OP_SYNC on EX", "OP_SYNC on ST", "OP_DMA_READ", "OP_DMA_WRITE", *COMPUTE,
+    "OP_SYNC on LD", "OP_SYNC on EX", "OP_SYNC on ST", "OP_DMA_READ", "OP_DMA_WRITE", *COMPUTE, *OPTIONS,
 )  # fmt: skip
 CAUSES = {
     "LD": ("busy", "dram", "bus", "token_EX", "queue_empty", "drained"),

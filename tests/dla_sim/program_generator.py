@@ -13,6 +13,7 @@ from dataclasses import replace
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit
 from isa.ops import ALL
+from isa.ops.pooling import GLOBAL_AVERAGE
 from isa.plugins import variant
 from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
 
@@ -126,13 +127,15 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
     while extent > arch.sram_bytes:  # some scratchpads are too small for some instructions whatever their shape
         mnemonic = rng.choice(COMPUTE)
         instruction = ALL[mnemonic]
-        fields = {item.name: rng.randint(0, 2 if item.name == "look_up" else 1) for item in instruction.fields}
+        fields = {item.name: rng.randint(0, item.highest) for item in instruction.fields}
         if fields.get("look_up") and "requantise" in fields:
             fields["requantise"] = 1
         registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}
         inputs, outputs = (registers.get(f"EX_{side}_CHANNELS", 1) for side in ("INPUT", "OUTPUT"))
         if mnemonic == "OP_POOL":
             registers["EX_OUTPUT_CHANNELS"] = inputs
+            if fields["mode"] == GLOBAL_AVERAGE:
+                registers["EX_OUTPUT_HEIGHT"] = registers["EX_OUTPUT_WIDTH"] = 1
         elif mnemonic == "OP_DEPTH_CONV":
             registers["EX_OUTPUT_CHANNELS"] = inputs * max(1, outputs // inputs)
         extent = _extent(mnemonic, registers, fields, arch)

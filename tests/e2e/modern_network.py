@@ -1,6 +1,7 @@
 """A small float network with what networks since 2018 are made of, for tests of whole programs with those instructions.
 
-Convolution with SiLU, squeeze-and-excite, a split and a concatenation, an upsampled path that is pooled again, then
+Every instruction of ``v4`` is there: convolution with SiLU, squeeze-and-excite, what repeats added, subtracted,
+compared and divided by, a split, a slope a channel and a concatenation, an upsampled path that is pooled again, then
 tokens: layer normalisation, one attention head, a residual sum, the mean of the tokens, a classifier.
 """
 
@@ -46,10 +47,17 @@ def _convolutional(builder: GraphBuilder, image: Tensor) -> Tensor:
     (squeezed,) = builder.node("Conv", [squeezed, builder.normal(CHANNELS, CHANNELS, 1, 1, scale=0.3)], one)
     (excited,) = builder.node("HardSigmoid", [squeezed], one)
     (x,) = builder.node("Mul", [x, excited], shape)
+    (x,) = builder.node("Sub", [x, squeezed], shape)
+    (x,) = builder.node("Add", [excited, x], shape)
+    (x,) = builder.node("Max", [x, squeezed], shape)
+    (divisor,) = builder.node("Sigmoid", [squeezed], one)
+    (x,) = builder.node("Div", [x, divisor], shape)
     half = (1, CHANNELS // 2, SIZE, SIZE)
     left, right = builder.node("Split", [x, builder.integers(4, 4)], half, half, axis=1)
     (right,) = builder.node("Conv", [right, builder.normal(4, 4, 1, 1, scale=0.5)], half)
+    (right,) = builder.node("PRelu", [right, builder.normal(4, 1, 1)], half)
     (x,) = builder.node("Concat", [right, left], shape, axis=1)
+    (x,) = builder.node("HardSwish", [x], shape)
     scales = builder.constant(np.array([1, 1, 2, 2], np.float32))
     (large,) = builder.node("Resize", [x, "", scales], (1, CHANNELS, 2 * SIZE, 2 * SIZE), mode="nearest")
     (x,) = builder.node("MaxPool", [large], shape, kernel_shape=[2, 2], strides=[2, 2])

@@ -240,6 +240,8 @@ WORD_OPERANDS = {
     "OP_REQUANT": ("EX_CHANNEL_ADDRESS", "EX_INPUT_ADDRESS"),
     "OP_E32_ADD": ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS"),
     "OP_E32_SHIFT": ("EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS"),
+    "OP_SOFTMAX": ("EX_OPERAND_ADDRESS",),
+    "OP_NORM": ("EX_OPERAND_ADDRESS",),
 }
 """Registers that place words, by instruction; for those with accumulators, which ``_misaligned`` adds, see there."""
 

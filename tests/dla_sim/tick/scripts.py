@@ -81,6 +81,7 @@ def command_script(command: Command, arch: Arch, timing: TimingConstants, events
     elif mnemonic in ("OP_DMA_READ", "OP_DMA_WRITE"):
         script = _dma(command, arch, timing, events)
     else:
+        events.update(f"{mnemonic} {name} = {value}" for name, value in command.fields.items())
         script = _compute(command, arch, timing, events)
     events["command of no cycles, which takes one"] += not script
     return script or ["busy"]
