@@ -14,6 +14,7 @@ from onnx import helper, shape_inference
 from byoc.operators.forms import QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.registry import installed
+from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
 
 TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
@@ -21,9 +22,7 @@ SEQUENCE = "sequence"
 """The element type of what is no tensor."""
 
 _FOREIGN: dict[str, tuple[str, tuple[int, ...]]] = {
-    "QLinearMul": ("Mul", (0, 3)),
     "QLinearSigmoid": ("Sigmoid", (0,)),
-    "QLinearSoftmax": ("Identity", (0,)),
 }
 """ONNX Runtime's operators that no family knows: a standard operator, and the inputs on which it has their shape."""
 _SMALL = 4096  # elements: larger constants cannot be shapes, so inference does not need their contents
@@ -150,36 +149,28 @@ def _from_onnxruntime(
     What control flow makes has no shape that could be inferred. It runs on zeros and on other numbers: a shape that is
     not the same both times depends on the data, as does all that is made by operators for just that.
     """
-    import onnxruntime
-
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in missing)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
     types = _collect(model)
     constants = {tensor.name for tensor in model.graph.initializer}
     names = [value.name for value in model.graph.input if value.name not in constants]
     if any(name not in types for name in names):
         return {}, frozenset()
-    runs = []
-    for other in (False, True):
-        with suppress(Exception):  # ONNX Runtime raises its own exception types, which it does not export
-            session = onnxruntime.InferenceSession(copy.SerializeToString(), options, ["CPUExecutionProvider"])
-            runs.append(session.run(missing, {name: _numbers(*types[name], other=other) for name in names}))
+    outputs = {value.name for value in model.graph.output}
+    runs: list[dict[str, Any]] = []
+    with suppress(InputError):
+        session = OnnxRuntimeSession(model, optimised=False, further=[name for name in missing if name not in outputs])
+        for other in (False, True):
+            with suppress(InputError):
+                runs.append(session.run(missing, {name: _numbers(*types[name], other=other) for name in names}))
     if not runs:
         return {}, frozenset()
     found = {
         name: (value.shape, value.dtype.name) if isinstance(value, np.ndarray) else ((), SEQUENCE)
-        for name, value in zip(missing, runs[-1], strict=True)
+        for name, value in runs[-1].items()
     }
     if len(runs) == 1:
         return found, frozenset(missing)
-    pairs = zip(missing, *runs, strict=True)
-    varying = {name for name, one, other in pairs if getattr(one, "shape", 0) != getattr(other, "shape", 1)}
+    first, second = ({name: getattr(value, "shape", None) for name, value in one.items()} for one in runs)
+    varying = {name for name in missing if first[name] is None or first[name] != second[name]}
     return found, frozenset(varying | _behind(model, varying | _data_dependent(model)) & set(missing))
 
 
