@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Elementwise, layer_of
-from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.forms import Form, Kinds, QLinear, Written, numeric, several
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import Constraint, Operand, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
@@ -84,6 +84,7 @@ class Activation(Elementwise):
         finite_slope,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32,)
+    kinds: ClassVar[Kinds] = {"alpha": numeric, "bounds": several(numeric, 2)}
 
     # Clip, and a bare change of quantisation, is a leaky Relu of slope 1 within limits.
     functions: ClassVar[Mapping[str, Function]] = {

@@ -12,7 +12,7 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, rescaled_constant, unscalable
-from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.forms import Form, Kinds, QLinear, Written, integer
 from byoc.operators.movement import Alias, needs_permutation, placed
 from byoc.operators.operator import Constraint, Operand, Operator, Requirement
 from byoc.operators.pieces import Dim, Piece, merged
@@ -73,6 +73,7 @@ class Concatenation(Operator):
         domain.usable_scales,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (scales_in_int32, permutation_available)
+    kinds: ClassVar[Kinds] = {"axis": integer(0)}
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain, products
-from byoc.operators.forms import Form, IntegerProduct, QLinear, Written
+from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, integer
 from byoc.operators.nest import Tile
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
@@ -181,6 +181,8 @@ class Convolution(Product, Window):
         scales_in_int32,
         fits_fields,
     )
+
+    kinds: ClassVar[Kinds] = {**Window.kinds, "group": integer(1)}
 
     input_zero_point: int
     groups: int = 1

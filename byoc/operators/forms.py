@@ -5,13 +5,38 @@ Sources: the ONNX operator documentation and ONNX Runtime's contrib operators.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from byoc.operators.onnx_view import OnnxNode, OnnxView
+
+Kind = Callable[[Any], bool]
+"""Whether an attribute of a canonical node is what it should be: anybody may have written it."""
+Kinds = Mapping[str, Kind]
+
+
+def numeric(found: Any) -> bool:
+    """A number, infinite or none perhaps."""
+    return isinstance(found, (int, float))
+
+
+def flag(found: Any) -> bool:
+    """0 or 1, False or True."""
+    return found in (0, 1)
+
+
+def integer(least: int) -> Kind:
+    """An integer, ``least`` or more."""
+    return lambda found: type(found) is int and found >= least
+
+
+def several(kind: Kind, count: int | None = None) -> Kind:
+    """A tuple of so many of a kind, any number of them by default."""
+    return lambda found: isinstance(found, tuple) and count in (None, len(found)) and all(map(kind, found))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, products
 from byoc.operators.convolution import Convolution
-from byoc.operators.forms import Form, IntegerProduct, QLinear, Written
+from byoc.operators.forms import Form, IntegerProduct, Kinds, QLinear, Written, flag, numeric
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import (
@@ -245,6 +245,11 @@ class MatMul(Product):
         products.bias_in_accumulator_scale,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (dynamic_available, accumulators_fit, scales_in_int32, fits_fields)
+
+    kinds: ClassVar[Kinds] = {
+        **dict.fromkeys(("alpha", "beta"), numeric),
+        **dict.fromkeys(("transA", "transB", "scaled_bias"), flag),
+    }
 
     shared: tuple[Hashable, ...] | None = None
 

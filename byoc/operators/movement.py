@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, unscalable
-from byoc.operators.forms import Form, Positions, Written
+from byoc.operators.forms import Form, Kinds, Positions, Written, integer, numeric, several
 from byoc.operators.nest import Axis, Nest, Tile, Transfer
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Geometry, Operand, Operator, Part, Registers, Requirement, Settings
@@ -30,6 +30,8 @@ from isa.ops.movement import DIMENSIONS
 
 MOST_COMMANDS = 512
 """Copies that one movement may need at most."""
+_FAR = 1 << 48
+"""Elements that any tensor has less than."""
 _GAP = 8
 """Bytes from element to element up to which a transfer brings what lies between along: one beat of the bus."""
 
@@ -123,6 +125,11 @@ class Movement(Operator):
     family = "movement"
     forms = FORMS
     arity = (1, 1)
+    kinds: ClassVar[Kinds] = {
+        "perm": several(integer(0)),
+        "pieces": several(several(integer(-_FAR))),
+        "fill": lambda found: numeric(found) and found == found,
+    }
     requirements: ClassVar[tuple[Requirement, ...]] = (
         elementwise.computed_operands,
         domain.eight_bit_input,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators import domain, products
 from byoc.operators.definition import Definition
-from byoc.operators.forms import Form, Written
+from byoc.operators.forms import Form, Kinds, Written, integer, numeric
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
@@ -112,6 +112,7 @@ class Normalisation(Rows):
         fitting_parameters,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numbers)
+    kinds: ClassVar[Kinds] = {"axis": integer(0), "groups": integer(1), "epsilon": numeric}
     constants_name: ClassVar[str] = "gains and biases"
 
     centred: bool
@@ -153,12 +154,11 @@ class Normalisation(Rows):
         if source != result:
             return f"'{node.name}' makes {result} of {source}"
         groups, axis = node.attributes.get("groups"), node.attributes.get("axis")
-        epsilon = node.attributes["epsilon"]
-        if not isinstance(epsilon, (int, float)) or (groups is None) == (axis is None):
-            return f"'{node.name}' has epsilon {epsilon}, axis {axis} and {groups} groups"
+        if (groups is None) == (axis is None):
+            return f"'{node.name}' has axis {axis} and {groups} groups"
         if axis is not None and axis < len(source):
             return None
-        right = type(groups) is int and groups > 0 and len(source) > 2 and source[1] % groups == 0
+        right = groups is not None and len(source) > 2 and source[1] % groups == 0
         return None if right else f"'{node.name}' has axis {axis} and {groups} groups for shape {source}"
 
     @classmethod

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
-from byoc.operators.forms import Form, Written
+from byoc.operators.forms import Form, Kinds, Written
 from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.rules import Finding, Refusal, Rule, finding
@@ -253,6 +253,8 @@ class Operator:
     """Those of which any operand may be one float number a channel that nobody has quantised."""
     closes_by_vector: ClassVar[tuple[str, ...]] = ()
     """Those of them of which all operands but the first are vectors of one number a channel."""
+    kinds: ClassVar[Kinds] = {}
+    """What the attributes of its canonical nodes are; they have no others."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
     """Registers and fields that cycle formulas do not read; the estimates of its layers do not get them."""
 

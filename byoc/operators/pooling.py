@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
-from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Registers, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
@@ -240,6 +240,7 @@ class AveragePool(Pool):
         counted_without_rounding_up,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
+    kinds: ClassVar[Kinds] = {**Window.kinds, "count_include_pad": flag, "ceil_mode": flag}
 
     count_include_pad: bool = False
     input_scale: float = 1.0

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.definition import Definition
-from byoc.operators.forms import Form, Written
+from byoc.operators.forms import Form, Kinds, Written
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Operator, Requirement, Settings
-from byoc.operators.rows import REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, slices
+from byoc.operators.rows import AXES, REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, slices
 from byoc.operators.rules import Finding, rule
 from byoc.target import Target
 from isa import numerics
@@ -55,6 +55,7 @@ class Reduction(Rows):
     instructions: ClassVar[tuple[str, ...]] = ("OP_REDUCE",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
+    kinds: ClassVar[Kinds] = AXES
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
 
     mode: Mode

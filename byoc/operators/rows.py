@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators import domain
 from byoc.operators.elementwise import equal_types
+from byoc.operators.forms import Kinds, integer, several
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import Geometry, Operand, Operator, Registers
 from byoc.operators.rules import Finding, finding, rule
@@ -55,6 +56,8 @@ def misfit_axes(graph: Graph, node: Node) -> str | None:
     return None if right else f"'{node.name}' has the axes {axes} for shape {shape}"
 
 
+AXES: Kinds = {"axes": several(integer(0))}
+"""What nodes have whose rows lie along axes."""
 REQUIREMENTS = (
     domain.variable_input,
     domain.eight_bit_input,

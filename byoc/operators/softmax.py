@@ -9,9 +9,19 @@ import numpy as np
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
-from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.forms import Form, Kinds, QLinear, Written
 from byoc.operators.operator import ChannelConstants, Constraint, Operator, Requirement, Settings
-from byoc.operators.rows import REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, shared_constants, slices
+from byoc.operators.rows import (
+    AXES,
+    REQUIREMENTS,
+    Columns,
+    Rows,
+    fits_fields,
+    folded,
+    misfit_axes,
+    shared_constants,
+    slices,
+)
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 from isa import numerics
@@ -53,6 +63,7 @@ class Softmax(Rows):
     instructions: ClassVar[tuple[str, ...]] = ("OP_SOFTMAX",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
+    kinds: ClassVar[Kinds] = AXES
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_factor)
     constants_name: ClassVar[str] = "exponentials"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from byoc.graph import Graph, Node, Value
 from byoc.operators.domain import FLAGS
+from byoc.operators.forms import Kinds, flag, integer, numeric, several
 from byoc.operators.operator import MANY
 from byoc.operators.registry import built_in
 from isa import memory
@@ -90,8 +91,10 @@ def _verify_canonical(graph: Graph, node: Node) -> None:
     for form in (form for family in families for form in family.forms if form.op_type == node.op_type):
         for key in form.attributes:
             _require(key in node.attributes, f"{node.op_type} '{node.name}' has no attribute '{key}'")
-    for key, attribute in node.attributes.items():
-        _require(_ATTRIBUTES.get(key, _anything)(attribute), f"attribute '{key}' of '{node.name}' is {attribute!r}")
+    kinds = {key: kind for family in families for key, kind in (*family.kinds.items(), *_COMMON.items())}
+    for key, found in node.attributes.items() if families else ():
+        _require(key in kinds, f"nobody reads attribute '{key}' of {node.op_type} '{node.name}'")
+        _require(kinds[key](found), f"attribute '{key}' of '{node.name}' is {found!r}")
     misfit = families[0].misfit(graph, node) if families else None
     _require(misfit is None, str(misfit))
     plain = bool(node.attributes.get("plain"))
@@ -102,40 +105,9 @@ def _verify_canonical(graph: Graph, node: Node) -> None:
         _require(real or value.quantization is not None, f"'{name}' of '{node.name}' has no quantisation")
 
 
-def _anything(found: Any) -> bool:
-    return True
+def _activation(found: Any) -> bool:
+    return found == "Relu" or (isinstance(found, tuple) and found[:1] == ("Clip",) and several(numeric, 2)(found[1:]))
 
 
-def _integers(least: int) -> Callable[[Any], bool]:
-    return lambda found: isinstance(found, tuple) and all(type(n) is int and n >= least for n in found)
-
-
-def _numbers(found: Any, count: int) -> bool:
-    return isinstance(found, tuple) and len(found) == count and all(isinstance(n, (int, float)) for n in found)
-
-
-def _is_activation(found: Any) -> bool:
-    return found == "Relu" or (isinstance(found, tuple) and found[:1] == ("Clip",) and _numbers(found[1:], 2))
-
-
-FAR = 1 << 48
-"""Elements that any tensor has less than."""
-_ATTRIBUTES: Mapping[str, Callable[[Any], bool]] = {
-    "kernel": _integers(1),
-    "strides": _integers(1),
-    "dilations": _integers(1),
-    "pads": _integers(-MANY),
-    "perm": _integers(0),
-    "axes": _integers(0),
-    **dict.fromkeys(("group", "groups"), lambda found: type(found) is int and found >= 1),
-    "epsilon": lambda found: isinstance(found, (int, float)),
-    **dict.fromkeys(("plain", "transA", "transB", "ceil_mode", "count_include_pad"), lambda found: found in (0, 1)),
-    "pieces": lambda found: isinstance(found, tuple) and all(map(_integers(-FAR), found)),
-    "fill": lambda found: isinstance(found, (int, float)) and found == found,
-    "axis": lambda found: type(found) is int and found >= 0,
-    "alpha": lambda found: isinstance(found, (int, float)),
-    "beta": lambda found: isinstance(found, (int, float)),
-    "bounds": lambda found: _numbers(found, 2),
-    "activation": _is_activation,
-    "zero_points": lambda found: isinstance(found, tuple) and len(found) == 2 and all(map(_integers(-128), found)),
-}
+_COMMON: Kinds = {"plain": flag, "activation": _activation, "zero_points": several(several(integer(-128)), 2)}
+"""What the importer gives nodes whatever their family."""

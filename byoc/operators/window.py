@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
-from byoc.operators.forms import Written
+from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import Geometry, Operand, Operator, Registers
+from byoc.operators.operator import MANY, Geometry, Operand, Operator, Registers
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 
@@ -26,6 +26,10 @@ class Window(Operator):
     """Windows over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
 
     planes: ClassVar[bool] = True
+    kinds: ClassVar[Kinds] = {
+        **dict.fromkeys(("kernel", "strides", "dilations"), several(integer(1))),
+        "pads": several(integer(-MANY)),
+    }
 
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)

@@ -220,13 +220,13 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda d: d["nodes"][0]["attributes"].update(group=0),
         "inconsistent graph: attribute 'group' of 'op' is 0",
     ),
-    "attribute of a form": (
-        lambda d: d["nodes"][0]["attributes"].update(transA=[1]),
-        "inconsistent graph: attribute 'transA' of 'op' is (1,)",
+    "attribute of another": (
+        lambda d: d["nodes"][0]["attributes"].update(transA=1),
+        "inconsistent graph: nobody reads attribute 'transA' of Conv 'op'",
     ),
-    "axes": (
-        lambda d: d["nodes"][0]["attributes"].update(axes=["first"]),
-        "inconsistent graph: attribute 'axes' of 'op' is ('first',)",
+    "strides": (
+        lambda d: d["nodes"][0]["attributes"].update(strides=["first", 1]),
+        "inconsistent graph: attribute 'strides' of 'op' is ('first', 1)",
     ),
     "no attribute": (
         lambda d: d["nodes"][0]["attributes"].pop("pads"),
@@ -246,6 +246,7 @@ FORGERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda d: (
             _value(d, "y").update(shape=[1, 3, 3, 4]),
             d["nodes"][0].update(op_type="MaxPool", inputs=["x"]),
+            d["nodes"][0]["attributes"].pop("group"),
         ),
         "inconsistent graph: 'op' pools shape (1, 4, 5, 6) to shape (1, 3, 3, 4)",
     ),
