@@ -10,6 +10,7 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators.domain import FLAGS
 from byoc.operators.forms import Kinds, flag, integer, numeric, several
+from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import MANY
 from byoc.operators.registry import built_in
 from isa import memory
@@ -39,6 +40,8 @@ def verify_graph(graph: Graph) -> Graph:
         _require(
             all(name in graph.values for name in (*node.inputs, *node.outputs)), f"node '{node.name}' has no tensors"
         )
+        ends = node.op_type not in BOUNDARIES or len(node.outputs) == 1
+        _require(ends, f"{node.op_type} '{node.name}' has {len(node.outputs)} outputs")
         if node.integer:
             _verify_canonical(graph, node)
     for name in (*graph.inputs, *graph.outputs):

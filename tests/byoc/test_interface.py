@@ -287,7 +287,11 @@ _TO, _TRANSPOSE, _SCALE = ("Cast", (), {"to": 1}), ("Transpose", (), _ROWS), ("M
     ],
     ids=["real", "cast-first", "cast-and-scale-first", "cast-last", "int8"],
 )
-@pytest.mark.parametrize("after", [[("Transpose", (), _BACK)], [("Flatten", (), {})]], ids=["rows-out", "flat-out"])
+@pytest.mark.parametrize(
+    "after",
+    [[("Transpose", (), _BACK)], [("Flatten", (), {})], [("Identity", (), {})]],
+    ids=["rows-out", "flat-out", "as-it-is"],
+)
 def test_pictures_row_by_row_are_moved_and_scaled_on_the_accelerator(
     before: list[_Step], after: list[_Step], dtype: str
 ) -> None:

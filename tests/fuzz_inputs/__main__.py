@@ -155,7 +155,7 @@ KINDS = (
         Kind(name, _file(name, mutate_model), (("run", name, "--json", "out.json"), ("partition", name)))
         for name in _MODELS
     ),
-    Kind("package", _package, (("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla"))),
+    Kind("package", _package, (("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla", "--integer-io"))),
     Kind(
         "program",
         _program,

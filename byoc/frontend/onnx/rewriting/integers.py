@@ -30,7 +30,7 @@ from byoc.frontend.onnx.rewriting.edit import (
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
-_MOVERS = frozenset({"DepthToSpace", "Flatten", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+_MOVERS = frozenset({"DepthToSpace", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 _BYTES = (TensorProto.INT8, TensorProto.UINT8)
 _COPIERS = frozenset({"Expand", "Pad", "SpaceToDepth", "Tile"})
 """What moves and repeats elements, which ONNX Runtime does in float: integers moved down are the same numbers."""
