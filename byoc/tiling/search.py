@@ -34,6 +34,7 @@ class TileSearch:
         self._arch = arch
         self.cost = LayerCost(geometry, arch)
         self._channels = tuple(_channel_tiles(geometry, arch))
+        self._narrow = tuple(_narrow_tiles(geometry, arch))
         self._rows = tuple(_row_bands(geometry))
         self._answers: dict[tuple[Resident, int], Choice | None] = {}
         self._known: dict[tuple[int, int, Resident], tuple[tuple[int, Choice], ...]] = {}
@@ -130,7 +131,7 @@ class TileSearch:
     def _smallest(self, resident: Resident, budget: int) -> Choice | None:
         """Single-buffered tilings, for want of memory: the cheapest that fits."""
         best: Choice | None = None
-        for channels in (*self._channels, allowed_channels(self._geometry.nest, 1)):
+        for channels in (*self._channels, *self._narrow):
             if not self._lies_dense(channels, resident):
                 continue
             for rows in self._bands(channels, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
@@ -158,6 +159,13 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
         if size not in seen:
             seen.add(size)
             yield size
+
+
+def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
+    """Channel tiles that fill a half, a quarter and so on of the processing elements, down to the smallest there is."""
+    parallel = geometry.operator.parallel_channels(geometry, arch)
+    sizes = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
+    yield from dict.fromkeys((*sizes, allowed_channels(geometry.nest, 1)))
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:

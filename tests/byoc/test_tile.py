@@ -147,6 +147,15 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
             assert search.cost.working_set(shape, deeper, resident) == working_set(layer.geometry, deeper, resident, 8)
 
 
+def test_memory_for_half_of_the_processing_elements_is_used() -> None:
+    """Where eight output channels do not fit, four do, then two: a tile of one takes as long as one of eight."""
+    arch, weights = Arch(pe=PeArray(ic=4, oc=8, ow=1)), 32 * 9
+    layer = make_layer(cases.convolution(np.random.default_rng(0), cases.operand("x", 32, 6, 6), "y", 64), arch)
+    resident = Resident((True,), True)
+    chosen = [TileSearch(layer.geometry, arch).best(resident, count * (weights + 8)) for count in (8, 7, 4, 3, 2, 1)]
+    assert [choice.tiling.channels for choice in chosen if choice] == [8, 4, 4, 2, 2, 1]
+
+
 def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
     """24 output and 9 input channels on a 2 by 4 array, 3x3 taps: 5 · 6 · 20 · 20 · 9 = 108,000 cycles and overhead."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
