@@ -70,9 +70,9 @@ def undilated_average(graph: Graph, node: Node) -> Finding | None:
     return finding("dilations are {dilations}", dilations=dilations) if max(dilations) > 1 else None
 
 
-@rule("average pooling that counts padding does not round its output size up")
+@rule("average pooling that counts padding has no window that ends behind it")
 def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
-    """ONNX Runtime counts padding otherwise where it rounds up."""
+    """ONNX Runtime counts padding otherwise where rounding up has made such a window."""
     attributes = node.attributes
     rounded = attributes.get("ceil_mode") and attributes.get("count_include_pad")
     return finding("ceil_mode is {ceil_mode}", ceil_mode=1) if rounded else None
@@ -253,14 +253,15 @@ class AveragePool(Pool):
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
-        """The window, and how padding is counted."""
+        """The window, how padding is counted, and whether rounding up has made windows that end behind it."""
         if not written.form.attributes:
             return {}
-        source = written.node.attributes
+        source, window = written.node.attributes, written_window(written, cuts=True)
+        beyond = sum(window["pads"]) > sum(source.get("pads", ()))
         return {
-            **written_window(written, cuts=True),
+            **window,
             "count_include_pad": bool(source.get("count_include_pad", 0)),
-            "ceil_mode": bool(source.get("ceil_mode", 0)),
+            "ceil_mode": bool(source.get("ceil_mode", 0)) and beyond,
         }
 
     @classmethod

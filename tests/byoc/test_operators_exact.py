@@ -192,6 +192,11 @@ POOLS: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
         {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1},
     ),
     "average rounded up": ("AveragePool", (2, 3, 6, 7), {"kernel_shape": [3, 2], "strides": [2, 2], "ceil_mode": 1}),
+    "average counting, rounded up to the same": (
+        "AveragePool",
+        (1, 3, 7, 9),
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2], "count_include_pad": 1, "ceil_mode": 1},
+    ),
     "average line": ("AveragePool", (1, 3, 9), {"kernel_shape": [3], "strides": [2]}),
     # ONNX Runtime takes a window that is the whole plane for a global average, which rounds ties otherwise.
     "average of the plane": ("AveragePool", (1, 64, 2, 2), {"kernel_shape": [2, 2]}),

@@ -440,7 +440,7 @@ SENTENCES = {
     "transposed": ("transA is 1; alpha is positive, beta is 1, alpha too where a bias is added in float; transA is 0"),
     "average dilation": "dilations are (2, 1); average pooling has no dilation",
     "cut input": "pads are (-1, 0, -1, 0); padding adds to the input and does not cut it short",
-    "average rounded up": "ceil_mode is 1; average pooling that counts padding does not round its output size up",
+    "average rounded up": "ceil_mode is 1; average pooling that counts padding has no window that ends behind it",
     "broadcast": (
         "OP_B_ADD is not in ISA v2; operands that are broadcast run on instructions of their own: use --isa v4"
     ),

@@ -38,27 +38,17 @@ OFF_THE_DLA: dict[str, tuple[str, ...]] = {
     "bare integers wrap around, and are no real numbers": (
         "add_int8", "add_uint8", "div_int8", "div_uint8", "mul_int8", "mul_uint8", "sub_int8", "sub_uint8",
     ),
-    "averages of elements that lie apart have no integers in ONNX Runtime": (
-        "averagepool_2d_dilations", "averagepool_3d_dilations_small",
-        *(f"averagepool_3d_dilations_large_count_include_pad_is_{pads}_ceil_mode_is_{ceil}"
-          for pads in (0, 1) for ceil in (True, False)),
-    ),
     "statistics are of training, and go on": ("batchnorm_example_training_mode", "batchnorm_epsilon_training_mode"),
     "what is dropped in training is random": (
         "training_dropout", "training_dropout_default", "training_dropout_default_mask", "training_dropout_mask",
     ),
-    "the quotient of two tensors has no instruction": ("div", "div_bcast", "div_example"),
-    "comparisons of two tensors have no instruction": (
-        *(f"{name}{kind}" for name in ("greater", "greater_equal", "less", "less_equal")
-          for kind in ("", "_bcast", "_int8", "_uint8")),
-        "equal_int8", "equal_uint8",
+    "nothing but flags comes out": (
+        *(f"{name}{kind}" for name in ("greater", "greater_equal", "less", "less_equal") for kind in ("", "_bcast")),
     ),
-    "a maximum of whole planes in float is not quantised for itself": ("globalmaxpool", "globalmaxpool_precomputed"),
     "the value is no tensor": ("identity_opt", "identity_sequence"),
     "where a maximum stands is a number of 64 bits": (
         "maxpool_with_argmax_2d_precomputed_pads", "maxpool_with_argmax_2d_precomputed_strides",
     ),
-    "the window has three dimensions and rounds up": ("maxpool_3d_dilations_use_ref_impl_large",),
     "the exponent is another one for every element": ("pow",),
     "ONNX Runtime does not run it": (
         "pow_types_float32_uint32", "pow_types_float32_uint64",

@@ -19,6 +19,7 @@ from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
+from byoc.frontend.onnx.rewriting.pools import convolve_pools
 from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.reductions import decompose_reductions
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
@@ -26,6 +27,7 @@ from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorte
 from byoc.frontend.onnx.rewriting.splits import slice_splits
 from byoc.frontend.onnx.rewriting.tidy import (
     drop_unit_dilations,
+    drop_unread_outputs,
     fold_pads,
     name_nodes,
     remove_identities,
@@ -79,6 +81,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         tabulate_rows,
         recognise_norms,
         decompose_reductions,
+        convolve_pools,
         infer_shapes,
         *planes,
     )
@@ -98,6 +101,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         _light(shorten_pools),
         fold_constants,
         remove_identities,
+        _light(drop_unread_outputs),
         fold_pads,
         _light(slice_splits),
         _light(move_casts),
@@ -116,7 +120,7 @@ ROUNDING = frozenset(
     step.__name__
     for step in (
         *(fold_constants, fold_affine, canonicalise_gemm, join_biases, expand_resizes, unroll, decompose_attention),
-        *(tabulate_rows, recognise_norms, decompose_reductions),
+        *(tabulate_rows, recognise_norms, decompose_reductions, convolve_pools),
         *(spread_transposed, flatten_volumes, flatten_integer_volumes),
     )
 )

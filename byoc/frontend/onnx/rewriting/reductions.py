@@ -50,9 +50,9 @@ def decompose_reductions(model: ModelProto) -> ModelProto:
 
 
 def _axes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], integers: ConstantArrays) -> list[int] | None:
-    """The axes of a row; None where they are not known, or there are none, or the norm is not the second."""
+    """The axes of a row; None where they are not known, or there are none, or the norm is none."""
     options, shape = attributes(node), shapes.get(node.input[0])
-    if not shape or options.get("p", 2) != 2:
+    if not shape or options.get("p", 2) < 1:
         return None
     rank = len(shape)
     if node.op_type == "PRelu":
@@ -147,6 +147,14 @@ def _layer_normalization(w: _Writer, x: str) -> None:
     w.nodes.append(alone)
 
 
+def _norm(w: _Writer, x: str) -> None:
+    """The p-norm."""
+    power, size = w.option("p", 2), w.add("Abs", x)
+    total = w.reduce("ReduceSum", size if power == 1 else w.add("Pow", size, w.constant(np.float32(power))))
+    if power > 1:
+        w.add("Pow", total, w.constant(np.float32(1 / power)))
+
+
 _POOLS = ("GlobalLpPool",)
 _ALONG_ONE = ("LogSoftmax",)
 WRITTEN: Mapping[str, Callable[[_Writer, str], None]] = {
@@ -155,7 +163,7 @@ WRITTEN: Mapping[str, Callable[[_Writer, str], None]] = {
     "ReduceL2": _of_squares("Sqrt"),
     "ReduceSumSquare": _of_squares(),
     "ReduceLogSumExp": _log_sum_exp,
-    "GlobalLpPool": _of_squares("Sqrt"),
+    "GlobalLpPool": _norm,
     "PRelu": _prelu,
     "LayerNormalization": _layer_normalization,
 }

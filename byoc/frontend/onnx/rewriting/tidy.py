@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, defs, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
@@ -102,6 +102,25 @@ def drop_unit_dilations(model: ModelProto) -> ModelProto:
             del node.attribute[:]
             node.attribute.extend(kept)
     return result
+
+
+def drop_unread_outputs(model: ModelProto) -> ModelProto:
+    """A copy in which no node has an optional last output that nobody reads, such as where a MaxPool's maxima lie."""
+    result = copy_model(model)
+    graph = result.graph
+    uses = use_counts(graph)
+    for node in graph.node:
+        while len(node.output) > 1 and not uses[node.output[-1]] and _optional(node, len(node.output) - 1):
+            del node.output[-1]
+    return result
+
+
+def _optional(node: NodeProto, index: int) -> bool:
+    """Whether a node of the standard operators may go without an output."""
+    if not standard(node) or not defs.has(node.op_type):
+        return False
+    outputs = defs.get_schema(node.op_type).outputs
+    return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
 
 
 def fold_pads(model: ModelProto) -> ModelProto:
