@@ -13,6 +13,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
 from byoc.host.parts import Engine, HostSession
+from byoc.operators import domain
 from byoc.partition import HostPart
 from isa.errors import InputError
 from isa.program import Executor, Program, Tensor
@@ -102,9 +103,11 @@ def to_device(array: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
 
 
 def from_device(array: NDArray[Any], value: Value) -> NDArray[Any]:
-    """An accelerator tensor as the model's: moved back to uint8, or made flags, where the model says so; its shape."""
+    """An accelerator tensor as the model's: moved back to uint8, or made flags or indices, where the model says so."""
     if value.dtype == "uint8":
         array = array.view(np.uint8) ^ np.uint8(0x80)
-    elif value.dtype == "bool":
+    elif value.dtype == domain.FLAGS:
         array = array.astype(np.bool_)
+    elif value.dtype == domain.INDEX:
+        array = array.astype(np.int64) + domain.INDEX_OFFSET
     return array.reshape(value.shape)

@@ -297,7 +297,7 @@ class Comparison(Subtraction):
 
     family: ClassVar[str] = "comparison"
     forms: ClassVar[tuple[Form, ...]] = tuple(
-        Form(name, operands=2, yields_flags=True, plain=True, passive=True) for name in RELATIONS
+        Form(name, operands=2, bare=True, plain=True, passive=True) for name in RELATIONS
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_SUB", "OP_LUT")
     requirements: ClassVar[tuple[Requirement, ...]] = (

@@ -18,6 +18,9 @@ from byoc.target import Target
 INT8 = ("int8", "uint8")
 FLAGS = "bool"
 """Flags are 0 and 1 in the accelerator's int8 domain."""
+INDEX = "int64"
+INDEX_OFFSET = 128
+"""Indices are below 256, and stored so much less."""
 STORED = (*INT8, FLAGS)
 """Element types of which the accelerator has int8 tensors."""
 

@@ -76,8 +76,8 @@ class Form:
     ``canonical`` is the type of the node in the graph, that of the ONNX operator by default. The first ``operands``
     inputs are tensors of data (None: all), the rest parameters; those at ``parameters`` are constant real numbers and
     operands as such, which the quantiser leaves alone. ``attributes`` are those that a canonical node must
-    have. The first ``flags`` operands are flags, which have no quantisation, and so is the result where it
-    ``yields_flags``. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``:
+    have. The first ``flags`` operands are flags, which have no quantisation, as the result has none where it
+    is ``bare``. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``:
     it works on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies
     elements, which ones is found by running it.
 
@@ -94,7 +94,7 @@ class Form:
     parameters: tuple[int, ...] = ()
     attributes: tuple[str, ...] = ()
     flags: int = 0
-    yields_flags: bool = False
+    bare: bool = False
     activation: bool = False
     plain: bool = False
     integer: tuple[QLinear | IntegerProduct, ...] = ()

@@ -16,7 +16,7 @@ from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Written
 from byoc.operators.operator import MANY, Constraint, Operand, Operator, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
-from byoc.operators.table import Table
+from byoc.operators.table import looked_up
 from byoc.target import Target
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
@@ -77,8 +77,8 @@ class MinMax(Pair):
     forms: ClassVar[tuple[Form, ...]] = (
         Form("Min", operands=None, plain=True, ranges="all"),
         Form("Max", operands=None, plain=True, ranges="all"),
-        Form("And", operands=2, yields_flags=True, plain=True, passive=True),
-        Form("Or", operands=2, yields_flags=True, plain=True, passive=True),
+        Form("And", operands=2, bare=True, plain=True, passive=True),
+        Form("Or", operands=2, bare=True, plain=True, passive=True),
     )
     arity: ClassVar[tuple[int, int]] = (1, MANY)
     requirements: ClassVar[tuple[Requirement, ...]] = (*elementwise.PAIR, domain.per_tensor, domain.usable_scales)
@@ -206,15 +206,5 @@ def _limits(steps: Steps, condition: Value, flag: int) -> Value:
     limits = replace(condition, name=name, dtype="int8")
     if condition.constant is not None:
         return replace(limits, constant=table[condition.constant.astype(np.int64)])
-    shape = domain.elementwise_shape(condition.shape)
-    steps.before.append(
-        Table(
-            name=steps.node.name,
-            kind="ACT",
-            inputs=(domain.whole(condition, shape),),
-            output=domain.whole(limits, shape),
-            onnx_nodes=steps.node.onnx_nodes,
-            table=table,
-        )
-    )
+    steps.before.append(looked_up(steps.node, condition, limits, table))
     return limits

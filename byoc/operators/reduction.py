@@ -1,26 +1,31 @@
-"""Reductions along axes: sum, mean, maximum, minimum."""
+"""Reductions along axes: sum, mean, maximum, minimum, and where those are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node
-from byoc.operators import domain
+from byoc.graph import Graph, Node, Value
+from byoc.operators import domain, elementwise
+from byoc.operators.arithmetic import Subtraction
 from byoc.operators.definition import Definition
-from byoc.operators.forms import Form, Kinds, Written
+from byoc.operators.elementwise import Pair, pair_of
+from byoc.operators.forms import Form, Kinds, Written, flag
+from byoc.operators.minmax import Function, MinMax
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Operator, Requirement, Settings
 from byoc.operators.rows import AXES, REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, slices
-from byoc.operators.rules import Finding, rule
+from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.table import Table, looked_up
 from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits
+from isa.ops.lookup import TABLE_BYTES
 from isa.ops.rows import MAXIMUM, MINIMUM, SUM
 
 Mode = Literal["sum", "mean", "max", "min"]
@@ -102,14 +107,7 @@ class Reduction(Rows):
         shape = folded(source.shape, node.attributes["axes"])
         assert shape is not None
         before, after = domain.affine(source), domain.affine(result)
-        numbers: dict[str, Any] = {
-            "mode": _MODES[node.op_type],
-            "count": shape[1],
-            "scales": (float(before.scale), float(after.scale)),
-            "zero_points": (before.stored_zero_point, after.stored_zero_point),
-        }
-        kind = cls if shape[2] == 1 else ColumnReduction
-        return tuple(kind(**fields, **numbers) for fields in slices(graph, node, shape, "POOL", 1))
+        return reductions(node, shape, _MODES[node.op_type], (source.name, before), (result.name, after))
 
     @classmethod
     def operations(cls, record: tuple[Reduction, ...], target: Target) -> tuple[Operator, ...]:
@@ -164,3 +162,145 @@ class Reduction(Rows):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ColumnReduction(Columns, Reduction):
     """One number of every row that stands across."""
+
+
+Numbers = tuple[str, domain.Affine]
+"""A value's name, and its quantisation."""
+
+
+def reductions(
+    node: Node, shape: tuple[int, int, int], mode: Mode, source: Numbers, result: Numbers
+) -> tuple[Reduction, ...]:
+    """The operations that reduce rows of ``shape`` of one value to another."""
+    (before, first), (after, second) = source, result
+    numbers: dict[str, Any] = {
+        "mode": mode,
+        "count": shape[1],
+        "scales": (float(first.scale), float(second.scale)),
+        "zero_points": (first.stored_zero_point, second.stored_zero_point),
+    }
+    kind = Reduction if shape[2] == 1 else ColumnReduction
+    return tuple(kind(**fields, **numbers) for fields in slices(node, before, after, shape, "POOL", 1))
+
+
+# Where the largest is. ----------------------------------------------------------------------------------------------
+
+MOST_INDICES = 256
+_SEARCHED: Mapping[str, Mode] = {"ArgMax": "max", "ArgMin": "min"}
+
+
+@rule(f"an axis of at most {MOST_INDICES} elements is searched, for indices are numbers of 8 bits")
+def short_axis(graph: Graph, node: Node) -> Finding | None:
+    """Every index has a stored number."""
+    (axis,) = node.attributes["axes"]
+    size = graph.values[node.inputs[0]].shape[axis]
+    return finding("axis {axis} has {size}", axis=axis, size=size) if size > MOST_INDICES else None
+
+
+@rule("indices are int64")
+def whole_indices(graph: Graph, node: Node) -> Finding | None:
+    """As ONNX has them."""
+    result = graph.values[node.outputs[0]]
+    if result.dtype == domain.INDEX:
+        return None
+    return finding("output '{name}' has element type {type}", name=result.name, type=result.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRecord:
+    """The largest or smallest of every row, how far every element is from it, and of those at no distance the index.
+
+    ``look_up`` makes of a distance the end of all indices that ``choice``, of it and the index, passes over.
+    """
+
+    extremes: tuple[Reduction, ...]
+    distance: Subtraction
+    look_up: Table
+    choice: MinMax
+    indices: tuple[Reduction, ...]
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """What is made of two tensors."""
+        return self.distance, self.choice
+
+
+@rule(fits_fields.text)
+def searched_rows_fit(record: SearchRecord, target: Target) -> Finding | None:
+    """Both reductions are of rows of one shape."""
+    return fits_fields(record.extremes, target)
+
+
+class Search(Operator):
+    """Index of the largest or smallest element of every row, the first or the last: operations of other families.
+
+    The order of stored values is that of the numbers that they are: 0 of 157,414 indices differ from ONNX Runtime's.
+    """
+
+    family = "search"
+    forms = tuple(Form(name, attributes=("axes", "last"), bare=True, plain=True, passive=True) for name in _SEARCHED)
+    kinds: ClassVar[Kinds] = {**AXES, "last": flag}
+    instructions = ("OP_REDUCE", "OP_E_SUB", "OP_LUT", "OP_B_MIN")
+    arity = (1, 1)
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        domain.variable_input,
+        domain.eight_bit_input,
+        whole_indices,
+        domain.per_tensor,
+        domain.usable_scales,
+        domain.not_empty,
+        short_axis,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (searched_rows_fit, *elementwise.PAIR_CONSTRAINTS)
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """The axis, counted from the front, and whether the last of equals is meant."""
+        given, rank = written.node.attributes, len(written.operand_shape())
+        return {"axes": (int(given.get("axis", 0)) % max(rank, 1),), "last": int(given.get("select_last_index", 0))}
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """An axis that is there, and a result of the elements that remain."""
+        found = misfit_axes(graph, node)
+        if found is not None or len(node.attributes["axes"]) != 1:
+            return found or f"'{node.name}' has the axes {node.attributes['axes']}"
+        source, result = graph.values[node.inputs[0]], graph.values[node.outputs[0]]
+        fits = result.elements * source.shape[node.attributes["axes"][0]] == source.elements
+        return None if fits else f"'{node.name}' searches shape {source.shape} for {result.shape}"
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> SearchRecord:
+        """The record of a search that meets every requirement."""
+        source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
+        shape, mode = folded(source.shape, node.attributes["axes"]), _SEARCHED[node.op_type]
+        assert shape is not None
+        outer, count, inner = shape
+        rows = replace(source, shape=shape)
+        extreme, distance, ends, chosen = (
+            replace(rows, name=f"{result.name}:{part}") for part in ("extreme", "distance", "ends", "chosen")
+        )
+        data, bare = domain.numbers(node, source), domain.Affine(np.float32(1), 0, 0)
+        index = np.arange(count).reshape(count, 1) - domain.INDEX_OFFSET
+        places = Value(f"{result.name}:index", index.shape, "int8", constant=index.astype(np.int8))
+        function: Function = "min" if node.attributes["last"] else "max"
+        left: Mode = "max" if node.attributes["last"] else "min"
+        ends_of = (-128, 127) if function == "min" else (127, -128)
+        return SearchRecord(
+            extremes=reductions(node, shape, mode, (source.name, data), (extreme.name, data)),
+            distance=Subtraction(
+                **pair_of(node, rows, replace(extreme, shape=(outer, 1, inner)), distance),
+                scales=(float(data.scale),) * 3,
+                zero_points=(data.zero_point, data.zero_point, data.offset),
+                offset=data.offset,
+            ),
+            look_up=looked_up(node, distance, ends, np.where(np.arange(TABLE_BYTES), *ends_of).astype(np.int8)),
+            choice=MinMax(**pair_of(node, ends, places, chosen), function=function),
+            indices=reductions(node, shape, left, (chosen.name, bare), (result.name, bare)),
+        )
+
+    @classmethod
+    def operations(cls, record: SearchRecord, target: Target) -> tuple[Operator, ...]:
+        """One after another."""
+        distance, choice = (Pair.operations(pair, target) for pair in record.pairs)
+        return (*record.extremes, *distance, record.look_up, *choice, *record.indices)

@@ -121,14 +121,13 @@ class Columns(Operator):
 
 
 def slices(
-    graph: Graph, node: Node, shape: tuple[int, int, int], kind: str, results: int
+    node: Node, source: str, target: str, shape: tuple[int, int, int], kind: str, results: int
 ) -> tuple[dict[str, Any], ...]:
-    """The fields of every operation of a node on rows of ``shape``, each of which has ``results`` results.
+    """The fields of every operation that makes ``target`` of rows of ``shape`` of ``source``, ``results`` of each.
 
     Dense rows are one operation; those that stand across are one an outer index.
     """
     outer, count, inner = shape
-    source, target = (graph.values[name].name for name in (node.inputs[0], node.outputs[0]))
     common = {"name": node.name, "kind": kind, "onnx_nodes": node.onnx_nodes}
     if inner == 1:
         return ({**common, "inputs": (Operand(source, (outer, count)),), "output": Operand(target, (outer, results))},)

@@ -102,7 +102,10 @@ class Softmax(Rows):
             "output_zero_point": after.stored_zero_point,
         }
         kind = cls if shape[2] == 1 else ColumnSoftmax
-        return tuple(kind(**fields, **numbers) for fields in slices(graph, node, shape, "ACT", shape[1]))
+        return tuple(
+            kind(**fields, **numbers)
+            for fields in slices(node, node.inputs[0], node.outputs[0], shape, "ACT", shape[1])
+        )
 
     @classmethod
     def operations(cls, record: tuple[Softmax, ...], target: Target) -> tuple[Operator, ...]:

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node
+from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.elementwise import Elementwise
 from byoc.operators.nest import Nest, Tile
@@ -128,6 +128,19 @@ class Table(Elementwise):
     def constants(self) -> ChannelConstants:
         """The table, as the weights of the one channel that element-wise operations have."""
         return ChannelConstants(weights=self.table[np.newaxis])
+
+
+def looked_up(node: Node, source: Value, result: Value, table: NDArray[np.int8]) -> Table:
+    """All of ``source``, looked up in one table, as ``result``: a step of ``node``."""
+    shape = domain.elementwise_shape(source.shape)
+    return Table(
+        name=node.name,
+        kind="ACT",
+        inputs=(domain.whole(source, shape),),
+        output=domain.whole(result, shape),
+        onnx_nodes=node.onnx_nodes,
+        table=table,
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

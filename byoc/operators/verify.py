@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from byoc.graph import Graph, Node, Value
-from byoc.operators.domain import FLAGS
+from byoc.operators.domain import FLAGS, INDEX
 from byoc.operators.forms import Kinds, flag, integer, numeric, several
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import MANY
@@ -104,7 +104,7 @@ def _verify_canonical(graph: Graph, node: Node) -> None:
     for name in () if plain else (*node.inputs[:2], *node.outputs):
         value = graph.values[name]
         real = value.constant is not None and value.dtype == "float32"
-        real |= value.dtype == FLAGS
+        real |= value.dtype in (FLAGS, INDEX)
         _require(real or value.quantization is not None, f"'{name}' of '{node.name}' has no quantisation")
 
 

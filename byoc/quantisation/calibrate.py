@@ -61,7 +61,7 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     ranges: Ranges = {}
     for feed in feeds:
         with readable_errors():
-            results = session.run(names, dict(feed))
+            results = session.run(names, dict(feed)) if names else []
         for name, array in chain(zip(names, results, strict=True), ((name, feed[name]) for name in inputs)):
             low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
             if name in softmaxes and array.size:
@@ -88,10 +88,10 @@ def _float_results(model: ModelProto) -> list[ValueInfoProto]:
     return [known[name] for node in model.graph.node for name in node.output if _is_float(known.get(name))]
 
 
-def has_float_results(model: ModelProto) -> bool:
-    """Whether any node of a model with inferred shapes computes a float32 value."""
-    known = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    return any(_is_float(known.get(name)) for node in model.graph.node for name in node.output)
+def has_floats(model: ModelProto) -> bool:
+    """Whether any node of a model with inferred shapes computes a float32 value, or reads one of its inputs."""
+    known = {value.name: value for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)}
+    return any(_is_float(known.get(name)) for node in model.graph.node for name in (*node.input, *node.output))
 
 
 def _is_float(value: ValueInfoProto | None) -> bool:

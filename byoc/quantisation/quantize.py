@@ -15,7 +15,7 @@ from byoc.frontend.onnx.reading import build_view, captured_names, read_node
 from byoc.frontend.onnx.rewriting.edit import ConstantArrays, add_constant, copy_model, is_float32, sort_nodes
 from byoc.frontend.onnx.shapes import tensor_types
 from byoc.operators.registry import installed
-from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_float_results, observe_ranges, share_ranges
+from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_floats, observe_ranges, share_ranges
 
 
 def quantised_operators() -> tuple[str, ...]:
@@ -32,9 +32,9 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
     are four draws of standard-normal numbers from ``seed``. Relu and Clip behind another quantised operator vanish into
     its output's range. What is computed element by element from one quantised tensor is quantised where it ends and
     nowhere inside. Operators that the accelerator cannot run stay float. Deterministic; writes no file; the argument is
-    not changed. A model whose operators compute no float value is returned as it is.
+    not changed. A model whose operators compute and read no float value is returned as it is.
     """
-    if not has_float_results(model):
+    if not has_floats(model):
         return copy_model(model)
     feeds = default_feeds(model, seed) if calibration is None else calibration
     ranges = share_ranges(model, observe_ranges(model, feeds))

@@ -506,8 +506,9 @@ def test_every_rule_has_a_case_and_a_sentence() -> None:
     tested_below = {"depthwise_available", "grouped_wanted", "grouped_available", "scales_in_int32", "product_in_int32"}
     tested_below |= {"quotient_in_int32"}
     # Their nodes have scales, or computed data and a table, or the importer would not have recognised them.
-    only_of_packages = {"quantised", "constant_table"}
+    only_of_packages = {"quantised", "constant_table", "whole_indices"}
     tested_below |= {"one_scale"}  # tests/byoc/test_flags.py
+    tested_below |= {"short_axis", "searched_rows_fit"}  # tests/byoc/test_rows.py
     tested_below |= {"finite_numerators", "small_factor", "finite_numbers"}  # tests/byoc/test_rows.py
     assert rules - tested_below - only_of_packages == {rule for _, rule, _ in REFUSALS.values()} - {"known"}
     assert {REFUSALS[case][1] for case in SENTENCES} == {rule for _, rule, _ in REFUSALS.values()}

@@ -70,6 +70,39 @@ def test_reductions_equal_their_definitions(op_type: str, shape: tuple[int, ...]
         exact(unary_unit(op_type, shape, extra=[(axes, "int64")], keepdims=len(shape) % 2, **unit), 5)
 
 
+def searched(
+    op_type: str, shape: tuple[int, ...], dtype: str, last: bool, scale: float = 0.05, **attributes: Any
+) -> onnx.ModelProto:
+    """The index of an extreme of what is dequantised, or, with ``scale`` 0, of bare integers."""
+    builder = ModelBuilder()
+    data = builder.input("x", shape, dtype)
+    data = builder.dequantize(data, scale, 5, dtype) if scale else data
+    builder.node(op_type, data, name="op", result="y", select_last_index=int(last), **attributes)
+    builder.output("y", "int64")
+    return builder.model()
+
+
+SEARCHED = [((1, 40), 1), ((3, 5, 7), 1), ((1, 21, 30, 40), 1), ((2, 6, 128, 33), -1), ((2, 3, 90), 0), ((1, 256), 1)]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("shape", "axis"), [*SEARCHED, ((7,), 0), ((4, 1), 1)])
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+def test_where_the_largest_is(op_type: str, shape: tuple[int, ...], axis: int, last: bool) -> None:
+    """Of few values, so that often several are the largest; of integers without a scale, too."""
+    dtype = "uint8" if last else "int8"
+    for scale in (0.05, 0.0):
+        model = searched(op_type, shape, dtype, last, scale, axis=axis, keepdims=len(shape) % 2)
+        package, rng = import_model(model, "searched"), np.random.default_rng(len(shape))
+        for high in (2, 256):
+            data = rng.integers(256 - high, 256, shape).astype(np.uint8).view(dtype)
+            fixed = Arch(isa="v4", numerics="fixed")
+            for arch, schedule in ((MACHINES["small"], "default"), (MACHINES["large"], "seed"), (fixed, "default")):
+                compared = compare(package, {"x": data}, arch, schedule)
+                assert [place.on for place in compared.partition.placement] == ["dla"]
+                assert compared.mismatches == 0
+
+
 def normal(
     op_type: str, shape: tuple[int, ...], extra: tuple[int, ...], opset: int = 17, **attributes: Any
 ) -> onnx.ModelProto:
@@ -101,6 +134,8 @@ def test_normalisations_equal_their_definitions(model: onnx.ModelProto) -> None:
 
 
 REFUSED = {
+    "many rows": (searched("ArgMax", (1 << 20, 2), "int8", False, axis=1), "rows and their elements fit"),
+    "many indices": (searched("ArgMax", (3, 257), "int8", False, axis=1), "an axis of at most 256 elements"),
     "one element": (unary_unit("Softmax", (5, 1), after=(1 / 256, -128)), "stay within float32"),
     "no epsilon": (normal("RMSNormalization", (2, 8), (8,), 23, epsilon=0.0), "epsilon is positive"),
     "fixed gains": (unary_unit("LayerNormalization", (2, 8), extra=[(np.full(8, 1e9), "float32")]), "a gain"),

@@ -178,7 +178,7 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     for name in parameters:
         if view.real(name) is None:
             return Unrecognised(f"its parameter '{name}' is computed at run time")
-    if form.yields_flags:
+    if form.bare:
         covered, result = (*dict.fromkeys(covers), node), node.outputs[0]
         return Unit(node, form.op_type, tuple(operands), result, quantizations, covered, family, form)
     tail = _tail(view, node, form)
