@@ -118,6 +118,31 @@ class Oracle:
         return self._session.run(self.names, {name: tensors[name] for name in self.inputs})
 
 
+@dataclass(frozen=True)
+class DefinedUnits:
+    """Units of one operator that are held to the definition of their instruction, and how far ONNX Runtime's own float
+    operators, of the same operands, are from it: in ``differences`` of ``elements``, by ``max_abs_diff`` steps at most.
+    """
+
+    op_type: str
+    units: int
+    elements: int
+    differences: int
+    max_abs_diff: int
+
+    @classmethod
+    def counted(cls, op_type: str, pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> DefinedUnits:
+        """Of the results of each unit by its definition, and by ONNX Runtime."""
+        gaps = [np.abs(ours.astype(np.int64) - own) for ours, own in pairs]
+        return cls(
+            op_type=op_type,
+            units=len(pairs),
+            elements=sum(gap.size for gap in gaps),
+            differences=sum(int(np.count_nonzero(gap)) for gap in gaps),
+            max_abs_diff=max(int(gap.max(initial=0)) for gap in gaps),
+        )
+
+
 def defined_values(package: Package, tensors: Tensors) -> Tensors:
     """Results of units that definitions compute, and, under names that end in ``OWN``, ONNX Runtime's own of the same.
 
@@ -128,19 +153,28 @@ def defined_values(package: Package, tensors: Tensors) -> Tensors:
     return Oracle(package.model, package.graph, both).values(tensors)
 
 
-def oracle_text(package: Package, values: Tensors | None = None) -> str:
-    """What the oracle is, for ``check.oracle`` of the run report; ``values`` as of :func:`defined_values`."""
+def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...]:
+    """The units that definitions compute, an entry an operator, on ``tensors``, the inputs of the network."""
+    values = defined_values(package, tensors)
+    kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
+    pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
+    for name in defined(package.model):
+        pairs.setdefault(kinds[name], []).append((values[name], values[f"{name}{OWN}"]))
+    return tuple(DefinedUnits.counted(op_type, found) for op_type, found in pairs.items())
+
+
+def oracle_text(package: Package, units: Sequence[DefinedUnits] = ()) -> str:
+    """What the oracle is, for ``check.oracle`` of the run report; ``units`` as of :func:`defined_units`."""
     import onnxruntime
 
     text = f"ONNX Runtime {onnxruntime.__version__}, integer operators"
     count = package.rewritten_activations
     if count:
         text += f"; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"
-    pairs = [(values[name], values[f"{name}{OWN}"]) for name in values if not name.endswith(OWN)] if values else []
-    if pairs:
-        differ = sum(int(np.count_nonzero(ours != own)) for ours, own in pairs)
-        elements, many = sum(ours.size for ours, _ in pairs), "s" * (len(pairs) > 1)
-        verb = "differ" if len(pairs) > 1 else "differs"
-        text += f"; {len(pairs)} unit{many} held to the definition of the instruction, from which ONNX Runtime's float "
-        text += f"operator{many} of the same operands {verb} in {differ:,} of {elements:,} elements"
+    if units:
+        total, differ = (sum(getattr(unit, name) for unit in units) for name in ("units", "differences"))
+        elements, many = sum(unit.elements for unit in units), "s" * (total > 1)
+        text += f"; {total} unit{many} held to the definition of the instruction, from which ONNX Runtime's float "
+        text += f"operator{many} of the same operands {'differ' if many else 'differs'} in {differ:,} of {elements:,} "
+        text += "elements" + (f" by at most {max(unit.max_abs_diff for unit in units)}" if differ else "")
     return text

@@ -220,11 +220,26 @@ class OutputsCheck(Part):
     max_abs_diff: int | float
 
 
+class DefinitionCheck(Part):
+    """Units of one operator whose oracle is the definition of the instruction, against ONNX Runtime's float operators.
+
+    Those are given the same operands; they differ in ``differences`` of ``elements``, by at most ``max_abs_diff`` steps
+    of the result's scale.
+    """
+
+    op_type: Text
+    units: Count
+    elements: Count
+    differences: Count
+    max_abs_diff: Count
+
+
 class Check(Part):
     """Every output of every region against the oracle, element by element, without tolerance.
 
     ``outputs`` is how far the model's outputs are those of the whole model on the oracle; where they must be equal,
-    their differences count as mismatches. ``regions`` and ``outputs`` are missing in reports of versions before.
+    their differences count as mismatches. ``definitions`` are the units whose oracle is no operator of ONNX Runtime's.
+    ``regions``, ``outputs`` and ``definitions`` are missing in reports of versions before.
     """
 
     oracle: Text
@@ -235,6 +250,7 @@ class Check(Part):
     max_abs_diff: int | float
     first: FirstDifference | None = None
     outputs: OutputsCheck | None = None
+    definitions: tuple[DefinitionCheck, ...] | None = None
 
 
 _SUSPICIONS = {

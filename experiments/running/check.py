@@ -11,7 +11,7 @@ other rounding rules than ONNX Runtime, on purpose; nothing here can vouch for i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,10 @@ from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Value
-from byoc.host.parts import Oracle, defined_values, oracle_text
+from byoc.host.parts import Oracle, defined_units, oracle_text
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
-from experiments.report.schema import Accuracy, Check, FirstDifference, OutputsCheck, Suspicion
+from experiments.report.schema import Accuracy, Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.network import Network
 from isa.errors import InputError
 
@@ -119,8 +119,9 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
     exact = all(node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes)
     if exact and found.mismatches == 0:
         found = replace(found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first)
+    units = defined_units(network.package, inputs)
     return Check(
-        oracle=oracle_text(network.package, defined_values(network.package, inputs)),
+        oracle=oracle_text(network.package, units),
         regions=len(regions),
         tensors=found.tensors,
         elements=found.elements,
@@ -134,6 +135,7 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
             differences=whole.mismatches,
             max_abs_diff=whole.max_abs_diff,
         ),
+        definitions=tuple(DefinitionCheck(**asdict(unit)) for unit in units),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import helper, numpy_helper
 from byoc.compiler import compile
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.rewriting.reductions import WRITTEN
-from byoc.host.parts import Oracle, defined_values, oracle_text
+from byoc.host.parts import DefinedUnits, Oracle, defined_units, defined_values, oracle_text
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from byoc.session import OnnxRuntimeSession
@@ -168,13 +169,17 @@ def test_differences_to_onnx_runtime_are_counted() -> None:
     """Means of two elements are ties half of the time; what ONNX Runtime's float sums make of them, it says."""
     model = unary_unit("ReduceMean", (500, 4), before=(0.1, 3), after=(0.1, 3), extra=[((1,), "int64")])
     package, feeds = import_model(model, "rows"), random_feeds(model, 1)
-    values = defined_values(package, feeds)
-    differ = int(np.count_nonzero(values["y"] != values["y:onnxruntime"]))
-    said = oracle_text(package, values)
-    assert said.endswith(
+    values, (found,) = defined_values(package, feeds), defined_units(package, feeds)
+    gaps = np.abs(values["y"].astype(int) - values["y:onnxruntime"])
+    differ = np.count_nonzero(gaps)
+    assert found == DefinedUnits("ReduceMean", 1, 500, differ, gaps.max())
+    by = f" by at most {gaps.max()}" if differ else ""
+    assert oracle_text(package, [found]).endswith(
         f"; 1 unit held to the definition of the instruction, from which ONNX Runtime's float operator of "
-        f"the same operands differs in {differ} of 500 elements"
+        f"the same operands differs in {differ} of 500 elements{by}"
     )
+    several = replace(found, units=2, differences=3, max_abs_diff=1)
+    assert oracle_text(package, [found, several]).endswith(f" differ in {differ + 3} of 1,000 elements by at most 1")
     assert "definition" not in oracle_text(package)
 
 

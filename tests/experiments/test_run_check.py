@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from byoc.compiler import compile
+from byoc.host.runtime import Runtime
+from byoc.importing import import_model
+from dla_sim.device import Device
+from dla_sim.timing import Timing
 from experiments.report.schema import FirstDifference
-from experiments.running.check import TensorComparison, WrongElement, as_reported, compare_tensors
+from experiments.running.check import TensorComparison, WrongElement, as_reported, check_values, compare_tensors
+from isa.arch import Arch
+from tests.e2e.modern_network import modern_network
 
 
 def test_equal_tensors_have_no_mismatch() -> None:
@@ -48,3 +55,13 @@ def test_missing_tensors_and_other_shapes_are_bugs(actual: dict[str, np.ndarray]
     with pytest.raises(ValueError, match="tensor 'a'") as caught:
         compare_tensors(actual, {"a": np.zeros(2, np.int8)})
     assert str(caught.value).startswith(message)
+
+
+def test_units_that_definitions_compute_are_counted_as_data() -> None:
+    model, feed = modern_network()
+    network = compile(import_model(model, "modern", calibration=[feed]), Arch(isa="v4"))
+    check = check_values(network, feed, Runtime(network, Device(Arch(isa="v4"), Timing())).run(feed))
+    assert check.definitions is not None
+    assert {found.op_type: found.units for found in check.definitions} == {"LayerNormalization": 1, "ReduceMean": 1}
+    assert f"; {len(check.definitions)} units held to the definition" in check.oracle
+    assert sum(found.elements for found in check.definitions) > 0 == check.mismatches
