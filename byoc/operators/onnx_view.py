@@ -98,34 +98,10 @@ class OnnxView:
         return name in self.constants
 
     def constant(self, name: str) -> NDArray[Any] | None:
-        """What ``name`` holds, looking through one DequantizeLinear of one scale; None where it is not constant."""
-        source = self.producer.get(name)
-        if source is None or source.op_type != DEQUANTIZE or source.inputs[0] not in self.constants:
-            return self.constants.get(name)
-        quantization = self.quantization_of(source)
-        if quantization is None or not quantization.per_tensor:
-            return None
-        steps = self.constants[source.inputs[0]].astype(np.int64) - int(quantization.zero_point.reshape(()))
-        return steps.astype(np.float32) * quantization.scale.reshape(())
-
-    def scalar(self, name: str) -> float | None:
-        """The real number that ``name`` holds, looking through one DequantizeLinear; None where it is not constant."""
-        source = self.producer.get(name)
-        if source is not None and source.op_type == DEQUANTIZE and source.inputs[0] in self.constants:
-            quantization = self.quantization_of(source)
-            steps = self.constants[source.inputs[0]]
-            if quantization is None or steps.size != 1:
-                return None
-            return float(np.float32(int(steps.reshape(())) - int(quantization.zero_point)) * quantization.scale)
-        constant = self.constants.get(name)
-        return float(constant.reshape(())) if constant is not None and constant.size == 1 else None
-
-    def real(self, name: str) -> NDArray[np.float32] | None:
-        """The real numbers of a constant tensor, looking through one DequantizeLinear; None where it is computed."""
+        """What ``name`` holds, looking through one DequantizeLinear; None where it is computed."""
         source = self.producer.get(name)
         if source is None or source.op_type != DEQUANTIZE:
-            constant = self.constants.get(name)
-            return None if constant is None or constant.dtype.kind != "f" else constant.astype(np.float32)
+            return self.constants.get(name)
         steps, quantization = self.constants.get(source.inputs[0]), self.quantization_of(source)
         if steps is None or quantization is None:
             return None
@@ -134,6 +110,16 @@ class OnnxView:
             shape[quantization.axis] = -1
         scale, zero_point = (part.reshape(shape) for part in (quantization.scale, quantization.zero_point))
         return ((steps.astype(np.int64) - zero_point).astype(np.float32) * scale).astype(np.float32)
+
+    def scalar(self, name: str) -> float | None:
+        """The one number that ``name`` holds, as :meth:`constant` has it; None where that is computed, or several."""
+        found = self.constant(name)
+        return float(found.reshape(())) if found is not None and found.size == 1 else None
+
+    def real(self, name: str) -> NDArray[np.float32] | None:
+        """The real numbers that ``name`` holds, as :meth:`constant` has them; None for integers, too."""
+        found = self.constant(name)
+        return None if found is None or found.dtype.kind != "f" else found.astype(np.float32, copy=False)
 
     def quantization(self, scale: str, zero_point: str, axis: int | None) -> Quantization | None:
         """Quantisation from the names of constant parameters; None where they are not constant or of unknown form."""
