@@ -58,6 +58,13 @@ def test_the_first_pointwise_layer_falls_back_at_256_kib_and_says_why() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", "autoencoder", "lstm-small", "shufflenet-v2"])
+def test_no_pass_moves_rounding_so_far_that_it_is_left_out(name: str) -> None:
+    fidelity = package(name).fidelity
+    assert fidelity is not None
+    assert fidelity.left_out == ()
+
+
 @pytest.mark.parametrize("schedule", ["seed", "default"])
 @pytest.mark.parametrize("name", ["digits-cnn", "resnet-8", pytest.param("resnet-18", marks=pytest.mark.slow)])
 def test_residual_and_trained_networks_are_exact(name: str, schedule: str) -> None:
