@@ -1,7 +1,7 @@
 """A second oracle, ``onnx.reference``, which shares no code with ONNX Runtime: every unit of every region apart by
 at most one step of its output's scale.
 
-``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of built-in networks. Units are fed what the
+``python -m tests.e2e.second_oracle NETWORK ...`` prints the counts of networks. Units are fed what the
 accelerator is fed, so that a step more or less in one does not grow through all that follow. The evaluator computes in
 float what lies between DequantizeLinear and QuantizeLinear and rounds once, so it differs by one step on near ties.
 Where an instruction has a definition of its own, it computes the operators of the model, not the definition.
@@ -12,20 +12,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto
 
 from byoc.compiler import partition_package
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.rewriting.definitions import OWN, defined
 from byoc.graph import Node
 from byoc.host.parts import Oracle
-from byoc.importing import import_model
 from byoc.package.package import Package
-from experiments.models import MODELS
+from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -39,22 +39,48 @@ def steps_apart(package: Package, feeds: Feeds, arch: Arch) -> Counter[int]:
     names = sorted(inputs.union(results) - set(package.graph.inputs))
     known = {**feeds, **Oracle(package.model, package.graph, names).values(feeds)}
     found: Counter[int] = Counter()
-    own = {name: f"{name}{OWN}" for name in defined(package.model)}
+    cutter = Cutter(package)
     for node in nodes:
-        found.update(_steps(package, node, [own.get(name, name) for name in node.outputs], known))
+        found.update(_steps(cutter, node, known))
     return found
 
 
-def _steps(package: Package, node: Node, own: Sequence[str], known: Feeds) -> Counter[int]:
-    """The counts of one unit, whose results are called ``own`` where operators of the model make them."""
+class Cutter:
+    """Cuts units out of a package's model; finds their few nodes without looking at all others."""
+
+    def __init__(self, package: Package) -> None:
+        self.graph = package.graph
+        self._model = package.model
+        self._own = {name: f"{name}{OWN}" for name in defined(package.model)}
+        self._makers = {name: number for number, node in enumerate(package.model.graph.node) for name in node.output}
+        self._constants = {tensor.name: tensor for tensor in package.model.graph.initializer}
+
+    def cut(self, node: Node) -> tuple[ModelProto, list[str], list[str]]:
+        """A unit as a model, its inputs, and its results, those of the model's operators where it is defined."""
+        sources = [name for name in dict.fromkeys(node.inputs) if self.graph.values[name].constant is None]
+        results = [self._own.get(name, name) for name in node.outputs]
+        few = ModelProto(ir_version=self._model.ir_version, opset_import=self._model.opset_import)
+        waiting, seen, numbers = list(results), set(sources), set[int]()
+        while waiting:
+            name = waiting.pop()
+            if name in self._constants and name not in seen:
+                few.graph.initializer.append(self._constants[name])
+            if name in self._makers and name not in seen:
+                numbers.add(self._makers[name])
+                waiting += self._model.graph.node[self._makers[name]].input
+            seen.add(name)
+        few.graph.node.extend(self._model.graph.node[number] for number in sorted(numbers))
+        return cut_model(few, self.graph, sources, results), sources, results
+
+
+def _steps(cutter: Cutter, node: Node, known: Feeds) -> Counter[int]:
+    """The counts of one unit."""
     from onnx.reference import ReferenceEvaluator
 
-    values = package.graph.values
-    sources = [name for name in dict.fromkeys(node.inputs) if values[name].constant is None]
-    cut = cut_model(package.model, package.graph, sources, own)
+    cut, sources, results = cutter.cut(node)
     if any(item.domain not in ("", "ai.onnx") for item in cut.graph.node):
-        return Counter({-1: sum(values[name].elements for name in node.outputs)})
-    evaluated = ReferenceEvaluator(cut).run(list(own), {name: known[name] for name in sources})
+        return Counter({-1: sum(cutter.graph.values[name].elements for name in node.outputs)})
+    evaluated = ReferenceEvaluator(cut).run(results, {name: known[name] for name in sources})
     found: Counter[int] = Counter()
     for name, result in zip(node.outputs, evaluated, strict=True):
         apart = np.abs(result.astype(np.int64) - known[name].astype(np.int64))
@@ -72,12 +98,11 @@ def told(found: Counter[int]) -> str:
 def main() -> int:
     """Print the counts of networks; exit status 1 where elements are more than one step apart."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("networks", nargs="+", choices=tuple(MODELS))
+    parser.add_argument("networks", nargs="+", help="built-in ones, or packages of them")
     worst = 0
     for name in parser.parse_args().networks:
-        model = MODELS[name]
-        package = import_model(model.build(0), name, calibration=model.calibration(0))
-        found = steps_apart(package, model.sample_input(), Arch(isa="v4"))
+        network = load_network(name)
+        found = steps_apart(network.package, network_feeds(network), Arch(isa="v4"))
         print(f"{name}: {told(found)}", flush=True)
         worst = max(worst, *found)
     return int(worst > 1)
