@@ -39,7 +39,10 @@ _GAP = 8
 # Canonical nodes. ---------------------------------------------------------------------------------------------------
 
 _KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-_MOVERS = ("Slice", "Pad", "DepthToSpace", "SpaceToDepth", "Resize", "Tile", "Expand", "Gather")
+_MOVERS = (
+    *("Slice", "Pad", "CenterCropPad", "DepthToSpace", "SpaceToDepth", "Resize", "Tile", "Expand"),
+    *("ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"),
+)
 FORMS = (
     *(Form(name, plain=True, passive=True, ranges="first") for name in _KEEPERS),
     *(Form(name, plain=True, quantise=False) for name in ("Identity", "Dropout")),

@@ -157,7 +157,9 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
     """The first family that can run ``node``, or why none can; depends on the model alone, not on the target."""
     kind = node.op_type
     if node.remark:
-        found = finding("{operator} stays in float: {remark}", operator=kind, remark=node.remark)
+        floats = any(graph.values[name].dtype.startswith("float") for name in node.outputs)
+        where = "in float" if floats else "on the CPU"
+        found = finding("{operator} stays {where}: {remark}", operator=kind, where=where, remark=node.remark)
         return Refusal(node.name, "integer", found)
     if kind in BOUNDARIES:
         found = finding("{operator} is where the integer part of the network ends", operator=kind)

@@ -202,7 +202,7 @@ def test_remark_second_output() -> None:
     builder.nodes.append(helper.make_node("MaxPool", ["x"], ["y", "where"], name="op", kernel_shape=[2, 2]))
     builder.output("y", "int8")
     builder.output("where", "int64")
-    assert _remark(builder.model()) == "MaxPool stays in float: it has a second output 'where'"
+    assert _remark(builder.model()) == "MaxPool stays on the CPU: it has a second output 'where'"
 
 
 def test_remark_two_quantisations_of_one_tensor() -> None:

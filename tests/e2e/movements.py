@@ -81,6 +81,24 @@ def _concat(x: Drawn) -> str:
     return x.move("Concat", other, axis=axis) if x.rng.random() < 0.5 else x.move("Concat", other, x.name, axis=axis)
 
 
+def _gather_elements(x: Drawn) -> str:
+    axis = int(x.rng.integers(4))
+    shape = [int(x.rng.integers(1, size + 1)) for size in x.shape]
+    size = x.shape[axis]
+    return x.move("GatherElements", x.numbers(x.rng.integers(-size, size, shape)), axis=axis)
+
+
+def _gather_nd(x: Drawn) -> str:
+    depth = int(x.rng.integers(1, 5))
+    places = np.stack([x.rng.integers(-size, size, (3, 4)) for size in x.shape[:depth]], axis=-1)
+    return x.move("GatherND", x.numbers(places))
+
+
+def _reverse(x: Drawn) -> str:
+    lengths = x.numbers(x.rng.integers(1, x.shape[1] + 1, x.shape[0]))
+    return x.move("ReverseSequence", lengths, batch_axis=0, time_axis=1)
+
+
 KINDS: Mapping[str, Callable[[Drawn], str]] = {
     "Transpose": lambda x: x.move("Transpose", perm=[int(axis) for axis in x.rng.permutation(4)]),
     "Slice": _slice,
@@ -91,14 +109,21 @@ KINDS: Mapping[str, Callable[[Drawn], str]] = {
     "Tile": lambda x: x.move("Tile", x.numbers(x.rng.integers(1, 3, 4))),
     "Expand": lambda x: x.move("Expand", x.numbers([3 if x.shape[0] == 1 else 1, 1, x.shape[2], 1])),
     "Gather": lambda x: x.move("Gather", x.numbers(x.rng.integers(0, x.shape[1], 5)), axis=1),
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "ReverseSequence": _reverse,
+    "Trilu": lambda x: x.move("Trilu", x.numbers(int(x.rng.integers(-3, 4))), upper=int(x.rng.integers(2))),
+    "CenterCropPad": lambda x: x.move("CenterCropPad", x.numbers(x.rng.integers(1, 15, 2)), axes=[2, 3]),
     "Concat": _concat,
 }
+FLOAT_ONLY = ("Trilu",)
+"""What ONNX Runtime has no integers of 8 bits for."""
 
 
 def draw(seed: int, kind: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
     """A model and its input: a quantised operator, a movement between scales or of bare integers, another operator."""
     rng = np.random.default_rng([seed, *kind.encode()])
-    builder = ModelBuilder(opset=int(rng.choice([17, 19, 21])))
+    builder = ModelBuilder(opset=int(rng.choice([18, 19, 21] if kind == "CenterCropPad" else [17, 19, 21])))
     dtype = "int8" if kind == "Concat" else str(rng.choice(["int8", "uint8"]))
     numbers = float(np.float32(rng.uniform(0.01, 0.1))), int(rng.integers(0, 100)), dtype
     batch, channels = int(rng.choice([1, 1, 2])), int(rng.choice([4, 8, 12] if kind == "DepthToSpace" else [1, 4, 6]))
@@ -106,7 +131,7 @@ def draw(seed: int, kind: str) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]
     shape = batch, channels, even * int(rng.integers(1, 12)), even * int(rng.integers(1, 14))
     x = builder.dequantize(builder.quantize(builder.input("x", shape), *numbers), *numbers)
     x = builder.quantize(builder.node("LeakyRelu", x, alpha=0.5), *numbers)
-    plain = rng.random() < 0.3
+    plain = rng.random() < 0.3 and kind not in FLOAT_ONLY
     moved = Drawn(rng, builder, x if plain else builder.dequantize(x, *numbers), shape, dtype if plain else "float32")
     y = KINDS[kind](moved)
     after = numbers if plain or rng.random() < 0.7 else (0.06, 7, str(rng.choice(["int8", "uint8"])))

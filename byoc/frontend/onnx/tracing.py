@@ -25,9 +25,6 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
     The operator runs twice: once on the positions themselves, once on them in another order and elsewhere. What is the
     same both times is no copy of an element but a constant; whatever is neither is computed.
     """
-    count = math.prod(shape)
-    if count >= LARGEST:
-        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
     parameters = {}
     for name in filter(None, node.inputs[1:]):
         found = view.constant(name)
@@ -35,6 +32,9 @@ def trace(view: OnnxView, node: OnnxNode, shape: tuple[int, ...]) -> Positions |
             return f"its parameter '{name}' is computed at run time"
         same = found.dtype.name == view.element_type(node.inputs[0])  # what stands among the elements, as Pad's value
         parameters[name] = found.astype(np.float32) if same else found
+    count = math.prod(shape)
+    if count >= LARGEST:
+        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
     again, alone = np.random.default_rng(0).permutation(count), _session(view.opset, node, parameters, shape)
     results = [
         alone.run([_RESULT], {_SOURCE: numbers.reshape(shape).astype(np.float32)})[_RESULT]
