@@ -13,9 +13,9 @@ from dla_sim.trace import Trace
 from isa.assembler import assemble
 
 
-def trace_of(text: str, timing: Timing) -> Trace:
+def trace_of(text: str, timing: Timing, arch: str = "{}") -> Trace:
     """The trace of a program that moves no data."""
-    program = assemble(".arch {}\n.memory 0x4000 commands 0x0\n" + text)
+    program = assemble(f".arch {arch}\n.memory 0x4000 commands 0x0\n" + text)
     return Device(program.arch, timing).run(program, {}, timing_only=True).trace
 
 
@@ -161,3 +161,110 @@ def test_only_the_end() -> None:
     trace = trace_of("    OP_END", Timing())
     assert trace.cycles == 108
     assert present(trace.kinds) == {"ISSUE": 108}
+
+
+def test_rows_transposed_shared_and_summed() -> None:
+    """OP_PERMUTE, OP_SOFTMAX and OP_REDUCE, one after the other."""
+    text = """
+        SET EX_COUNT_1, 40              # word 0
+        SET EX_COUNT_2, 3               # word 1
+        SET EX_INPUT_STRIDE_1, 3        # word 2
+        SET EX_INPUT_STRIDE_2, 1        # word 3
+        SET EX_OUTPUT_STRIDE_1, 1       # word 4
+        SET EX_OUTPUT_STRIDE_2, 40      # word 5
+        SET EX_OUTPUT_ADDRESS, 1024     # word 6
+        OP_PERMUTE                      # word 7
+        SET EX_INPUT_ADDRESS, 1024      # word 8
+        SET EX_OPERAND_ADDRESS, 4096    # word 9
+        SET EX_OUTPUT_ADDRESS, 2048     # word 10
+        SET EX_ROWS, 3                  # word 11
+        SET EX_INPUT_CHANNELS, 40       # word 12
+        SET EX_LENGTH, 1                # word 13
+        OP_SOFTMAX                      # word 14
+        SET EX_OUTPUT_ADDRESS, 3072     # word 15
+        OP_REDUCE mode=1                # word 16
+        OP_END                          # word 17
+    """
+    trace = trace_of(text, Timing(), '{"isa": "v4"}')
+    # Fetch: 18 words = 144 bytes: bursts of 8, 8 and 2 beats, 8 + 8 + max(2, 7) = 23 slots, ready at 123.
+    # Word 7 executes at 130. Bytes that lie apart come from 16 banks, one each: 3 rows of ceil(40 / 16) = 3 cycles.
+    #     131 + 8 + 9 + 8 = 156.
+    # Word 14 executes at 137, starts at 156. 120 elements on 64 lanes are 2 cycles, twice; 40 sums, 3 rows at a time.
+    #     156 + 8 + 2 + 40 + 2 + 8 = 216.
+    # Word 16 waits for room in the queue until 156, is there at 157, starts at 216: 120 elements are 2 cycles.
+    #     216 + 8 + 2 + 8 = 234, where OP_END executes.
+    assert spans(trace) == [(131, 131, 156), (138, 156, 216), (157, 216, 234)]
+    assert trace.cycles == 235
+    assert present(trace.units["EX"]) == {"queue_empty": 131, "busy": 25 + 60 + 18, "drained": 1}
+
+
+def test_a_product_of_two_tensors_that_is_looked_up() -> None:
+    """OP_DYN_MAT_MUL with a table as its last step, between a load of both operands and a store."""
+    text = """
+        SET LD_DRAM_ADDRESS, 0x1000                             # word 0
+        SET LD_BYTES, 576                                       # word 1: 4 x 24 and 24 x 20
+        OP_DMA_READ push.EX                                     # word 2
+        SET EX_ROWS, 4                                          # word 3
+        SET EX_INPUT_CHANNELS, 24                               # word 4
+        SET EX_OUTPUT_CHANNELS, 20                              # word 5
+        SET EX_OPERAND_ADDRESS, 96                              # word 6
+        SET EX_OUTPUT_ADDRESS, 1024                             # word 7
+        SET EX_TABLE_ADDRESS, 2048                              # word 8
+        OP_DYN_MAT_MUL requantise=1 look_up=1 pop.LD push.ST    # word 9
+        SET ST_DRAM_ADDRESS, 0x2000                             # word 10
+        SET ST_SRAM_ADDRESS, 1024                               # word 11
+        SET ST_BYTES, 80                                        # word 12
+        OP_DMA_WRITE pop.EX                                     # word 13
+        OP_END                                                  # word 14
+    """
+    trace = trace_of(text, Timing(), '{"isa": "v4"}')
+    # Fetch: 15 words = 120 bytes: bursts of 8 and 7 beats, 15 slots, ready at 115.
+    # LD: word 2 executes at 117. 576 bytes are 9 bursts of 8 beats: 118 + 4 + 100 + 72 + 4 = 298.
+    # EX: word 9 executes at 124, waits for LD until 298. 4 rows, ceil(24 / 8) = 3, ceil(20 / 8) = 3: 36 cycles; the
+    #     80 results take 2 on 64 lanes beside them. Four streams in bank 0 have its four ports. 298 + 8 + 36 + 8 = 350.
+    # ST: word 13 executes at 128, waits for EX until 350. 80 bytes: 8 beats and 2, 8 + max(2, 7) = 15 slots.
+    #     350 + 4 + 15 + 100 + 4 = 473, where OP_END executes.
+    assert spans(trace) == [(118, 118, 298), (125, 298, 350), (129, 350, 473)]
+    assert trace.cycles == 474
+    assert present(trace.units["LD"]) == {"queue_empty": 118, "busy": 80, "dram": 100, "drained": 176}
+    assert present(trace.units["EX"]) == {"queue_empty": 125, "token_LD": 173, "busy": 52, "drained": 124}
+    assert present(trace.units["ST"]) == {
+        "queue_empty": 129, "token_EX": 221, "busy": 18, "dram": 105, "drained": 1,
+    }  # fmt: skip
+
+
+def test_normalised_multiplied_and_looked_up_through_few_ports() -> None:
+    """OP_NORM, OP_E_MUL by one value a channel, OP_LUT; 16 lanes, and banks that serve two streams a cycle."""
+    text = """
+        SET EX_INPUT_CHANNELS, 30       # word 0
+        SET EX_ROWS, 6                  # word 1
+        SET EX_LENGTH, 1                # word 2
+        SET EX_OPERAND_ADDRESS, 4096    # word 3
+        SET EX_OUTPUT_ADDRESS, 1024     # word 4
+        OP_NORM centred=1               # word 5
+        SET EX_INPUT_ADDRESS, 1024      # word 6
+        SET EX_OUTPUT_CHANNELS, 6       # word 7
+        SET EX_LENGTH, 30               # word 8
+        SET EX_OUTPUT_ADDRESS, 2048     # word 9
+        OP_E_MUL repeat_b=1             # word 10
+        SET EX_INPUT_ADDRESS, 2048      # word 11
+        SET EX_OPERAND_ADDRESS, 65536   # word 12
+        SET EX_ROWS, 1                  # word 13
+        SET EX_OUTPUT_CHANNELS, 1       # word 14
+        SET EX_LENGTH, 180              # word 15
+        SET EX_OUTPUT_ADDRESS, 3072     # word 16
+        OP_LUT                          # word 17
+        OP_END                          # word 18
+    """
+    trace = trace_of(text, Timing(bank_ports=2), '{"isa": "v4", "post_lanes": 16}')
+    # Fetch: 19 words = 152 bytes: bursts of 8, 8 and 3 beats, 8 + 8 + 7 = 23 slots, ready at 123.
+    # Word 5 executes at 128. 180 elements on 16 lanes are 12 cycles, twice, and a root for each of 6 rows: 30. Three
+    #     streams in bank 0 with two ports take every cycle twice: 30 more. 129 + 8 + 60 + 8 = 205.
+    # Word 10 executes at 133, starts at 205: 12 cycles, three streams in bank 0: 205 + 8 + 24 + 8 = 245.
+    # Word 17 waits for room in the queue until 205, starts at 245: 12 cycles, the table is in bank 2.
+    #     245 + 8 + 12 + 8 = 273, where OP_END executes.
+    assert spans(trace) == [(129, 129, 205), (134, 205, 245), (206, 245, 273)]
+    assert trace.cycles == 274
+    assert present(trace.units["EX"]) == {
+        "queue_empty": 129, "busy": 46 + 28 + 28, "sram": 30 + 12, "drained": 1,
+    }  # fmt: skip
