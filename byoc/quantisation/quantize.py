@@ -43,27 +43,52 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
 
 
 def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
-    from onnxruntime.quantization import CalibrationMethod, QuantType
-    from onnxruntime.quantization.calibrate import TensorsData
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
-
     closures = _quantised_closures(model)
     stay_float = _float_nodes(model, {closure.result for closure in closures})
     makers = {output: node for node in model.graph.node for output in node.output}
     stay_float += [makers[node.outputs[0]].name for closure in closures for node in closure.nodes]
-    clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
     bordered = [node for node in model.graph.node if _has_parameters(node) and node.name not in stay_float]
     stay_float += [node.name for node in bordered]
+    quantizer = _quantizer(model, ranges, stay_float)
+    # The quantiser skips activations whose operand nobody else has quantised.
+    clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
+    for node in model.graph.node:
+        if node.op_type in clamps and node.name not in stay_float:
+            quantizer.quantize_activation_tensor(node.input[0])
+    for node in bordered:
+        quantizer.quantize_activation_tensor(node.input[0])
+        quantizer.quantize_activation_tensor(node.output[0])
+    inputs = {value.name for value in model.graph.input}
+    for closure in closures:
+        for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
+            quantizer.quantize_activation_tensor(name)
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    result: ModelProto = quantizer.model.model
+    sort_nodes(result.graph)  # the quantiser's order does not mind what bodies read
+    del result.graph.output[len(model.graph.output) :]
+    kept = [entry for entry in result.metadata_props if entry.key != _MARK]
+    del result.metadata_props[:]
+    result.metadata_props.extend(kept)
+    return copy_model(result)  # without the memory of all that the quantiser replaced
+
+
+_MARK = "onnx.infer"
+"""The quantiser writes the model to a file and infers shapes again unless it finds this mark."""
+
+
+def _quantizer(model: ModelProto, ranges: Ranges, stay_float: list[str]) -> Any:
+    """ONNX Runtime's quantiser on a copy of the model, to whose outputs are added what bodies read of it."""
+    from onnxruntime.quantization import CalibrationMethod, QuantType
+    from onnxruntime.quantization.calibrate import TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
     source = copy_model(model)
     _cut_constants(source, ranges)
     # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
-    shown = {value.name for value in model.graph.output}
-    captured = _captured(model) - shown
-    hidden = [value for value in model.graph.value_info if value.name in captured]
-    source.graph.output.extend(hidden)
-    # The quantiser writes the model to a file and infers shapes again unless it finds this mark.
-    mark = source.metadata_props.add()
-    mark.key, mark.value = "onnx.infer", "onnxruntime.quant"
+    captured = _captured(model) - {value.name for value in model.graph.output}
+    source.graph.output.extend(value for value in model.graph.value_info if value.name in captured)
+    source.metadata_props.add(key=_MARK, value="onnxruntime.quant")
     quantizer = QDQQuantizer(
         source,
         True,  # per channel
@@ -82,26 +107,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     )
     _leave_room(quantizer)
     _remember_readers(quantizer.model)
-    # The quantiser skips activations whose operand nobody else has quantised.
-    for node in model.graph.node:
-        if node.op_type in clamps and node.name not in stay_float:
-            quantizer.quantize_activation_tensor(node.input[0])
-    for node in bordered:
-        quantizer.quantize_activation_tensor(node.input[0])
-        quantizer.quantize_activation_tensor(node.output[0])
-    inputs = {value.name for value in model.graph.input}
-    for closure in closures:
-        for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
-            quantizer.quantize_activation_tensor(name)
-    quantizer.quantize_model()
-    quantizer.model.topological_sort()
-    result: ModelProto = quantizer.model.model
-    sort_nodes(result.graph)  # the quantiser's order does not mind what bodies read
-    del result.graph.output[len(model.graph.output) :]
-    kept = [entry for entry in result.metadata_props if entry.key != "onnx.infer"]
-    del result.metadata_props[:]
-    result.metadata_props.extend(kept)
-    return copy_model(result)  # without the memory of all that the quantiser replaced
+    return quantizer
 
 
 def _remember_readers(model: Any) -> None:

@@ -143,10 +143,18 @@ def subtract(
     a, b: int8 (broadcast); scales and zero points of a, b and the result, those of the stored int8 tensors. Source: Sub
     between DequantizeLinear and QuantizeLinear, which ONNX Runtime leaves in float: 0 of 2.8 M, ties included.
     """
-    scale_a, scale_b, scale_y = (checked_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True))
-    real_a = (a.astype(np.int64) - zero_points[0]).astype(np.float32) * scale_a
-    real_b = (b.astype(np.int64) - zero_points[1]).astype(np.float32) * scale_b
+    real_a, real_b, scale_y = _reals(a, b, scales, zero_points)
     return saturate_int8(rint_to_int64((real_a - real_b) / scale_y) + zero_points[2], low, high)
+
+
+def _reals(
+    a: IntegerArray, b: IntegerArray, scales: tuple[ScaleLike, ScaleLike, ScaleLike], zero_points: tuple[int, int, int]
+) -> tuple[Float32Array, Float32Array, Float32Array]:
+    """The real numbers of a and b, float32, and the checked scale of the result."""
+    scale_a, scale_b, scale_y = (checked_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True))
+    real_a: Float32Array = (a.astype(np.int64) - zero_points[0]).astype(np.float32) * scale_a
+    real_b: Float32Array = (b.astype(np.int64) - zero_points[1]).astype(np.float32) * scale_b
+    return real_a, real_b, scale_y
 
 
 def multiply(
@@ -200,9 +208,7 @@ def divide(
     divided by 0 is ``high`` or ``low`` by its sign; 0 by 0 is ``low``. Source: Div between DequantizeLinear and
     QuantizeLinear, which ONNX Runtime leaves in float: 0 of 3.9 M, ties, infinities and 0 by 0 included.
     """
-    scale_a, scale_b, scale_y = (checked_scale(s, f"scale of {n}") for s, n in zip(scales, "aby", strict=True))
-    real_a = (a.astype(np.int64) - zero_points[0]).astype(np.float32) * scale_a
-    real_b = (b.astype(np.int64) - zero_points[1]).astype(np.float32) * scale_b
+    real_a, real_b, scale_y = _reals(a, b, scales, zero_points)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         quotient = np.fmax(real_a / real_b / scale_y, -np.inf)  # of what is no number, the other one
     return saturate_int8(rint_to_int64(quotient) + zero_points[2], low, high)

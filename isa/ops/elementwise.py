@@ -70,17 +70,18 @@ def _unary(function: Function) -> Callable[[Command, Machine], None]:
     return semantics
 
 
+def fixed_constants(command: Command) -> numerics.AddFixedConstants:
+    """The multipliers and shifts of a sum or difference with numerics fixed."""
+    a, b, y = ((command[f"EX_SCALE_{name}"], command[f"EX_SHIFT_{name}"]) for name in "ABY")
+    return numerics.AddFixedConstants(*a, *b, *y)
+
+
 def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
     """The rescaling addition of stored int8 values with the constants of the command."""
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
-        constants = numerics.AddFixedConstants(
-            command["EX_SCALE_A"], command["EX_SHIFT_A"],
-            command["EX_SCALE_B"], command["EX_SHIFT_B"],
-            command["EX_SCALE_Y"], command["EX_SHIFT_Y"],
-        )  # fmt: skip
         zeros = (command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"])
-        return numerics.add_fixed(a, b, constants, *zeros, low, high)
+        return numerics.add_fixed(a, b, fixed_constants(command), *zeros, low, high)
     ratio_a, ratio_b, constant = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
     return numerics.add(a, b, ratio_a, ratio_b, constant, command["EX_OFFSET"], low, high)
 

@@ -16,7 +16,7 @@ from isa.access import strided
 from isa.arch import Arch
 from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.elementwise import add_result
+from isa.ops.elementwise import add_result, fixed_constants
 from isa.ops.lookup import with_tables
 from isa.registers import float_value
 
@@ -62,12 +62,7 @@ def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, 
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
-        constants = numerics.AddFixedConstants(
-            command["EX_SCALE_A"], command["EX_SHIFT_A"],
-            command["EX_SCALE_B"], command["EX_SHIFT_B"],
-            command["EX_SCALE_Y"], command["EX_SHIFT_Y"],
-        )  # fmt: skip
-        return numerics.add_fixed(a, b, constants, *zeros, low, high, subtract=True)
+        return numerics.add_fixed(a, b, fixed_constants(command), *zeros, low, high, subtract=True)
     a_scale, b_scale, y_scale = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
     return numerics.subtract(a, b, (a_scale, b_scale, y_scale), zeros, low, high)
 
