@@ -16,8 +16,7 @@ from byoc.fidelity import integer_difference, prepared_faithfully, resemblance, 
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
-from byoc.frontend.onnx.rewriting.clamps import integer_clamps
-from byoc.frontend.onnx.rewriting.definitions import define
+from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
 from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
 from byoc.frontend.onnx.rewriting.edit import bodies
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables

@@ -98,8 +98,8 @@ class Oracle:
     """Values of chosen tensors of one quantised model on ONNX Runtime, prepared once for any number of inputs.
 
     ``model`` must have its fused activations as integer clamps, as a package's embedded model has
-    (:func:`byoc.frontend.onnx.rewriting.clamps.integer_clamps`). Only the nodes that ``names`` depend on run, and only
-    ``names`` are kept.
+    (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that ``names`` depend on run, and
+    only ``names`` are kept.
     """
 
     def __init__(self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], inputs: Sequence[str] = ()) -> None:

@@ -40,7 +40,7 @@ class Package:
     """A compiled network, before anything that depends on a machine.
 
     ``rewritten_activations`` counts the groups that were rewritten in the embedded model
-    (:func:`byoc.frontend.onnx.rewriting.clamps.integer_clamps`). ``sha256`` has the sum of every member;
+    (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). ``sha256`` has the sum of every member;
     ``read_member`` returns the bytes of one, checked against it. ``fidelity`` None: nobody has compared.
     """
 

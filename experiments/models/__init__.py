@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.models import classifiers, detection, digits, imaging, inputs, light, sequences, transformers, video
+from experiments.models import classifiers, detection, digits, imaging, inputs, light, sequences, transformers
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -124,9 +124,9 @@ def _of_images() -> Iterator[BuiltinModel]:
     title = "sub-pixel super-resolution, 224x224 to 672x672, 3.0 GMAC, seeded weights"
     yield _seeded("super-resolution", title, imaging.super_resolution, _luminance, samples=2)
     title = "C3D, 16 frames, 38 GMAC, seeded weights"
-    yield _seeded("c3d", title, video.c3d, _video, samples=2)
+    yield _seeded("c3d", title, classifiers.c3d, _video, samples=2)
     title = "R(2+1)D with 18 layers, 16 frames, 41 GMAC, seeded weights"
-    yield _seeded("r2plus1d", title, video.r2plus1d, _video, samples=2)
+    yield _seeded("r2plus1d", title, classifiers.r2plus1d, _video, samples=2)
 
 
 def _of_sequences() -> Iterator[BuiltinModel]:

@@ -13,7 +13,7 @@ from onnx import helper
 
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.importer import import_graph
-from byoc.frontend.onnx.rewriting.clamps import integer_clamps
+from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.host.parts import Engine, HostCost, HostSession, Oracle, estimate_cycles, oracle_text
 from byoc.importing import package_of
 from byoc.partition import HostPart, partition

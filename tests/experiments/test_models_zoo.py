@@ -15,7 +15,7 @@ from byoc.frontend.onnx.rewriting.edit import shapes_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
-from experiments.models import MODELS, classifiers, detection, imaging, sequences, transformers, video
+from experiments.models import MODELS, classifiers, detection, imaging, sequences, transformers
 from isa.arch import Arch
 from tests.e2e.harness import compare
 
@@ -110,7 +110,7 @@ WORDS = 1000
         ),
         pytest.param(
             # A quarter of the channels of C3D and of its hidden features: a sixteenth of nearly everything.
-            partial(video.c3d, width=16, hidden=1024),
+            partial(classifiers.c3d, width=16, hidden=1024),
             16 * 3 * 27
             + (16 * 32 + 32 * 64 + 64 * 64 + 64 * 128 + 3 * 128 * 128) * 27
             + 16
@@ -172,8 +172,8 @@ SMALL = {
     "gpt2": partial(transformers.gpt2, blocks=1, past=7, width=48, heads=3, words=50),
     "lstm": partial(sequences.lstm, layers=2, hidden=12, steps=4),
     "wavenet": partial(sequences.wavenet, channels=8, doublings=4, length=64),
-    "c3d": partial(video.c3d, size=32, width=4, hidden=32, classes=10),
-    "r2plus1d": partial(video.r2plus1d, size=16, width=8, classes=10),
+    "c3d": partial(classifiers.c3d, size=32, width=4, hidden=32, classes=10),
+    "r2plus1d": partial(classifiers.r2plus1d, size=16, width=8, classes=10),
 }
 
 
