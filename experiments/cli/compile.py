@@ -104,7 +104,7 @@ def partition(
 
 def _print_partition(compiled: CompiledNetwork, whole: EndToEnd) -> None:
     from experiments.report.assemble import port_entries
-    from experiments.report.tables import end_to_end_line, fallback_table, port_line
+    from experiments.report.tables import end_to_end_line, fallback_table, integer_line, port_line
     from experiments.report.terminal import line, plain_table, report_console
 
     console, partition = report_console(), compiled.partition
@@ -125,6 +125,8 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd) -> None:
     share = whole.dla_macs / macs if macs else 0.0
     nodes = f"{count} of {len(partition.placement)} nodes and {share:.2%} of {macs:,} MACs on the DLA"
     console.print(f"{nodes}, {whole.share(whole.dla_cycles):.1%} of the time")
+    if whole.interface_cycles:
+        console.print(integer_line(whole))
     console.print(f"end to end {end_to_end_line(whole)}")
 
 

@@ -46,8 +46,13 @@ def end_to_end_line(found: EndToEnd) -> str:
     """Cycles of the whole network and whose they are."""
     shares = {"accelerator": found.dla_cycles, "CPU": found.cpu_cycles, "transfers": found.transfer_cycles}
     text = ", ".join(f"{name} {found.share(cycles):.1%} ({cycles:,})" for name, cycles in shares.items())
-    integers = f"; CPU {found.integer_cpu_share:.1%} with --integer-io" if found.interface_cycles else ""
-    return f"~{found.cycles:,} cycles, estimated: {text}{integers}"
+    return f"~{found.cycles:,} cycles, estimated: {text}"
+
+
+def integer_line(found: EndToEnd) -> str:
+    """What the CPU has to do where the application deals in integers."""
+    rest = found.cpu_cycles - found.interface_cycles
+    return f"with --integer-io {found.integer_cpu_share:.1%} of the time ({rest:,} cycles) on the CPU"
 
 
 def fallback_table(found: EndToEnd) -> Table:
@@ -195,6 +200,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     )
     if report.host.nodes:
         yield "CPU", f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in the total)"
+        if report.end_to_end is not None and report.end_to_end.interface_cycles:
+            yield "", integer_line(report.end_to_end)
     for port in report.interface:
         if port.integer or port.reason:
             yield port.role, port_line(port)

@@ -100,8 +100,10 @@ def test_integers_leave_the_quantisation_at_the_ends_to_the_application(
     integers = account(run(summing(tmp_path), integer_io=True))
     assert (integers.interface_cycles, integers.cycles) == (0, real.cycles - real.interface_cycles)
     assert integers.share(integers.cpu_cycles) == real.integer_cpu_share
-    shown = dla(capsys, "run", summing(tmp_path)).out.splitlines()[1]
-    assert shown.endswith(f"; CPU {real.integer_cpu_share:.1%} with --integer-io")
+    said = f"with --integer-io {real.integer_cpu_share:.1%} of the time ({integers.cpu_cycles:,} cycles) on the CPU\n"
+    assert said in dla(capsys, "partition", summing(tmp_path)).out
+    assert said.rstrip() in dla(capsys, "run", summing(tmp_path)).out
+    assert "with --integer-io" not in dla(capsys, "run", summing(tmp_path), "--integer-io").out
 
 
 def test_two_runs_are_compared_from_end_to_end(report: RunReport) -> None:
