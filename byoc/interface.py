@@ -182,11 +182,9 @@ def _as_it_is(value: Value, reason: Finding) -> Port:
 
 
 def _not_float(value: Value) -> Finding | None:
-    return (
-        None
-        if value.dtype == "float32"
-        else finding("the model has {dtype}, which is not quantised", dtype=value.dtype)
-    )
+    if value.dtype == "float32":
+        return None
+    return finding("the model has {dtype}, which is not quantised", dtype=value.dtype)
 
 
 def _not_by(node: Node, wanted: str, does: str) -> Finding | None:

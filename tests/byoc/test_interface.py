@@ -333,3 +333,27 @@ def test_bytes_that_a_float_model_casts_first() -> None:
     interface, run = _run(package, {"x": pictures[0]}, integer_io=True)
     wanted = OnnxRuntimeSession(model).run(["y"], {"x": pictures[0]})["y"]
     assert np.abs(interface.real(run.outputs)["y"] - wanted).max() < 0.1
+
+
+def test_a_cache_and_what_is_appended_to_it_share_a_scale() -> None:
+    """So that the application can append the integers as they are, and hand them over the next time."""
+    weights = np.random.default_rng(4).standard_normal((8, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["new"]),
+        helper.make_node("Concat", ["past", "new"], ["all"], axis=0),
+        helper.make_node("MatMul", ["all", "w"], ["y"]),
+    ]
+    shapes = {"x": [1, 8], "past": [3, 8], "new": [1, 8], "y": [4, 8]}
+    values = {name: helper.make_tensor_value_info(name, 1, shape) for name, shape in shapes.items()}
+    graph = helper.make_graph(
+        nodes,
+        "cache",
+        [values["x"], values["past"]],
+        [values["y"], values["new"]],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    package = import_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), "m")
+    ports = {port.name: port for port in connect(package, INTEGER).ports}
+    assert all(port.integer for port in ports.values())
+    assert ports["past"].quantization.same_as(ports["new"].quantization)
+    assert not ports["x"].quantization.same_as(ports["new"].quantization)
