@@ -94,6 +94,7 @@ _FOURTH = (
     "OP_REDUCE",
     "OP_SOFTMAX",
     "OP_NORM",
+    "OP_RESIZE",
 )
 _LATER = ("OP_DEPTH_CONV", "OP_GROUP_CONV", *_FOURTH)
 _FIRST = {name: item.forms[-1] for name, item in ALL.items()}

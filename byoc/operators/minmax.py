@@ -88,9 +88,9 @@ class MinMax(Pair):
     function: Function
 
     @classmethod
-    def canonical_type(cls, form: Form, operands: int) -> str:
+    def canonical_type(cls, written: Written) -> str:
         """A comparison of one operand is the operand."""
-        return "Identity" if operands == 1 else form.op_type
+        return "Identity" if len(written.operands) == 1 else written.form.op_type
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, object]:

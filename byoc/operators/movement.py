@@ -40,9 +40,11 @@ _GAP = 8
 
 _KEEPERS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 _MOVERS = (
-    *("Slice", "Pad", "CenterCropPad", "DepthToSpace", "SpaceToDepth", "Resize", "Tile", "Expand"),
+    *("Slice", "Pad", "CenterCropPad", "DepthToSpace", "SpaceToDepth", "Tile", "Expand"),
     *("ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"),
 )
+RESIZE = "Resize"
+"""What another family reads from models, and is movement where it copies elements."""
 FORMS = (
     *(Form(name, plain=True, passive=True, ranges="first") for name in _KEEPERS),
     *(Form(name, plain=True, quantise=False) for name in ("Identity", "Dropout")),
@@ -127,6 +129,7 @@ class Movement(Operator):
 
     family = "movement"
     forms = FORMS
+    inner_types = (RESIZE,)
     arity = (1, 1)
     kinds: ClassVar[Kinds] = {
         "perm": several(integer(0)),
@@ -146,7 +149,7 @@ class Movement(Operator):
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """What computes between elements, what chooses at run time, and what chooses of constants."""
-        if node.op_type not in _MOVERS:
+        if node.op_type not in (*_MOVERS, RESIZE):
             return False
         chosen = all(name in constants for name in node.inputs[1:] if name)
         return node.attributes.get("mode") in ("linear", "cubic") or node.inputs[0] in constants or not chosen

@@ -47,7 +47,8 @@ class Nest:
     Planes are (C, H, W). A ``matrix`` (M, N) has M rows and N channels of one column, stored row by row. Element-wise
     operations are one channel of as many rows as there are elements. Channels form ``groups`` groups of equal size:
     output channel o reads only the ``group_inputs`` input channels of group ``o // group_outputs``.
-    ``whole``: a tile has all channels.
+    ``whole``: a tile has all channels. ``reads``: the first input row and the one behind the last that each row reads,
+    where no window says so.
     """
 
     channels: int
@@ -63,6 +64,7 @@ class Nest:
     groups: int = 1
     matrix: bool = False
     whole: bool = False
+    reads: tuple[tuple[int, int], ...] = ()
 
     @property
     def grouped(self) -> bool:
@@ -87,7 +89,12 @@ class Nest:
     @property
     def splits_rows(self) -> bool:
         """Whether bands of rows are possible: every window touches data or lies above it, never wholly below."""
-        return (self.rows - 1) * self.stride - self.pad_top < self.input_rows
+        return bool(self.reads) or (self.rows - 1) * self.stride - self.pad_top < self.input_rows
+
+    def read_by(self, rows: Span) -> Span:
+        """The input rows that a band of rows reads, by :attr:`reads`."""
+        first, behind = zip(*self.reads[rows.start : rows.stop], strict=True)
+        return Span(min(first), max(behind))
 
 
 def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
@@ -99,6 +106,8 @@ def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
     stop = max(min(last, nest.input_rows), start + 1)
     if rows.size == nest.rows:
         start, stop = 0, nest.input_rows
+    elif nest.reads:
+        start, stop = nest.read_by(rows)
     source = Box(_input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
     return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first)
 
@@ -132,6 +141,8 @@ def band_rows(nest: Nest, rows: int) -> int:
     """Most input rows that a band of ``rows`` output rows reads."""
     if rows >= nest.rows:
         return nest.input_rows
+    if nest.reads:
+        return max(nest.read_by(band).size for band in split(nest.rows, rows))
     return min(nest.input_rows, (rows - 1) * nest.stride + nest.extent)
 
 

@@ -271,9 +271,9 @@ class Operator:
     # From an ONNX model to a canonical node. ------------------------------------------------------------------------
 
     @classmethod
-    def canonical_type(cls, form: Form, operands: int) -> str:
-        """Type of the canonical node of ``form`` with so many operands."""
-        return form.op_type
+    def canonical_type(cls, written: Written) -> str:
+        """Type of the canonical node."""
+        return written.form.op_type
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dla_sim.kernels.elementwise import addition, comparison, unary
 from dla_sim.kernels.lookup import look_up_tensor, looked_up
 from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
-from dla_sim.kernels.pooling import pooling
+from dla_sim.kernels.pooling import interpolation, pooling
 from dla_sim.kernels.requantisation import requantisation
 from dla_sim.kernels.rows import normalisation, reduction, softmax
 from isa.arch import Arch
@@ -35,6 +35,7 @@ KERNELS: Mapping[str, Prepare] = {
     "OP_DYN_MAT_MUL": dynamic_product,
     "OP_REQUANT": at_once(requantisation),
     "OP_POOL": at_once(pooling),
+    "OP_RESIZE": at_once(interpolation),
     "OP_ACT_RELU": at_once(unary("relu")),
     "OP_ACT_LRELU": at_once(unary("leaky_relu")),
     "OP_E_ABS": at_once(unary("absolute")),

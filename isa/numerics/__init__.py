@@ -65,7 +65,14 @@ from isa.numerics.fixed import (
 )
 from isa.numerics.floats import bits_float32, float32_bits, fused_multiply_add
 from isa.numerics.integers import accumulator_bound, add_int32, check_int32, saturate, saturate_int8, shift_int32
-from isa.numerics.pooling import average_fixed, average_taps, global_average, global_average_scale
+from isa.numerics.pooling import (
+    average_fixed,
+    average_taps,
+    global_average,
+    global_average_scale,
+    interpolate,
+    interpolate_fixed,
+)
 from isa.numerics.requantising import requantise, requantise_float32, requantise_scale
 from isa.numerics.rows import (
     normalisation_scales,
@@ -98,6 +105,8 @@ __all__ = [
     "fused_multiply_add",
     "global_average",
     "global_average_scale",
+    "interpolate",
+    "interpolate_fixed",
     "multiply",
     "multiply_by_quantised_multiplier",
     "multiply_fixed",

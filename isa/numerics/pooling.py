@@ -1,6 +1,7 @@
-"""Average pooling: ONNX Runtime's float32 rule for windows, its integer rule for global average, and a fixed one."""
+"""Average pooling and interpolation of planes: ONNX Runtime's float32 rules for windows and for linear Resize, its
+integer rule for global average, and fixed ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from isa.numerics.requantising import requantise
 
 FRACTION_BITS = 20  # a mean of centred int8 values is below 2**8, so it stays below 2**28
 UNITY = (1 << 30, 1)  # quantise_multiplier(1.0)
+WEIGHT_BITS = 10
+"""Fraction bits of the weights of an interpolation along one dimension, with integers only."""
 
 
 def average_taps(
@@ -94,3 +97,70 @@ def average_fixed(
 def _divide_half_away(numerator: NDArray[np.int64], divisor: NDArray[np.int64]) -> NDArray[np.int64]:
     quotient = (np.abs(numerator) + divisor // 2) // divisor
     return np.where(numerator < 0, -quotient, quotient)
+
+
+def neighbours(coordinates: Float32Array, size: int) -> tuple[IntegerArray, IntegerArray, Float32Array, Float32Array]:
+    """The elements below and above each of ``coordinates`` among ``size``, and the float32 weights of both.
+
+    Coordinates beyond an end are that end; where there is no element above, both are the last one, by halves.
+    """
+    inside: Float32Array = np.clip(coordinates, np.float32(0), np.float32(size - 1))
+    below = inside.astype(np.int64)
+    above = np.minimum(below + 1, size - 1)
+    weights = (np.abs(inside - place.astype(np.float32)) for place in (above, below))
+    first, second = (np.where(below == above, np.float32(0.5), weight) for weight in weights)
+    return below, above, first, second
+
+
+def interpolate(
+    x: IntegerArray,
+    rows: Float32Array,
+    columns: Float32Array,
+    input_scale: float,
+    input_zero: int,
+    output_scale: float,
+    output_zero: int,
+) -> Int8Array:
+    """``x`` (C, H, W), stored int8 values, at the coordinates ``rows`` (OH,) and ``columns`` (OW,): int8 (C, OH, OW).
+
+    Formula, every step float32: ``v = (x - zx) * sx``; of the four neighbours, those above and those to the left first,
+    the sum in order of ``(row weight * column weight) * v``; ``clip(rint(sum / sy) + zy)``. Source: UpsampleBilinear
+    of ONNX Runtime 1.31 between DequantizeLinear and QuantizeLinear. Raises InputError for a bad scale.
+    """
+    value = (x.astype(np.int64) - input_zero).astype(np.float32) * checked_scale(input_scale, "input scale")
+    total: Float32Array = np.zeros((), np.float32)
+    for row, column, weight in _corners(x.shape, rows, columns):
+        total = total + weight * value[:, row][:, :, column]
+    return saturate_int8(rint_to_int64(total / checked_scale(output_scale, "output scale")) + output_zero)
+
+
+def _corners(
+    shape: tuple[int, ...], rows: Float32Array, columns: Float32Array
+) -> Iterator[tuple[IntegerArray, IntegerArray, Float32Array]]:
+    """Rows, columns and float32 weights (OH, OW) of the four neighbours."""
+    top, bottom, upper, lower = neighbours(rows, shape[1])
+    left, right, before, behind = neighbours(columns, shape[2])
+    for row, vertical in ((top, upper), (bottom, lower)):
+        for column, horizontal in ((left, before), (right, behind)):
+            yield row, column, vertical[:, np.newaxis] * horizontal
+
+
+def interpolate_fixed(
+    x: IntegerArray,
+    rows: Float32Array,
+    columns: Float32Array,
+    multiplier: int,
+    shift: int,
+    input_zero: int,
+    output_zero: int,
+) -> Int8Array:
+    """As `interpolate`, with integers only: weights along each dimension of 10 fraction bits that sum to 1.
+
+    As TensorFlow Lite's ResizeBilinear weighs; the sum of the four products goes through multiplier and ``shift - 20``.
+    """
+    centred, unit = x.astype(np.int64) - input_zero, 1 << WEIGHT_BITS
+    (top, bottom, _, low), (left, right, _, far) = neighbours(rows, x.shape[1]), neighbours(columns, x.shape[2])
+    down, along = (np.rint(weight * np.float32(unit)).astype(np.int64) for weight in (low, far))
+    upper = centred[:, top] * (unit - down)[:, np.newaxis] + centred[:, bottom] * down[:, np.newaxis]
+    total = upper[:, :, left] * (unit - along) + upper[:, :, right] * along
+    return saturate_int8(multiply_by_quantised_multiplier(total, multiplier, shift - 2 * WEIGHT_BITS) + output_zero)

@@ -1,4 +1,4 @@
-"""``OP_POOL``: max, average and global average pooling of int8 planes."""
+"""``OP_POOL``: max, average and global average pooling of int8 planes; ``OP_RESIZE``: planes of another size."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa import numerics
+from isa.access import strided
 from isa.arch import Arch
 from isa.fields import Field
-from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.instruction import FLOAT32, INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
 from isa.ops.convolution import WIDER, check_window, input_access, output_access, padded_input, refused, tap
 from isa.ops.lookup import with_tables
-from isa.registers import float_value
+from isa.registers import Register, float_value, signed_value
 
 MAX, AVERAGE, GLOBAL_AVERAGE = 0, 1, 2
 
@@ -135,4 +136,80 @@ OP_POOL = Instruction(
     ),
     operands=_operands, semantics=_pool, cycles=_cycles, inputs=(INT8,), outputs=(INT8,),
 )  # fmt: skip
-INSTRUCTIONS = (with_tables(OP_POOL, *WIDER),)
+
+
+# Planes of another size. --------------------------------------------------------------------------------------------
+
+EX_FIRST_ROW = Register("EX_FIRST_ROW", 0x68, 16, 0, "unsigned", "the tile's first row among the coordinates of rows")
+EX_FIRST_INPUT_ROW = Register("EX_FIRST_INPUT_ROW", 0x69, 16, 0, "unsigned", "the coordinate of the input's first row")
+COORDINATE_BYTES = 4
+
+
+def _resize_operands(command: Command, arch: Arch) -> Operands:
+    if command["EX_INPUT_CHANNELS"] != command["EX_OUTPUT_CHANNELS"]:
+        raise refused(command, "EX_INPUT_CHANNELS and EX_OUTPUT_CHANNELS must be equal")
+    if not command["EX_INPUT_HEIGHT"] or not command["EX_INPUT_WIDTH"]:
+        raise refused(command, "EX_INPUT_HEIGHT and EX_INPUT_WIDTH must be 1 or more")
+    start, rows, columns = (command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"))
+    first = start + COORDINATE_BYTES * (columns + command["EX_FIRST_ROW"])
+    tables = (strided("sram", at, COORDINATE_BYTES * count) for at, count in ((start, columns), (first, rows)))
+    return Operands((input_access(command), *tables), (output_access(command, 1),))
+
+
+def coordinates(command: Command, machine: Machine) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Those of rows, in the input box, and of columns. Raises InputError where one is no finite number."""
+    start, rows, columns = (command[name] for name in ("EX_OPERAND_ADDRESS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"))
+    first = start + COORDINATE_BYTES * (columns + command["EX_FIRST_ROW"])
+    along, down = (
+        machine.sram[at : at + COORDINATE_BYTES * count].copy().view("<f4")
+        for at, count in ((start, columns), (first, rows))
+    )
+    if not (np.isfinite(along).all() and np.isfinite(down).all()):
+        raise refused(command, "a coordinate is no finite number")
+    return down - np.float32(command["EX_FIRST_INPUT_ROW"]), along
+
+
+@formula(
+    """
+    Row r of a plane is at the coordinate R[FIRST_ROW + r] - FIRST_INPUT_ROW of the input, column c at C[c]: float32, C
+    of OW and R behind it; beyond an end they are that end. With the elements t, u = t + 1 and l, m = l + 1 around
+    them, y = clip(rint(Σ w·(x - INPUT_ZERO_POINT)·SCALE_A / SCALE_Y) + OUTPUT_ZERO_POINT), the sum of x[t,l], x[t,m],
+    x[u,l], x[u,m] in this order; w is the product of a row's and a column's weight, the distance to the opposite
+    element, 0.5 where there is only one; each step float32. With numerics fixed weights have 10 fraction bits, and the
+    sum goes through multiplier SCALE_A and shift SHIFT_A - 20.
+    """
+)
+def _resize(command: Command, machine: Machine) -> None:
+    shape = tuple(command[f"EX_INPUT_{name}"] for name in ("CHANNELS", "HEIGHT", "WIDTH"))
+    data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"])
+    rows, columns = coordinates(command, machine)
+    before, after = command["EX_INPUT_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
+    if machine.arch.numerics == "fixed":
+        multiplier, shift = signed_value(command["EX_SCALE_A"]), command["EX_SHIFT_A"]
+        result = numerics.interpolate_fixed(data, rows, columns, multiplier, shift, before, after)
+    else:
+        scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
+        result = numerics.interpolate(data, rows, columns, scales[0], before, scales[1], after)
+    view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, np.int8, command["EX_OUTPUT_PLANE"])[...] = result
+
+
+@formula("4 · ⌈C·OH·OW / post_lanes⌉.")
+def _resize_cycles(command: Command, arch: Arch) -> int:
+    elements = command["EX_INPUT_CHANNELS"] * command["EX_OUTPUT_HEIGHT"] * command["EX_OUTPUT_WIDTH"]
+    return 4 * ceil_div(elements, arch.lanes)
+
+
+OP_RESIZE = Instruction(
+    mnemonic="OP_RESIZE", opcode=0x26, unit=Unit.EX, kind="POOL",
+    description="Interpolates each plane linearly at given coordinates, between two quantisations.",
+    registers=(
+        "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
+        "EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH", "EX_INPUT_PLANE",
+        "EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH", "EX_OUTPUT_PLANE",
+        "EX_FIRST_ROW", "EX_FIRST_INPUT_ROW",
+        "EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_A", "EX_SCALE_Y", "EX_SHIFT_A",
+    ),
+    adds_registers=(EX_FIRST_ROW, EX_FIRST_INPUT_ROW),
+    operands=_resize_operands, semantics=_resize, cycles=_resize_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+)  # fmt: skip
+INSTRUCTIONS = (with_tables(OP_POOL, *WIDER), OP_RESIZE)

@@ -132,7 +132,7 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
             fields["requantise"] = 1
         registers = {name: rng.choice(SMALL[name]) for name in instruction.registers if name in SMALL}
         inputs, outputs = (registers.get(f"EX_{side}_CHANNELS", 1) for side in ("INPUT", "OUTPUT"))
-        if mnemonic == "OP_POOL":
+        if mnemonic in ("OP_POOL", "OP_RESIZE"):
             registers["EX_OUTPUT_CHANNELS"] = inputs
             if fields["mode"] == GLOBAL_AVERAGE:
                 registers["EX_OUTPUT_HEIGHT"] = registers["EX_OUTPUT_WIDTH"] = 1

@@ -20,6 +20,7 @@ FLOAT = ARCHS["onnxruntime"]
 EXACT = settings(max_examples=80, deadline=None, derandomize=True)
 SEEDS = st.integers(0, 1 << 32)
 INT8 = st.integers(-128, 127)
+ZERO_POINTS = st.one_of(INT8, st.sampled_from([-32768, 32767]))
 
 
 def clamps(data: Any) -> dict[str, int]:
@@ -208,8 +209,45 @@ def test_permutations_are_taken_by_the_kernel(fill: int) -> None:
 
 
 NOTHING = (0, 4, 1), (1, 3, 0), (2, 0, 3)
+
+
+@EXACT
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
+def test_interpolation(data: Any, seed: int, arch: Any) -> None:
+    """Coordinates within and beyond the plane, in bands, of random bytes; planes apart; results over the operand."""
+    rng, sides = np.random.default_rng(seed), st.integers(0, 7)
+    channels, height, width, rows, columns = data.draw(st.integers(0, 3)), *(data.draw(sides) for _ in range(4))
+    first, origin = data.draw(st.sampled_from([(0, 0), (3, 5)]))
+    places = {"EX_INPUT_ADDRESS": data.draw(st.sampled_from([0, 1000])), "EX_OPERAND_ADDRESS": 4000}
+    registers = {
+        **places, "EX_OUTPUT_ADDRESS": data.draw(st.sampled_from([0, 999, 1100, 15990])),
+        "EX_INPUT_CHANNELS": channels, "EX_INPUT_HEIGHT": height, "EX_INPUT_WIDTH": width,
+        "EX_OUTPUT_CHANNELS": channels, "EX_OUTPUT_HEIGHT": rows, "EX_OUTPUT_WIDTH": columns,
+        "EX_INPUT_PLANE": data.draw(st.sampled_from([0, 60])), "EX_OUTPUT_PLANE": data.draw(st.sampled_from([0, 70])),
+        "EX_FIRST_ROW": first, "EX_FIRST_INPUT_ROW": origin,
+        "EX_INPUT_ZERO_POINT": data.draw(ZERO_POINTS), "EX_OUTPUT_ZERO_POINT": data.draw(ZERO_POINTS),
+    }  # fmt: skip
+    registers |= {f"EX_SCALE_{name}": bits(data.draw(SCALES)) for name in "AY"}
+    if arch.numerics == "fixed":
+        registers |= {
+            "EX_SCALE_A": data.draw(st.integers(1 << 30, (1 << 31) - 1)),
+            "EX_SHIFT_A": data.draw(st.integers(-5, 1)),
+        }
+    sram = random_bytes(16000, seed)
+    if data.draw(st.integers(0, 3)):
+        sram[4000:4400] = (rng.uniform(-1, 8, 100) + origin).astype("<f4").view(np.uint8)
+    compare("OP_RESIZE", registers, {}, sram, arch)
+
+
+def test_interpolation_is_taken_by_the_kernel() -> None:
+    registers = {"EX_INPUT_CHANNELS": 3, "EX_INPUT_HEIGHT": 9, "EX_INPUT_WIDTH": 9, "EX_OPERAND_ADDRESS": 4000}
+    registers |= {"EX_OUTPUT_CHANNELS": 3, "EX_OUTPUT_HEIGHT": 20, "EX_OUTPUT_WIDTH": 20, "EX_OUTPUT_ADDRESS": 6000}
+    sram = random_bytes(9000, 3)
+    sram[4000:4160] = np.linspace(0, 8, 40, dtype=np.float32).view(np.uint8)
+    assert compare("OP_RESIZE", registers | {"EX_SCALE_A": bits(0.5), "EX_SCALE_Y": bits(0.3)}, {}, sram, FLOAT)
+
+
 ROWS = st.sampled_from([(1, 1, 1), (3, 40, 1), (1, 9, 30), (2, 5, 7), (2, 1, 6), (1, 700, 1), *NOTHING])
-ZERO_POINTS = st.one_of(INT8, st.sampled_from([-32768, 32767]))
 
 
 def rows(data: Any, **more: int) -> dict[str, int]:

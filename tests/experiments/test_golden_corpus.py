@@ -59,7 +59,7 @@ def test_what_is_refused_or_stops_is_meant_to() -> None:
     assert {name for name in records if records[name].refused} == {name for name in records if "/refuse-" in name}
     stops = {name.removesuffix("-fixed") for name in records if records[name].stopped}
     overflows = {"L2/matmul-overflow", "L2/wide-left-overflow", "L2/wide-add-overflow"}
-    nothing = {"L2/softmax-of-nothing", "L2/layer-norm-without-epsilon"}
+    nothing = {"L2/resize-nowhere", "L2/softmax-of-nothing", "L2/layer-norm-without-epsilon"}
     assert stops == overflows | nothing | {"L2/conv-relu-over-limit"}
 
 

@@ -462,6 +462,8 @@ FORMULAS = [
     ((8, 4, 2), "OP_REDUCE", {"ROWS": 5, "INPUT_CHANNELS": 70, "LENGTH": 1}, 6),
     ((8, 4, 2), "OP_SOFTMAX", {"ROWS": 5, "INPUT_CHANNELS": 70, "LENGTH": 1}, 6 + 70 + 6),
     ((8, 4, 2), "OP_NORM", {"ROWS": 5, "INPUT_CHANNELS": 70, "LENGTH": 1}, 6 + 6 + 5),
+    # 3 planes of 5 by 7 are 105 elements, twice the lanes, four neighbours each.
+    ((8, 4, 2), "OP_RESIZE", {"INPUT_CHANNELS": 3, "OUTPUT_CHANNELS": 3, "OUTPUT_HEIGHT": 5, "OUTPUT_WIDTH": 7}, 4 * 2),
     # 2 · 33 = 66 rows of 16 elements: 1056 elements, 17 times the lanes, and two rows a lane.
     ((8, 4, 2), "OP_REDUCE", {"ROWS": 2, "INPUT_CHANNELS": 16, "LENGTH": 33}, 17),
     ((8, 4, 2), "OP_SOFTMAX", {"ROWS": 2, "INPUT_CHANNELS": 16, "LENGTH": 33}, 17 + 2 * 16 + 17),

@@ -102,8 +102,8 @@ class _Builder:
     def _add_unit(self, unit: Unit, written: Written | None) -> None:
         view = self._view
         op_type, operands = unit.op_type, list(unit.operands)
-        if unit.family is not None and unit.form is not None:
-            op_type = unit.family.canonical_type(unit.form, len(operands))
+        if unit.family is not None and written is not None:
+            op_type = unit.family.canonical_type(written)
         attributes = _canonical_attributes(view, unit, written)
         if unit.family is not None and unit.family.transposes(unit.node):
             operands[1] = self._transposed(operands[1])

@@ -21,6 +21,7 @@ from experiments.golden.catalogue.operations import (
     Product,
     Repeating,
     Requantisation,
+    Resizing,
     Unary,
     Window,
     packed,
@@ -67,6 +68,12 @@ def _requant(name: str, text: str, arch: Arch) -> Case:
 def _pool(name: str, text: str, arch: Arch) -> Case:
     window = Window((2, 2, 2), (2, 2), (2, 2), padding=(0, 0, 0, 0))
     return Pooling(window=window, input=COUNT.reshape(2, 2, 2)).case(name, text, arch)
+
+
+def _resize(name: str, text: str, arch: Arch) -> Case:
+    """Two planes of two by two become three by two: between two rows lies their mean."""
+    data = COUNT.reshape(2, 2, 2)
+    return Resizing((2, 2, 2), (0.0, 0.5, 1.0), (0.0, 1.0), (0.5, 0.5), (0, 0), input=data).case(name, text, arch)
 
 
 def _unary(mnemonic: str) -> Make:
@@ -136,7 +143,7 @@ def _end(name: str, text: str, arch: Arch) -> Case:
 INSTRUCTIONS: Mapping[str, Make] = {
     "OP_SYNC": _copy, "OP_END": _end, "OP_DMA_READ": _copy, "OP_DMA_WRITE": _copy,
     "OP_CONV": _convolution(0, 2), "OP_DEPTH_CONV": _convolution(-1, 1), "OP_GROUP_CONV": _convolution(2, 1),
-    "OP_MAT_MUL": _matmul, "OP_REQUANT": _requant, "OP_POOL": _pool,
+    "OP_MAT_MUL": _matmul, "OP_REQUANT": _requant, "OP_POOL": _pool, "OP_RESIZE": _resize,
     "OP_ACT_RELU": _unary("OP_ACT_RELU"), "OP_ACT_LRELU": _unary("OP_ACT_LRELU"), "OP_E_ABS": _unary("OP_E_ABS"),
     "OP_C_MIN": _pair("OP_C_MIN"), "OP_C_MAX": _pair("OP_C_MAX"), "OP_E_ADD": _add,
     "OP_E32_ADD": _wide_add, "OP_E32_SHIFT": _wide_shift, "OP_LUT": _look_up,

@@ -22,6 +22,7 @@ from experiments.golden.catalogue.operations import (
     Product,
     Repeating,
     Requantisation,
+    Resizing,
     Unary,
     Window,
     generator,
@@ -103,6 +104,7 @@ def instructions() -> Iterator[Case]:
         yield from _pairs(suffix, arch)
     yield from _last_look_ups()
     yield from _rows()
+    yield from _resizes()
 
 
 def _windows(suffix: str, arch: Arch, grouped: Arch) -> Iterator[Case]:
@@ -273,6 +275,23 @@ def _rows() -> Iterator[Case]:
         yield ROWS[name].case(f"L1/few-lanes-{name}", f"{ROWS[name].mnemonic} on 3 lanes", few)
     for place, timing in TIMINGS.items():
         yield ROWS["softmax-strided"].case(f"L1/{place}-softmax", f"OP_SOFTMAX, timing {place}", TABLES, timing)
+
+
+RESIZES: Mapping[str, Resizing] = {
+    "twice": Resizing(),
+    "smaller": Resizing((3, 9, 7), (0.75, 3.25, 5.75, 8.0), (0.3, 3.0, 5.7), (0.05, 0.03)),
+    "band": Resizing((2, 3, 4), (4.4, 5.1, 5.8, 6.5), (0.0, 1.5, 3.0), first=(5, 4), planes=(20, 15)),
+    "line": Resizing((5, 1, 6), (0.0, 0.0), (0.1, 2.2, 4.3, 5.0), (0.02, 0.04), (-128, 127)),
+}
+
+
+def _resizes() -> Iterator[Case]:
+    for name, resizing in RESIZES.items():
+        text = f"planes {resizing.shape} at {len(resizing.rows)} by {len(resizing.columns)} places"
+        yield resizing.case(f"L1/resize-{name}", text, TABLES)
+        yield resizing.case(f"L1/resize-{name}-fixed", f"{text}, integers only", machine("v4", "fixed"))
+    few = machine("v4", "onnxruntime", post_lanes=3)
+    yield RESIZES["smaller"].case("L1/few-lanes-resize", "interpolation on 3 lanes", few)
 
 
 def streams() -> Iterator[Case]:

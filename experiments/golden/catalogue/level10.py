@@ -19,6 +19,7 @@ from experiments.golden.catalogue.operations import (
     Product,
     Repeating,
     Requantisation,
+    Resizing,
     Unary,
     Window,
     int8,
@@ -199,6 +200,17 @@ def _rows(mnemonic: str, **fields: int) -> Draw:
     return draw
 
 
+def _resize(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
+    height, width = int(rng.integers(1, 12)), int(rng.integers(1, 12))
+    rows, columns = (
+        tuple(np.sort(rng.uniform(-0.5, size, rng.integers(1, 14))).astype(np.float32).tolist())
+        for size in (height, width)
+    )
+    scales = float(rng.uniform(0.005, 0.2)), float(rng.uniform(0.005, 0.2))
+    shape, zeros = (int(rng.integers(1, 6)), height, width), (_zero(rng), _zero(rng))
+    return Resizing(shape, rows, columns, scales, zeros).case(name, "seeded OP_RESIZE", arch, timing)
+
+
 def _addition(rng: Rng, name: str, arch: Arch, timing: Timing) -> Case:
     a, b, y = (float(rng.uniform(0.01, 0.1)) for _ in range(3))
     offset = _pick(rng, 0, 128)
@@ -234,5 +246,6 @@ YOUNGER: Mapping[str, Draw] = {
     "reduce": _rows("OP_REDUCE", mode=3),
     "softmax": _rows("OP_SOFTMAX"),
     "norm": _rows("OP_NORM", centred=2, by_row=2),
+    "resize": _resize,
 }
 """Instructions whose cases are drawn by their own names: another one changes none of them."""

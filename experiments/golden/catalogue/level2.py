@@ -29,6 +29,7 @@ from experiments.golden.catalogue.operations import (
     Product,
     Repeating,
     Requantisation,
+    Resizing,
     Unary,
     Window,
     generator,
@@ -84,6 +85,7 @@ def values() -> Iterator[Case]:
     for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed"))):
         yield from _pairs(suffix, arch)
     yield from _rows()
+    yield from _resizes()
 
 
 def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
@@ -428,6 +430,26 @@ def _rows() -> Iterator[Case]:
     yield bad.case("L2/softmax-of-nothing", "exponentials that are all 0", TABLES)
     flat = {**normal, "scales": (1e30, 1.0)}  # epsilon on integers is then 0
     yield OnRows("OP_NORM", (2, 6, 1), input=even, **flat).case("L2/layer-norm-without-epsilon", "no variance", TABLES)
+
+
+def _resizes() -> Iterator[Case]:
+    """Ties, coordinates on elements and beyond the ends, sums that depend on their order, all values."""
+    thirds = tuple(float(np.float32(index / 3)) for index in range(46))
+    halves = tuple(index / 2 for index in range(-2, 35))
+    every = EVERY.reshape(1, 16, 16)
+    cases = {
+        "ties": Resizing((1, 16, 16), halves, halves, (0.25, 0.25), (0, 0), input=every),
+        "thirds": Resizing((1, 16, 16), thirds, thirds, (0.05, 0.05), (-128, 1), input=every),
+        "finer": Resizing((1, 16, 16), halves, thirds, (0.1, 0.05), (7, -3), input=every),
+        "coarse": Resizing((1, 16, 16), thirds, halves, (0.013, 0.1), (127, 127), input=every),
+        "saturates": Resizing((1, 16, 16), (0.5, 14.5), (0.0, 15.0), (1.0, 0.001), (0, 0), input=every),
+        "of-one": Resizing((256, 1, 1), (0.0, 0.4), (0.0,), (0.1, 0.3), (5, 6), input=EVERY.reshape(256, 1)),
+    }
+    for name, resizing in cases.items():
+        for suffix, numerics in (("", "onnxruntime"), ("-fixed", "fixed")):
+            text = f"interpolation: {name.replace('-', ' ')}"
+            yield resizing.case(f"L2/resize-{name}{suffix}", text, machine("v4", numerics))
+    yield Resizing(rows=(0.0, float("nan"))).case("L2/resize-nowhere", "a coordinate that is no number", TABLES)
 
 
 def _over(name: str, shape: tuple[int, int, int], shift: int) -> Case:

@@ -183,6 +183,43 @@ class Pooling:
         return scale_registers(arch, A=source, Y=result)
 
 
+@dataclass(frozen=True)
+class Resizing:
+    """Planes (C, H, W) interpolated at the coordinates ``rows`` and ``columns``.
+
+    ``first``: the first row among the coordinates, and that of the input; ``planes``: how far they lie apart, 0: dense.
+    """
+
+    shape: tuple[int, int, int] = (2, 4, 5)
+    rows: tuple[float, ...] = (0.0, 0.375, 1.125, 1.875, 2.625, 3.0)
+    columns: tuple[float, ...] = (0.0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3.25, 3.75, 4.0)
+    scales: tuple[float, float] = (0.05, 0.05)
+    zeros: Pair = (3, -9)
+    first: Pair = (0, 0)
+    planes: Pair = (0, 0)
+    input: NDArray[np.int8] | None = None
+
+    def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
+        """The case; an input that is not given is drawn."""
+        (channels, height, width), made = self.shape, (len(self.rows), len(self.columns))
+        drawn = int8(generator(name), channels, self.planes[0] or height * width)
+        before, after = self.scales
+        scales = scale_registers(arch, A=before / after) if arch.numerics == "fixed" else {}
+        registers = {
+            **dict(zip(("EX_INPUT_CHANNELS", "EX_INPUT_HEIGHT", "EX_INPUT_WIDTH"), self.shape, strict=True)),
+            **dict(zip(("EX_OUTPUT_CHANNELS", "EX_OUTPUT_HEIGHT", "EX_OUTPUT_WIDTH"), (channels, *made), strict=True)),
+            **dict(zip(("EX_FIRST_ROW", "EX_FIRST_INPUT_ROW"), self.first, strict=True)),
+            **dict(zip(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE"), self.planes, strict=True)),
+            **dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zeros, strict=True)),
+            **(scales or scale_registers(arch, A=before, Y=after)),
+        }
+        lines = [*self.columns, *[0.0] * self.first[0], *self.rows]
+        operands: dict[str, NDArray[Any]] = {"EX_INPUT_ADDRESS": drawn if self.input is None else self.input}
+        operands["EX_OPERAND_ADDRESS"] = np.array(lines, "<f4").view(np.uint8)
+        result: tuple[TensorType, tuple[int, ...]] = ("int8", (channels, self.planes[1] or made[0] * made[1]))
+        return single(name, description, arch, "OP_RESIZE", operands, result, registers, timing)
+
+
 def limits_of(low: int, high: int, zero: int = 0) -> dict[str, int]:
     """Output zero point and clamp limits."""
     return {"EX_OUTPUT_ZERO_POINT": zero, "EX_CLAMP_LOW": low, "EX_CLAMP_HIGH": high}

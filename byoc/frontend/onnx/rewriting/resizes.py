@@ -40,9 +40,10 @@ class _Parameters:
     region: NDArray[np.generic]
 
     def along(self, axis: int) -> _Parameters:
-        """Those of a Resize of nothing but one dimension."""
+        """Those of a Resize of one dimension, and of one element of the other to two: what keeps its shape is copied,
+        whatever its scales."""
         numbers, region = np.ones_like(self.numbers), np.zeros_like(self.region)
-        numbers[axis] = self.numbers[axis]
+        numbers[axis], numbers[5 - axis] = self.numbers[axis], 2
         region[4:] = 1
         region[[axis, 4 + axis]] = self.region[[axis, 4 + axis]]
         return _Parameters(self.position, numbers, region)
@@ -70,6 +71,8 @@ def _matrices(
         return None
     before, after = (shapes.get(name, ()) for name in (node.input[0], node.output[0]))
     if len(before) != 4 or len(after) != 4 or before[:2] != after[:2] or max(before + after) > _LARGEST:
+        return None
+    if before == after:
         return None
     parameters = _parameters(node, constants)
     if parameters is None:
@@ -122,8 +125,9 @@ def _matrix(model: ModelProto, node: NodeProto, parameters: _Parameters, axis: i
     session = OnnxRuntimeSession(
         helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version), optimised=False
     )
-    units = np.eye(size, dtype=np.float32)
-    return np.stack([session.run(["made"], {"units": unit.reshape(shape)})["made"].reshape(-1) for unit in units], 1)
+    units = (unit.reshape(shape) for unit in np.eye(size, dtype=np.float32))
+    results = [session.run(["made"], {"units": unit})["made"] for unit in units]
+    return np.stack([made.take(0, 5 - axis).reshape(-1) for made in results], 1)
 
 
 def _expanded(graph: GraphProto, node: NodeProto, channels: int, rows: Matrix, columns: Matrix) -> Iterator[NodeProto]:

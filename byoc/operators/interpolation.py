@@ -1,0 +1,264 @@
+"""Linear interpolation of planes: Resize where it computes what is between elements.
+
+Resize that only copies elements, as to the nearest one, is data movement: this family reads both from models, and
+leaves that to :class:`byoc.operators.movement.Movement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Node
+from byoc.operators import domain, elementwise
+from byoc.operators.forms import Form, Kinds, Positions, Written, numeric, several
+from byoc.operators.movement import Movement
+from byoc.operators.nest import Nest, Tile
+from byoc.operators.onnx_view import OnnxNode
+from byoc.operators.operator import (
+    ChannelConstants,
+    Constraint,
+    Geometry,
+    Operand,
+    Operator,
+    Registers,
+    Requirement,
+    Settings,
+)
+from byoc.operators.rows import shared_constants
+from byoc.operators.rules import Finding, rule
+from byoc.target import Target
+from isa import numerics
+from isa.arch import Arch
+from isa.numerics import float32_bits
+
+INTERPOLATION = "Interpolation"
+"""Canonical type: ``rows`` and ``columns`` are the coordinates of the result's rows and columns in the operand."""
+Coordinates = NDArray[np.float32]
+_ROW_BYTES = 2048
+"""Bytes of the rows that one row of a result needs, its own included, in all channels of an operation."""
+_CROPPED = "tf_crop_and_resize"
+_PLAIN: Mapping[str, Any] = {"antialias": 0, "keep_aspect_ratio_policy": "stretch"}
+"""Attributes that must be as they are by default."""
+
+
+def coordinates(written: Written) -> tuple[Coordinates, Coordinates] | str:
+    """Where in the operand a linear Resize of (N, C, H, W) finds rows and columns; text, why that is not known.
+
+    Formulas of ONNX Runtime 1.31 (onnxruntime/core/providers/cpu/tensor/upsamplebase.h), each step float32, but for the
+    last ones of half_pixel_symmetric.
+    """
+    node, view, shape, result = written.node, written.view, written.operand_shape(), written.result_shape
+    odd = [name for name, usual in _PLAIN.items() if node.attributes.get(name, usual) != usual]
+    if node.attributes.get("mode") != "linear" or odd or view.element_type(node.inputs[0]) != "float32":
+        return "it computes what is between elements, other than linearly in float"
+    if len(shape) != 4 or shape[:2] != result[:2]:
+        return f"it interpolates {shape} to {result}; only rows and columns of (N, C, H, W) run on the accelerator"
+    region, *given = (view.constants.get(name) for name in (*node.inputs[1:], ""))
+    sizes = [number for number in given if number is not None]
+    axes = [int(axis) % 4 for axis in node.attributes.get("axes", range(4))]
+    if len(sizes) != 1 or len(sizes[0]) != len(axes):
+        return "its scales or sizes are computed at run time"
+    scales = np.array(result, np.float32) / np.array(shape, np.float32)
+    if sizes[0].dtype == np.float32:
+        scales[axes] = sizes[0]
+    ends = np.array([0] * 4 + [1] * 4, np.float32)
+    mode = node.attributes.get("coordinate_transformation_mode", "half_pixel")
+    if mode == _CROPPED:
+        if region is None or len(region) != 2 * len(axes):
+            return "its region of interest is computed at run time"
+        ends[[*axes, *(axis + 4 for axis in axes)]] = region
+    found = [_along(mode, shape[axis], result[axis], scales[axis], ends[[axis, axis + 4]]) for axis in (2, 3)]
+    highest = np.array(shape[2:], np.float32) - 1
+    if mode == _CROPPED and any(line.min() < 0 or line.max() > end for line, end in zip(found, highest, strict=True)):
+        return "its region of interest reaches beyond the operand"
+    rows, columns = (np.clip(line, 0, end) for line, end in zip(found, highest, strict=True))
+    return rows, columns
+
+
+def _along(mode: str, size: int, count: int, scale: np.float32, region: Coordinates) -> Coordinates:
+    """The coordinates of ``count`` elements among ``size``; ``region`` is (start, end) of a crop."""
+    place, half = np.arange(count, dtype=np.float32), np.float32(0.5)
+    last, end = np.float32(size - 1), np.float32(count - 1)
+    found: Coordinates = (place + half) / scale - half
+    if scale == 1 or (mode in ("align_corners", "pytorch_half_pixel") and count == 1):
+        found = place
+    elif mode == "asymmetric":
+        found = place / scale
+    elif mode == "align_corners":
+        found = place * last / end
+    elif mode == _CROPPED and count == 1:
+        found = np.array([0.5 * float(region[0] + region[1]) * float(last)], np.float32)
+    elif mode == _CROPPED:
+        found = region[0] * last + place * (region[1] - region[0]) * last / end
+    elif mode == "half_pixel_symmetric":
+        left_over = np.float32(1) - np.float32(count) / (scale * np.float32(size))
+        offset = np.float64(np.float32(size) * half * left_over)
+        found = (offset + (place.astype(np.float64) + 0.5) / np.float64(scale) - 0.5).astype(np.float32)
+    return found
+
+
+@rule("coordinates lie within the plane")
+def inside(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
+    """Every row and column of a result has its place; sizes fit their registers."""
+    first = record[0]
+    return domain.too_large((first.inputs[0].shape, first.output.shape), target)
+
+
+@rule(domain.FIXED)
+def scales_in_int32(record: tuple[Interpolation, ...], target: Target) -> Finding | None:
+    """255 steps with all the fraction bits of the weights."""
+    first = record[0]
+    return domain.leaves_int32(255 << 20, first.scales[0] / first.scales[1] / (1 << 20), target)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Interpolation(Operator):
+    """Channels (C, H, W) of an image at the coordinates ``rows`` and ``columns``. Zero points are stored ones.
+
+    Equal to ONNX Runtime's Resize between DequantizeLinear and QuantizeLinear to the bit.
+    """
+
+    family: ClassVar[str] = "interpolation"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form(
+            "Resize",
+            canonical=INTERPOLATION,
+            attributes=("rows", "columns"),
+            plain=True,
+            passive=True,
+            ranges="first",
+            traced=True,
+        ),
+    )
+    instructions: ClassVar[tuple[str, ...]] = ("OP_RESIZE",)
+    arity: ClassVar[tuple[int, int]] = (1, 1)
+    banded: ClassVar[bool] = True
+    planes: ClassVar[bool] = True
+    requirements: ClassVar[tuple[Requirement, ...]] = (
+        elementwise.computed_operands,
+        domain.eight_bit_input,
+        domain.eight_bit_output,
+        elementwise.equal_types,
+        domain.per_tensor,
+        domain.usable_scales,
+        domain.not_empty,
+    )
+    constraints: ClassVar[tuple[Constraint, ...]] = (inside, scales_in_int32)
+    constants_name: ClassVar[str] = "coordinates"
+    kinds: ClassVar[Kinds] = {"rows": several(numeric), "columns": several(numeric)}
+
+    rows: Coordinates
+    columns: Coordinates
+    scales: tuple[float, float]
+    zero_points: tuple[int, int]
+
+    @classmethod
+    def canonical_type(cls, written: Written) -> str:
+        """What copies elements is movement."""
+        return written.form.onnx if isinstance(written.positions, Positions) else INTERPOLATION
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """The coordinates, or the pieces of a movement."""
+        if isinstance(written.positions, Positions):
+            return Movement.attributes(written)
+        found = coordinates(written)
+        assert not isinstance(found, str)
+        return {name: tuple(line.tolist()) for name, line in zip(("rows", "columns"), found, strict=True)}
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Float models have it as products instead, on any machine."""
+        return Movement.stays_float(node, constants)
+
+    @classmethod
+    def misshapen(cls, written: Written) -> str:
+        """Why neither positions nor coordinates are known."""
+        found = "" if isinstance(written.positions, Positions) else coordinates(written)
+        return found if isinstance(found, str) else ""
+
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """Coordinates of every row and column of the result, within the operand's."""
+        source, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
+        lines = node.attributes["rows"], node.attributes["columns"]
+        if len(source) != 4 or source[:2] != result[:2] or tuple(map(len, lines)) != result[2:]:
+            return f"'{node.name}' interpolates {source} to {result} at {len(lines[0])} by {len(lines[1])} places"
+        within = all(0 <= number <= size - 1 for line, size in zip(lines, source[2:], strict=True) for number in line)
+        return None if within else f"'{node.name}' reads beyond '{node.inputs[0]}'"
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> tuple[Interpolation, ...]:
+        """Operations of so many channels of an image each that one row of them fits a small scratchpad."""
+        source, result = (graph.values[name] for name in (*node.inputs, *node.outputs))
+        before, after = domain.affine(source), domain.affine(result)
+        (images, channels, *plane), (_, _, *made) = source.shape, result.shape
+        block = min(max(_ROW_BYTES // (2 * plane[1] + made[1]), 1), channels)
+        found = []
+        for first in range(0, images * channels, channels):
+            for channel in range(0, channels, block):
+                count, start = min(block, channels - channel), first + channel
+                found.append(
+                    cls(
+                        name=node.name,
+                        kind="POOL",
+                        inputs=(Operand(source.name, (count, *plane), start * plane[0] * plane[1]),),
+                        output=Operand(result.name, (count, *made), start * made[0] * made[1]),
+                        onnx_nodes=node.onnx_nodes,
+                        rows=np.array(node.attributes["rows"], np.float32),
+                        columns=np.array(node.attributes["columns"], np.float32),
+                        scales=(float(before.scale), float(after.scale)),
+                        zero_points=(before.stored_zero_point, after.stored_zero_point),
+                    )
+                )
+        return tuple(found)
+
+    @classmethod
+    def operations(cls, record: tuple[Interpolation, ...], target: Target) -> tuple[Operator, ...]:
+        """As they are."""
+        return record
+
+    def nest(self) -> Nest:
+        """Every channel by itself, all in a tile; rows read those around their coordinates."""
+        (channels, rows, columns), (_, height, width) = self.output.shape, self.inputs[0].shape
+        below = self.rows.astype(np.int64)
+        reads = tuple(zip(below.tolist(), np.minimum(below + 2, height).tolist(), strict=True))
+        return Nest(channels, rows, columns, channels, height, width, groups=channels, whole=True, reads=reads)
+
+    def settings(self, arch: Arch) -> Settings:
+        """Zero points and scales: float32 bits, or multiplier and shift where numerics are fixed."""
+        registers = dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
+        if arch.numerics == "fixed":
+            ratio = self.scales[0] / self.scales[1]
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
+        else:
+            registers["EX_SCALE_A"], registers["EX_SCALE_Y"] = map(float32_bits, self.scales)
+        return Settings(registers, {})
+
+    @classmethod
+    def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
+        """Both boxes, and where they begin."""
+        sizes = {
+            f"EX_{side}_{name}": span.size
+            for side, box in (("INPUT", tile.input), ("OUTPUT", tile.output))
+            for name, span in zip(("CHANNELS", "HEIGHT", "WIDTH"), box, strict=True)
+        }
+        return {**sizes, "EX_FIRST_ROW": tile.output.rows.start, "EX_FIRST_INPUT_ROW": tile.input.rows.start}
+
+    def rows_read(self) -> NDArray[np.bool_]:
+        """Those around the coordinates."""
+        read = np.zeros(self.inputs[0].shape[1], np.bool_)
+        for first, behind in self.nest().reads:
+            read[first:behind] = True
+        return read
+
+    def constants(self) -> ChannelConstants:
+        """The coordinates of columns, then those of rows: one set for all channels."""
+        return ChannelConstants(
+            weights=shared_constants(np.concatenate([self.columns, self.rows]).astype("<f4"), self.output.shape[0])
+        )
