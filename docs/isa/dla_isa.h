@@ -322,6 +322,14 @@
 #define DLA_REG_EX_TABLE_ADDRESS_WIDTH 32
 #define DLA_REG_EX_TABLE_ADDRESS_FORM 0
 #define DLA_REG_EX_TABLE_ADDRESS_RESET 0x00000000u
+#define DLA_REG_EX_FIRST_ROW 0x68u /* the tile's first row among the coordinates of rows */
+#define DLA_REG_EX_FIRST_ROW_WIDTH 16
+#define DLA_REG_EX_FIRST_ROW_FORM 0
+#define DLA_REG_EX_FIRST_ROW_RESET 0x00000000u
+#define DLA_REG_EX_FIRST_INPUT_ROW 0x69u /* the coordinate of the input's first row */
+#define DLA_REG_EX_FIRST_INPUT_ROW_WIDTH 16
+#define DLA_REG_EX_FIRST_INPUT_ROW_FORM 0
+#define DLA_REG_EX_FIRST_INPUT_ROW_RESET 0x00000000u
 
 /* OP_SYNC */
 #define DLA_OP_SYNC 0x02u /* Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX. */
@@ -414,6 +422,10 @@
 #define DLA_OP_DYN_MAT_MUL_LOOK_UP_WIDTH 2
 #define DLA_OP_DYN_MAT_MUL_LOOK_UP_MASK 0x0000300000000000ull
 #define DLA_WORD_OP_DYN_MAT_MUL 0x2500000000000000ull /* the word with all fields 0 */
+
+/* OP_RESIZE */
+#define DLA_OP_RESIZE 0x26u /* Interpolates each plane linearly at given coordinates, between two quantisations. */
+#define DLA_WORD_OP_RESIZE 0x2600000000000000ull /* the word with all fields 0 */
 
 /* OP_POOL */
 #define DLA_OP_POOL 0x30u /* Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum. */
@@ -581,6 +593,7 @@
 #define DLA_ISA_V1_HAS_OP_REQUANT 1
 #define DLA_ISA_V1_HAS_OP_GROUP_CONV 0
 #define DLA_ISA_V1_HAS_OP_DYN_MAT_MUL 0
+#define DLA_ISA_V1_HAS_OP_RESIZE 0
 #define DLA_ISA_V1_HAS_OP_POOL 1
 #define DLA_ISA_V1_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V1_HAS_OP_ACT_LRELU 1
@@ -612,6 +625,7 @@
 #define DLA_ISA_V2_HAS_OP_REQUANT 1
 #define DLA_ISA_V2_HAS_OP_GROUP_CONV 0
 #define DLA_ISA_V2_HAS_OP_DYN_MAT_MUL 0
+#define DLA_ISA_V2_HAS_OP_RESIZE 0
 #define DLA_ISA_V2_HAS_OP_POOL 1
 #define DLA_ISA_V2_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V2_HAS_OP_ACT_LRELU 1
@@ -643,6 +657,7 @@
 #define DLA_ISA_V3_HAS_OP_REQUANT 1
 #define DLA_ISA_V3_HAS_OP_GROUP_CONV 1
 #define DLA_ISA_V3_HAS_OP_DYN_MAT_MUL 0
+#define DLA_ISA_V3_HAS_OP_RESIZE 0
 #define DLA_ISA_V3_HAS_OP_POOL 1
 #define DLA_ISA_V3_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V3_HAS_OP_ACT_LRELU 1
@@ -663,7 +678,7 @@
 #define DLA_ISA_V3_HAS_OP_SOFTMAX 0
 #define DLA_ISA_V3_HAS_OP_NORM 0
 
-/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_E_DIV, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others */
+/* Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_E_DIV, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, OP_RESIZE, and tables as a last step of others */
 #define DLA_ISA_V4_HAS_OP_SYNC 1
 #define DLA_ISA_V4_HAS_OP_END 1
 #define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -674,6 +689,7 @@
 #define DLA_ISA_V4_HAS_OP_REQUANT 1
 #define DLA_ISA_V4_HAS_OP_GROUP_CONV 1
 #define DLA_ISA_V4_HAS_OP_DYN_MAT_MUL 1
+#define DLA_ISA_V4_HAS_OP_RESIZE 1
 #define DLA_ISA_V4_HAS_OP_POOL 1
 #define DLA_ISA_V4_HAS_OP_ACT_RELU 1
 #define DLA_ISA_V4_HAS_OP_ACT_LRELU 1

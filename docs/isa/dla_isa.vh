@@ -402,6 +402,16 @@
 `define DLA_REG_EX_TABLE_ADDRESS_WIDTH 32
 `define DLA_REG_EX_TABLE_ADDRESS_FORM 0
 `define DLA_REG_EX_TABLE_ADDRESS_RESET 32'h00000000
+// the tile's first row among the coordinates of rows
+`define DLA_REG_EX_FIRST_ROW 8'h68
+`define DLA_REG_EX_FIRST_ROW_WIDTH 16
+`define DLA_REG_EX_FIRST_ROW_FORM 0
+`define DLA_REG_EX_FIRST_ROW_RESET 32'h00000000
+// the coordinate of the input's first row
+`define DLA_REG_EX_FIRST_INPUT_ROW 8'h69
+`define DLA_REG_EX_FIRST_INPUT_ROW_WIDTH 16
+`define DLA_REG_EX_FIRST_INPUT_ROW_FORM 0
+`define DLA_REG_EX_FIRST_INPUT_ROW_RESET 32'h00000000
 
 // OP_SYNC
 // Pops and pushes tokens on the named unit and does nothing else: how ST reaches LD through EX.
@@ -532,6 +542,12 @@
 `define DLA_OP_DYN_MAT_MUL_LOOK_UP_MASK 64'h0000300000000000
 // the word with all fields 0
 `define DLA_WORD_OP_DYN_MAT_MUL 64'h2500000000000000
+
+// OP_RESIZE
+// Interpolates each plane linearly at given coordinates, between two quantisations.
+`define DLA_OP_RESIZE 8'h26
+// the word with all fields 0
+`define DLA_WORD_OP_RESIZE 64'h2600000000000000
 
 // OP_POOL
 // Pools each plane: maximum (padding reads -128), average of the window, or average of the whole plane, for which kernel and plane are the same size and EX_SCALE_A is the factor of the integer sum.
@@ -764,6 +780,7 @@
 `define DLA_ISA_V1_HAS_OP_REQUANT 1
 `define DLA_ISA_V1_HAS_OP_GROUP_CONV 0
 `define DLA_ISA_V1_HAS_OP_DYN_MAT_MUL 0
+`define DLA_ISA_V1_HAS_OP_RESIZE 0
 `define DLA_ISA_V1_HAS_OP_POOL 1
 `define DLA_ISA_V1_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V1_HAS_OP_ACT_LRELU 1
@@ -795,6 +812,7 @@
 `define DLA_ISA_V2_HAS_OP_REQUANT 1
 `define DLA_ISA_V2_HAS_OP_GROUP_CONV 0
 `define DLA_ISA_V2_HAS_OP_DYN_MAT_MUL 0
+`define DLA_ISA_V2_HAS_OP_RESIZE 0
 `define DLA_ISA_V2_HAS_OP_POOL 1
 `define DLA_ISA_V2_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V2_HAS_OP_ACT_LRELU 1
@@ -826,6 +844,7 @@
 `define DLA_ISA_V3_HAS_OP_REQUANT 1
 `define DLA_ISA_V3_HAS_OP_GROUP_CONV 1
 `define DLA_ISA_V3_HAS_OP_DYN_MAT_MUL 0
+`define DLA_ISA_V3_HAS_OP_RESIZE 0
 `define DLA_ISA_V3_HAS_OP_POOL 1
 `define DLA_ISA_V3_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V3_HAS_OP_ACT_LRELU 1
@@ -846,7 +865,7 @@
 `define DLA_ISA_V3_HAS_OP_SOFTMAX 0
 `define DLA_ISA_V3_HAS_OP_NORM 0
 
-// Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_E_DIV, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, and tables as a last step of others
+// Instruction set v4: v3, OP_LUT, OP_PERMUTE, OP_DYN_MAT_MUL, OP_E_MUL, OP_E_SUB, OP_E_DIV, OP_B_ADD, OP_B_MIN, OP_REDUCE, OP_SOFTMAX, OP_NORM, OP_RESIZE, and tables as a last step of others
 `define DLA_ISA_V4_HAS_OP_SYNC 1
 `define DLA_ISA_V4_HAS_OP_END 1
 `define DLA_ISA_V4_HAS_OP_DMA_READ 1
@@ -857,6 +876,7 @@
 `define DLA_ISA_V4_HAS_OP_REQUANT 1
 `define DLA_ISA_V4_HAS_OP_GROUP_CONV 1
 `define DLA_ISA_V4_HAS_OP_DYN_MAT_MUL 1
+`define DLA_ISA_V4_HAS_OP_RESIZE 1
 `define DLA_ISA_V4_HAS_OP_POOL 1
 `define DLA_ISA_V4_HAS_OP_ACT_RELU 1
 `define DLA_ISA_V4_HAS_OP_ACT_LRELU 1
