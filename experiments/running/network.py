@@ -131,11 +131,13 @@ def _build(
     source = fix_inputs(builtin.build(seed) if builtin else load_model(model), fixed, shapes)
     shapes = {name: dims for name, dims in shapes.items() if name not in fixed}
     name = builtin.name if builtin else Path(model).stem
-    samples = _samples(source, builtin, shapes, seed, calibration)
+    samples = _samples(source, builtin, shapes, seed, calibration, fixed)
     origin = "the network's own samples" if calibration is None else calibration.name
     package = import_model(
         source, name, shapes=shapes, calibration=samples, seed=seed, origin=origin if samples else ""
     )
+    if builtin is not None and fixed:
+        builtin = None  # its samples and labels are those of all inputs
     labelled = builtin is not None and builtin.dataset() is not None
     return Network(name, package, widen(source) if labelled and not _fixed_scales(source) else None, builtin)
 
@@ -146,11 +148,12 @@ def _fixed_scales(model: ModelProto) -> bool:
 
 
 def _samples(
-    source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None
+    source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
 ) -> Iterable[Feeds] | None:
     """What to calibrate on; None leaves it to the quantiser."""
     if calibration is None:
-        return builtin.calibration(seed) if builtin else None
+        own = builtin.calibration(seed) if builtin else ()
+        return ({key: feed[key] for key in feed if key not in fixed} for feed in own) if builtin else None
     if _fixed_scales(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
     return load_calibration(calibration, fix_shapes(drop_initializer_inputs(widen(source)), shapes))

@@ -49,6 +49,13 @@ def test_samples_decide_the_ranges(model: Path, tmp_path: Path) -> None:
     assert f"--calibration {samples}" in report.command
 
 
+def test_fixed_inputs_of_a_built_in_network_are_none_of_its_samples() -> None:
+    report = experiments.run("digits-cnn", fixed={"image": 0.5})
+    assert report.check.mismatches == 0
+    assert report.accuracy is None
+    assert calibrated(report).samples == 64
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
