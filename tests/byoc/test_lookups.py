@@ -14,6 +14,7 @@ from byoc.frontend.onnx.rewriting.integers import quantise_tables
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.importing import import_model
+from byoc.quantisation.calibrate import default_feeds
 from byoc.quantisation.quantize import quantise
 from byoc.session import OnnxRuntimeSession
 from isa.arch import Arch
@@ -142,6 +143,21 @@ def test_tables_of_words_are_stored_quantised(moved: bool) -> None:
         assert len(compared.partition.regions) == 1
         on_the_cpu = {place.op_type for place in compared.partition.placement if place.on == "cpu"}
         assert on_the_cpu <= {"Gather", "DequantizeLinear", "Reshape", "Transpose"}
+
+
+def test_without_samples_words_are_drawn_from_those_there_are() -> None:
+    """Behind a Clip, too, and from the smallest of several tables; what chooses no rows is zero."""
+    b, rows = embedding(50, (1, 6))
+    b.node("Gather", "table", b.node("Clip", "ids", *(b.constant(end, "int64") for end in (0, 49))))
+    fewer = b.constant(np.ones((9, 12)), "float32")
+    b.node("Add", rows, b.node("Gather", fewer, b.node("Cast", b.input("few", (1, 6), "int32"), to=TensorProto.INT64)))
+    b.node("Gather", "table", "few")
+    b.input("flags", (4,), "int64")
+    feeds = list(default_feeds(b.model(), 0, 20))
+    drawn = {name: np.concatenate([feed[name].reshape(-1) for feed in feeds]) for name in feeds[0]}
+    assert set(drawn["few"].tolist()) == set(range(9))
+    assert 40 < drawn["ids"].max() < 50
+    assert not drawn["flags"].any()
 
 
 def test_rows_that_others_read_in_float_stay_so() -> None:
