@@ -55,8 +55,8 @@ class Reduction(Rows):
     forms: ClassVar[tuple[Form, ...]] = (
         Form("ReduceMean", attributes=("axes",)),
         Form("ReduceSum", attributes=("axes",)),
-        Form("ReduceMax", attributes=("axes",), ranges="first"),
-        Form("ReduceMin", attributes=("axes",), ranges="first"),
+        Form("ReduceMax", attributes=("axes",), plain=True, ranges="first"),
+        Form("ReduceMin", attributes=("axes",), plain=True, ranges="first"),
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_REDUCE",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
@@ -107,7 +107,7 @@ class Reduction(Rows):
         source, result = (graph.values[name] for name in (node.inputs[0], node.outputs[0]))
         shape = folded(source.shape, node.attributes["axes"])
         assert shape is not None
-        before, after = domain.affine(source), domain.affine(result)
+        before, after = domain.numbers(node, source), domain.numbers(node, result)
         return reductions(node, shape, _MODES[node.op_type], (source.name, before), (result.name, after))
 
     @classmethod

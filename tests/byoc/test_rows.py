@@ -71,6 +71,17 @@ def test_reductions_equal_their_definitions(op_type: str, shape: tuple[int, ...]
         exact(unary_unit(op_type, shape, extra=[(axes, "int64")], keepdims=len(shape) % 2, **unit), 5)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
+def test_extrema_of_bare_integers(op_type: str, dtype: str) -> None:
+    for axes in ((2,), (1,), (0, 1, 2)):
+        builder = ModelBuilder()
+        x = builder.input("x", (3, 24, 7), dtype)
+        builder.node(op_type, x, builder.constant(axes, "int64"), result="y")
+        builder.output("y", dtype)
+        exact(builder.model(), 5)
+
+
 def searched(
     op_type: str, shape: tuple[int, ...], dtype: str, last: bool, scale: float = 0.05, **attributes: Any
 ) -> onnx.ModelProto:
