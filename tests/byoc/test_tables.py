@@ -16,10 +16,11 @@ from byoc.operators.rules import Refusal
 from byoc.operators.table import TABLE
 from byoc.operators.verify import verify_graph
 from byoc.package.package import Package, load_package, save_package
+from byoc.session import OnnxRuntimeSession
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.byoc.small_models import ModelBuilder
-from tests.e2e.harness import compare
+from tests.e2e.harness import compare, simulate
 
 V4 = Arch(isa="v4")
 TINY = Arch(isa="v4", sram_bytes=1024, sram_banks=1)
@@ -330,3 +331,22 @@ def test_a_normalisation_of_known_numbers_is_a_table_a_channel(shape: tuple[int,
     data = rng.integers(0, 256, shape).astype(np.uint8).view(np.int8)
     found = compare(package, {"x": data}, V4)
     assert (found.mismatches, [place.on for place in found.partition.placement]) == (0, ["dla"])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_sigmoids_of_integers_are_tables(dtype: str) -> None:
+    """Those that ONNX Runtime writes: the operator as given is the oracle."""
+    low = int(np.iinfo(dtype).min)
+    builder = ModelBuilder()
+    x = builder.input("x", (2, 128), dtype)
+    pairs = ((0.05, low + 131), (1 / 256, low))
+    inputs = [
+        builder.constant(value, kind) for pair in pairs for value, kind in zip(pair, ("float32", dtype), strict=True)
+    ]
+    builder.node("QLinearSigmoid", x, *inputs, result="y", domain="com.microsoft")
+    builder.output("y", dtype)
+    model, feeds = builder.model(), _every((2, 128), dtype)
+    package = import_model(model, "sigmoid")
+    assert len(package.graph.nodes) == len(_tables(package)) == 1
+    found = simulate(package, feeds, V4).run.outputs["y"]
+    np.testing.assert_array_equal(found, OnnxRuntimeSession(model).run(["y"], feeds)["y"])

@@ -21,10 +21,6 @@ TensorTypes = Mapping[str, tuple[tuple[int, ...], str]]
 SEQUENCE = "sequence"
 """The element type of what is no tensor."""
 
-_FOREIGN: dict[str, tuple[str, tuple[int, ...]]] = {
-    "QLinearSigmoid": ("Sigmoid", (0,)),
-}
-"""ONNX Runtime's operators that no family knows: a standard operator, and the inputs on which it has their shape."""
 _SMALL = 4096  # elements: larger constants cannot be shapes, so inference does not need their contents
 _DROPPED_ATTRIBUTES = {"channels_last", "opset"}
 
@@ -108,7 +104,7 @@ def _proxy(node: onnx.NodeProto) -> tuple[str, tuple[int, ...]] | None:
     """A standard operator of the same shape, and which of the node's inputs it reads; None where nobody knows one."""
     _, form, integer = installed().integer_forms.get(node.op_type, (None, None, None))
     if form is None or not isinstance(integer, QLinear):
-        return _FOREIGN.get(node.op_type)
+        return None
     return form.onnx, tuple(tensor for tensor, _, _ in integer.triples(len(node.input)))
 
 

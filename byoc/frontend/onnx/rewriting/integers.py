@@ -22,6 +22,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     keep_nodes,
     names_of,
     remove_dead_code,
+    rewrite_nodes,
     set_nodes,
     sort_nodes,
     standard,
@@ -36,6 +37,35 @@ _COPIERS = frozenset({"Expand", "Pad", "SpaceToDepth", "Tile"})
 """What moves and repeats elements, which ONNX Runtime does in float: integers moved down are the same numbers."""
 _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: which input it is, and the axis of the channels of the weights."""
+
+
+_FUNCTIONS = {"QLinearSigmoid": "Sigmoid"}
+"""ONNX Runtime's functions of integers, by the operators that it makes them of between quantisations."""
+
+
+def write_out_functions(model: ModelProto) -> ModelProto:
+    """A copy in which functions of integers stand between a DequantizeLinear and a QuantizeLinear, as closures do.
+
+    Of which ONNX Runtime makes the same functions of integers again.
+    """
+    if not any(node.op_type in _FUNCTIONS for node in model.graph.node):
+        return model
+    result = copy_model(model)
+    taken = names_of(result.graph)
+
+    def write(node: NodeProto) -> list[NodeProto] | None:
+        if node.op_type not in _FUNCTIONS or standard(node):
+            return None
+        real, made = (unused(f"{node.output[0]}_{part}", taken) for part in ("operand", "real"))
+        before, after = [name for name in node.input[:3] if name], [name for name in node.input[3:] if name]
+        return [
+            helper.make_node(DEQUANTIZE, before, [real], real),
+            helper.make_node(_FUNCTIONS[node.op_type], [real], [made], node.name or made),
+            helper.make_node(QUANTIZE, [made, *after], [node.output[0]], f"{made}_{QUANTIZE}"),
+        ]
+
+    rewrite_nodes(result.graph, write)
+    return result
 
 
 def move_integers(model: ModelProto) -> ModelProto:

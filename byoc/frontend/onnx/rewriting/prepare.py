@@ -15,7 +15,7 @@ from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.hoist import hoist_activations
-from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers
+from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
@@ -103,6 +103,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         remove_identities,
         _light(drop_unread_outputs),
         fold_pads,
+        _light(write_out_functions),
         _light(slice_splits),
         _light(move_casts),
         *folds,
