@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from byoc.frontend.onnx.rewriting.attention import softmax_operands
-from byoc.frontend.onnx.rewriting.edit import attributes
+from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
 from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
@@ -30,7 +30,7 @@ def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict
     """
     from onnx.helper import tensor_dtype_to_np_dtype
 
-    generator, rows = np.random.default_rng(seed), _rows_to_choose(model)
+    generator, rows = np.random.default_rng(seed), rows_to_choose(model)
     for _ in range(count):
         feeds: dict[str, NDArray[np.generic]] = {}
         for value in model.graph.input:
@@ -41,25 +41,6 @@ def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict
             else:
                 feeds[value.name] = generator.integers(rows.get(value.name, 1), size=shape).astype(dtype)
         yield feeds
-
-
-_HANDED_ON = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Clip", "Identity"})
-"""Operators behind which integers choose what they chose before."""
-
-
-def _rows_to_choose(model: ModelProto) -> dict[str, int]:
-    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables."""
-    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
-    producers = {name: node for node in model.graph.node for name in node.output}
-    found: dict[str, int] = {}
-    for node in model.graph.node:
-        if node.op_type != "Gather" or not tables.get(node.input[0]):
-            continue
-        count, name = tables[node.input[0]][attributes(node).get("axis", 0)], node.input[1]
-        while name in producers and producers[name].op_type in _HANDED_ON:
-            name = producers[name].input[0]
-        found[name] = min(count, found.get(name, count))
-    return found
 
 
 def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:

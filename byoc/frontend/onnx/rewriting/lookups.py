@@ -62,6 +62,21 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
     return result
 
 
+def rows_to_choose(model: ModelProto) -> dict[str, int]:
+    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables."""
+    tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    producers = {name: node for node in model.graph.node for name in node.output}
+    found: dict[str, int] = {}
+    for node in model.graph.node:
+        if node.op_type != "Gather" or not tables.get(node.input[0]):
+            continue
+        count, name = tables[node.input[0]][attributes(node).get("axis", 0)], node.input[1]
+        while name in producers and producers[name].op_type in (*_SAME_ORDER, "Cast", "Clip"):
+            name = producers[name].input[0]
+        found[name] = min(count, found.get(name, count))
+    return found
+
+
 class _Walk:
     """Finds rows in order of execution."""
 
