@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto
 
+from benchmarks.real_networks import Real, read_record, recorded, run_one, table
 from byoc.frontend.onnx.rewriting.edit import shapes_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
@@ -191,6 +193,33 @@ def test_small_ones_are_exact(name: str) -> None:
         assert (result.mismatches, len(result.partition.regions)) == (0, 1)
     (program,) = result.network.programs.values()
     assert not any(command.fields.get("look_up") for command in program.commands)
+
+
+ROOT = Path(__file__).parents[2]
+RECORD = read_record(ROOT / "benchmarks/zoo.csv")
+QUICK = ("digits-cnn", "resnet-8", "resnext-11", "autoencoder", "lstm-small")
+
+
+def test_the_record_shows_what_is_claimed_of_the_zoo() -> None:
+    """Every network, no mismatch, at most two regions, and less than a twentieth on the CPU where ends are integers."""
+    assert {network for network, _ in RECORD} <= set(MODELS)
+    for key, row in RECORD.items():
+        assert row["mismatches"] == 0, key
+        assert 1 <= row["regions"] <= 2, key
+        assert row["cpu_cycles"] - row["interface_cycles"] < 0.05 * row["all_cycles"], key
+
+
+def test_the_document_shows_the_record() -> None:
+    """``python -m benchmarks.real_networks --table benchmarks/zoo.csv`` prints the table of docs/zoo.md."""
+    assert table(RECORD) in (ROOT / "docs/zoo.md").read_text()
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_networks_are_as_recorded(name: str) -> None:
+    """To the cycle; ``python -m benchmarks.real_networks --zoo --record benchmarks/zoo.csv`` records them anew."""
+    machines = [machine for network, machine in RECORD if network == name]
+    found = map(recorded, run_one(Real(name, "", name), None, machines))
+    assert dict(zip(machines, found, strict=True)) == {machine: RECORD[name, machine] for machine in machines}
 
 
 def fed(value: Value) -> NDArray[Any]:
