@@ -82,6 +82,16 @@ class Concatenation(Operator):
         return {"axis": axis + len(written.operand_shape()) if axis < 0 else axis}
 
     @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """Operands have the shape of the result but for the axis, along which they make up all of it."""
+        *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
+        axis = node.attributes["axis"]
+        fits = axis < len(result) and all(len(shape) == len(result) for shape in shapes)
+        fits = fits and sum(shape[axis] for shape in shapes) == result[axis]
+        others = {(*shape[:axis], *shape[axis + 1 :]) for shape in (*shapes, result)}
+        return None if fits and len(others) == 1 else f"'{node.name}' joins {shapes} to {result} along axis {axis}"
+
+    @classmethod
     def parse(cls, graph: Graph, node: Node) -> ConcatRecord:
         """The record of a concatenation that meets every requirement."""
         result = graph.values[node.outputs[0]]

@@ -26,6 +26,13 @@ class Elementwise(Operator):
 
     flat: ClassVar[bool] = True
 
+    @classmethod
+    def misfit(cls, graph: Graph, node: Node) -> str | None:
+        """The result has the shape of every operand."""
+        *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
+        other = next((shape for shape in shapes if shape != result), result)
+        return None if other == result else f"'{node.name}' makes {result} of {other}"
+
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
     """The fields that every operator has, for whole tensors: name, account, operands, result."""

@@ -288,6 +288,15 @@ FORGERIES |= {
         _moved({"perm": [0, 0, 1, 2]}, "Transpose"),
         "inconsistent graph: 'op' permutes (1, 4, 5, 6) by (0, 0, 1, 2)",
     ),
+    "activation": (_moved({}, "Relu"), "inconsistent graph: 'op' makes (1, 6, 3, 4) of (1, 4, 5, 6)"),
+    "concatenation": (
+        _moved({"axis": 1}, "Concat"),
+        "inconsistent graph: 'op' joins [(1, 4, 5, 6)] to (1, 6, 3, 4) along axis 1",
+    ),
+    "concatenation along no axis": (
+        _moved({"axis": 9}, "Concat"),
+        "inconsistent graph: 'op' joins [(1, 4, 5, 6)] to (1, 6, 3, 4) along axis 9",
+    ),
 }
 
 
