@@ -42,9 +42,14 @@ LARGE_BYTES = 1 << 20
 
 
 def lean_session(
-    model: onnx.ModelProto, options: Any, outputs: Sequence[onnx.ValueInfoProto], **settings: Any
+    model: onnx.ModelProto,
+    options: Any,
+    outputs: Sequence[onnx.ValueInfoProto],
+    further: Sequence[onnx.NodeProto] = (),
+    **settings: Any,
 ) -> tuple[Any, Any]:
-    """A session of ``model`` with these ``outputs`` in place of its own, on one copy of its large constants.
+    """A session of ``model`` with ``further`` nodes and these ``outputs`` in place of its own, on one copy of its large
+    constants.
 
     Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
     """
@@ -55,6 +60,7 @@ def lean_session(
     lean.ir_version = min(lean.ir_version, NEWEST_IR_VERSION)
     copy_fields(model.graph, lean.graph, "initializer", "output")
     lean.graph.output.extend(outputs)
+    lean.graph.node.extend(further)
     shared: dict[str, Any] = {}
     for tensor in model.graph.initializer:
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -68,6 +74,11 @@ def lean_session(
     if shared:
         options.add_external_initializers(list(shared), list(shared.values()))
     return onnxruntime.InferenceSession(lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings), shared
+
+
+def keep_no_memory(options: Any) -> None:
+    """Let a session give back each tensor's memory at once: what it keeps for the next can be as much again."""
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
 
 
 def copy_fields(source: Any, target: Any, *leave_out: str) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.helper import make_node, make_tensor_value_info
 
 from byoc.frontend.onnx.rewriting.attention import softmax_operands
 from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
 from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
 from byoc.operators.registry import installed
-from byoc.session import lean_session, readable_errors
+from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
@@ -53,22 +56,18 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
         ValueError: there is no feed.
         InputError: ONNX Runtime cannot run the model, or a value is infinite or not a number.
     """
-    import onnxruntime
-
-    observed = _float_results(model)
-    names = [value.name for value in observed]
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    with readable_errors():
-        session, _shared = lean_session(model, options, observed)
-    inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     softmaxes = softmax_operands(model)
+    observed = _float_results(model)
+    large = [value.name for value in observed if _is_large(value) and value.name not in softmaxes]
+    run = _observer(model, [value for value in observed if value.name not in large], large)
+    inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     ranges: Ranges = {}
     for feed in feeds:
-        with readable_errors():
-            results = session.run(names, dict(feed)) if names else []
-        for name, array in chain(zip(names, results, strict=True), ((name, feed[name]) for name in inputs)):
+        results = run(feed)
+        for name in large:
+            least, most, total = (results.pop(f"{name}:{kind}") for kind in _REDUCTIONS)
+            results[name] = np.array([least, most, total if np.isnan(total) else least])
+        for name, array in chain(results.items(), ((name, feed[name]) for name in inputs)):
             low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
             if name in softmaxes and array.size:
                 low = max(low, array.max(axis=softmaxes[name]).min() - NEGLIGIBLE)
@@ -80,6 +79,43 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
         if not np.isfinite(limits).all():
             raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
     return {name: _usable(*limits) for name, limits in ranges.items()}
+
+
+_REDUCTIONS = ("ReduceMin", "ReduceMax", "ReduceSum")
+"""What is asked for of a large tensor, in its place; the sum because it is no number where an element is none."""
+
+
+def _observer(
+    model: ModelProto, shown: Sequence[ValueInfoProto], large: Sequence[str]
+) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
+    """Makes of a feed the tensors ``shown`` and, as ``name:operator``, the reductions of those ``large``.
+
+    Tensors that it shows are all in memory together, and nothing that is shown or reduced is fused with anything.
+    """
+    import onnxruntime
+
+    nodes = [make_node(kind, [name], [f"{name}:{kind}"], keepdims=0) for name in large for kind in _REDUCTIONS]
+    outputs = [*shown, *(make_tensor_value_info(node.output[0], TensorProto.FLOAT, []) for node in nodes)]
+    names = [value.name for value in outputs]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    keep_no_memory(options)
+    with readable_errors():
+        session, shared = lean_session(model, options, outputs, nodes)
+
+    def run(feed: Feeds) -> dict[str, NDArray[Any]]:
+        assert shared is not None  # it lives as long as the session
+        with readable_errors():
+            return dict(zip(names, session.run(names, dict(feed)), strict=True)) if names else {}
+
+    return run
+
+
+def _is_large(value: ValueInfoProto) -> bool:
+    """Whether a tensor is so large that all like it together would fill the memory."""
+    dims = value.type.tensor_type.shape.dim
+    return bool(4 * prod(dim.dim_value for dim in dims) >= LARGE_BYTES)
 
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:

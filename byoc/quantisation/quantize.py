@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 from onnx import ModelProto, NodeProto
@@ -116,7 +118,7 @@ def _remember_readers(model: Any) -> None:
     It renames what the nodes read that are there when it begins, each name before any other node reads it.
     """
     readers: dict[str, list[NodeProto]] = {}
-    rename = type(model).replace_node_input  # not of the model itself, which would keep itself and all its weights
+    rename = type(model).replace_node_input  # not of itself, for the same reason as below
     for node in model.model.graph.node:
         for name in set(node.input):
             readers.setdefault(name, []).append(node)
@@ -137,7 +139,8 @@ def _leave_room(quantizer: Any) -> None:
     """
     from onnx import numpy_helper
 
-    adjust = quantizer._adjust_weight_scale_for_int32_bias
+    # A reference to itself would keep it and all its weights.
+    adjust = partial(type(quantizer)._adjust_weight_scale_for_int32_bias, proxy(quantizer))
 
     def adjusted(input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool) -> Any:
         doubled = numpy_helper.from_array(2 * numpy_helper.to_array(bias), bias.name)

@@ -139,6 +139,16 @@ def test_bare_integers_are_compared_and_chosen() -> None:
     assert (found.mismatches, {place.on for place in found.partition.placement}) == (0, {"dla"})
 
 
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8"])
+@pytest.mark.parametrize("op_type", ["ReduceMax", "ReduceMin"])
+def test_whether_any_or_all_of_a_row_are_set(op_type: str, dtype: str) -> None:
+    """And the extremes of bare integers."""
+    builder = ModelBuilder()
+    builder.node(op_type, builder.input("x", (3, 2, 5), dtype), builder.constant([1], "int64"), name="op", result="y")
+    builder.output("y", dtype)
+    exact(builder.model(), *MACHINES)
+
+
 def _quantised(builder: ModelBuilder, feeds: dict[str, NDArray[Any]], arch: Arch = V4) -> Comparison:
     found = compare(import_model(builder.model(), "float", calibration=[feeds]), feeds, arch)
     assert found.mismatches == 0

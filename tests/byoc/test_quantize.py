@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from byoc.compiler import compile as compile_network
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.onnx_view import BOUNDARIES
+from byoc.quantisation import calibrate
 from byoc.quantisation.calibrate import default_feeds, observe_ranges, share_ranges
 from byoc.quantisation.quantize import quantise
 from isa.arch import Arch
+from isa.errors import InputError
 from tests.byoc.float_models import fused_operators, make_model, operators, random_arrays, run
 
 node = helper.make_node
@@ -173,6 +176,18 @@ def test_deterministic_quiet_and_without_side_effects(
     onnx.checker.check_model(first, full_check=True)
 
 
+def test_the_quantiser_with_all_its_weights_is_gone_at_once() -> None:
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    gc.collect()
+    gc.disable()
+    try:
+        quantise(network())
+        assert not [item for item in gc.get_objects() if isinstance(item, QDQQuantizer)]
+    finally:
+        gc.enable()
+
+
 def test_calibration_decides_the_scale() -> None:
     model = prepare(make_model([node("Abs", ["x"], ["y"])], [1, 4], {}))
     feed = {"x": np.array([[-1.0, 0.0, 1.0, 4.1]], np.float32)}
@@ -182,6 +197,23 @@ def test_calibration_decides_the_scale() -> None:
     assert scale == pytest.approx(0.02)
     assert zero_point == -78
     np.testing.assert_allclose(run(quantised, feed)[0], [[1, 0, 1, 4.1]], atol=0.02)
+
+
+def test_large_tensors_are_reduced_to_the_same_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+    feeds = list(default_feeds(model, 0))
+    ranges = observe_ranges(model, feeds)
+    monkeypatch.setattr(calibrate, "LARGE_BYTES", 1)
+    assert observe_ranges(model, feeds) == ranges
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_one_element_of_a_large_tensor_that_is_not_finite_is_found(wrong: float) -> None:
+    model = prepare(make_model([node("Neg", ["x"], ["n"]), node("Abs", ["n"], ["y"])], [1, 1 << 18], {}))
+    feed = {"x": np.arange(1 << 18, dtype=np.float32).reshape(1, -1)}
+    feed["x"][0, 1000] = wrong
+    with pytest.raises(InputError, match="tensor 'n' is not finite on the calibration data"):
+        observe_ranges(model, [feed])
 
 
 def test_no_calibration_data_is_an_error() -> None:

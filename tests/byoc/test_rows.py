@@ -352,12 +352,14 @@ def test_rows_between_products_are_one_region_in_any_scratchpad() -> None:
 
 @pytest.mark.parametrize("op_type", sorted(WRITTEN.keys() - {"PRelu", "LayerNormalization"}))
 def test_reductions_of_functions_are_written_out_and_run(op_type: str) -> None:
-    shapes = [(2, 3, 4, 5), (1, 6, 20)] if op_type == "GlobalLpPool" else [(3, 9), (2, 4, 6)]
+    shapes = [(3, 9), (2, 4, 6)]
+    shapes = {"GlobalLpPool": [(2, 3, 4, 5), (1, 6, 20)], "LRN": [(2, 3, 4, 5), (1, 12, 6, 7)]}.get(op_type, shapes)
+    options = {"size": 5, "alpha": 0.5, "bias": 1.5} if op_type == "LRN" else {}
     for shape in shapes:
         builder = ModelBuilder()
         x = builder.node("Clip", builder.input("x", shape), *(builder.constant(end, "float32") for end in (-2, 2)))
         axes = [builder.constant([len(shape) - 1], "int64")] if op_type.startswith("Reduce") else []
-        builder.node(op_type, x, *axes, result="y")
+        builder.node(op_type, x, *axes, result="y", **options)
         builder.output("y")
         model = builder.model()
         feeds = random_feeds(model, 1)

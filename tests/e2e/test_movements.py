@@ -7,6 +7,8 @@ import onnx
 import pytest
 
 from byoc.importing import import_model, package_of
+from byoc.operators.onnx_view import BOUNDARIES
+from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare
 from tests.e2e.movements import ARCHS, KINDS, reasons, run
@@ -75,3 +77,51 @@ def test_an_output_that_is_a_slice_counts_for_no_more() -> None:
     assert found.mismatches == 0
     (report,) = found.network.reports.values()
     assert report.compulsory_bytes == 4 * 24 + 2 * 24
+
+
+def scattering(
+    rng: np.random.Generator, op_type: str, scales: tuple[float, ...], repeated: bool = False
+) -> onnx.ModelProto:
+    """Into planes, at known places, negative ones too: between quantised values of ``scales``, in float without."""
+    builder, shape = ModelBuilder(), (3, 6, 5)
+    if op_type == "ScatterND":
+        rows = np.sort(rng.choice(18, 4, replace=False))
+        indices = np.stack([rows // 6 - 3 * (rows % 2), rows % 6], axis=-1)
+        updates = (4, 5)
+    else:
+        indices = np.stack([rng.permutation(6)[:3] for _ in range(10)]).reshape(2, 5, 3).transpose(0, 2, 1) - 6
+        updates = (2, 3, 5)
+    if repeated:
+        indices[:, 1] = indices[:, 0]
+    kind = "int8" if scales else "float32"
+    names = [builder.input("x", shape, kind), builder.input("u", updates, kind)]
+    if scales:
+        names = [builder.dequantize(name, scale, 3) for name, scale in zip(names, scales, strict=False)]
+    axis = {} if op_type == "ScatterND" else {"axis": -2}
+    made = builder.node(op_type, names[0], builder.constant(indices, "int64"), names[1], name="op", **axis)
+    if scales:
+        builder.quantize(made, scales[2], 7, result="y")
+    else:
+        builder.node("Relu", made, result="y")
+    builder.output("y", kind)
+    return builder.model()
+
+
+@pytest.mark.parametrize("scales", [(), (0.05, 0.05, 0.05), (0.05, 0.03, 0.07)])
+@pytest.mark.parametrize("op_type", ["ScatterND", "ScatterElements"])
+def test_scatterings_to_known_places_are_movement(op_type: str, scales: tuple[float, ...]) -> None:
+    for seed in range(3):
+        model = scattering(np.random.default_rng(seed), op_type, scales)
+        feeds = random_feeds(model, seed)
+        package = import_model(model, "scattering", calibration=None if scales else [feeds])
+        for arch, schedule in ((ARCHS["ample"], "default"), (ARCHS["small"], "seed")):
+            found = compare(package, feeds, arch, schedule)
+            assert found.mismatches == 0
+            assert found.elements > 0
+            assert {place.op_type for place in found.partition.placement if place.on == "cpu"} <= BOUNDARIES
+
+
+def test_scatterings_twice_to_one_place_stay_as_they_are() -> None:
+    model = scattering(np.random.default_rng(0), "ScatterElements", (0.05, 0.05, 0.05), repeated=True)
+    placement = compare(import_model(model, "scattering"), random_feeds(model, 1), ARCHS["ample"]).partition.placement
+    assert [place.on for place in placement if place.op_type == "ScatterElements"] == ["cpu"]

@@ -234,7 +234,7 @@ def quantise_tables(model: ModelProto) -> ModelProto:
     known = [value for value in graph.value_info if value.name in made]
     del graph.value_info[:]
     graph.value_info.extend(known)
-    return result
+    return copy_model(result)  # without the memory of the tables that are gone
 
 
 def _moved_rows(

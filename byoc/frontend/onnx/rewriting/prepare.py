@@ -24,7 +24,7 @@ from byoc.frontend.onnx.rewriting.recurrent import unroll
 from byoc.frontend.onnx.rewriting.reductions import decompose_reductions
 from byoc.frontend.onnx.rewriting.resizes import expand_resizes
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes, infer_shapes, shorten_pools
-from byoc.frontend.onnx.rewriting.splits import slice_splits
+from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits
 from byoc.frontend.onnx.rewriting.tidy import (
     drop_unit_dilations,
     drop_unread_outputs,
@@ -105,6 +105,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         fold_pads,
         _light(write_out_functions),
         _light(slice_splits),
+        gather_scatters,
         _light(move_casts),
         *folds,
         drop_dead_code,

@@ -1,8 +1,9 @@
 """Elementary operators in place of others, before quantisation: reductions of functions, LogSoftmax, PRelu of a slope
-an element, and the mean and deviation that a LayerNormalization tells besides."""
+an element, LRN, and the mean and deviation that a LayerNormalization tells besides."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,7 +41,7 @@ def decompose_reductions(model: ModelProto) -> ModelProto:
         axes = _axes(node, shapes, integers) if node.op_type in WRITTEN and standard(node) else None
         if axes is None:
             return None
-        writer = _Writer(graph, node, axes)
+        writer = _Writer(graph, node, axes, shapes[node.input[0]])
         WRITTEN[node.op_type](writer, node.input[0])
         writer.nodes[-1].output[0] = node.output[0]
         return writer.nodes
@@ -57,6 +58,8 @@ def _axes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], integers: Cons
     rank = len(shape)
     if node.op_type == "PRelu":
         return None if _is_of_channels(shapes.get(node.input[1], ()), shape) else []
+    if node.op_type == "LRN":
+        return []
     if node.op_type == "LayerNormalization":
         return list(range(int(options.get("axis", -1)) % rank, rank)) if any(node.output[1:]) else None
     if node.op_type in _POOLS:
@@ -78,8 +81,8 @@ def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 class _Writer:
     """Collects the nodes that stand for one."""
 
-    def __init__(self, graph: GraphProto, node: NodeProto, axes: list[int]) -> None:
-        self.node = node
+    def __init__(self, graph: GraphProto, node: NodeProto, axes: list[int], shape: tuple[int, ...]) -> None:
+        self.node, self.shape = node, shape
         self.nodes: list[NodeProto] = []
         self._graph, self._name, self._options = graph, node.output[0], attributes(node)
         self._axes = self.constant(np.array(axes, np.int64)) if axes else ""
@@ -133,6 +136,19 @@ def _prelu(w: _Writer, x: str) -> None:
     w.add("Add", w.add("Relu", x), w.add("Mul", below, w.node.input[1]))
 
 
+def _lrn(w: _Writer, x: str) -> None:
+    """x · (bias + alpha · mean of squares along the channels)^-beta; the mean is a pool where channels are rows."""
+    size, images, channels = w.option("size", 1), *w.shape[:2]
+    plane = w.constant(np.array([images, 1, channels, math.prod(w.shape[2:])], np.int64))
+    squares = w.add("Reshape", w.add("Mul", x, x), plane)
+    pads = [(size - 1) // 2, 0, size // 2, 0]
+    mean = w.add("AveragePool", squares, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
+    scaled = w.add("Mul", mean, w.constant(np.float32(w.option("alpha", 1e-4))))
+    moved = w.add("Add", scaled, w.constant(np.float32(w.option("bias", 1.0))))
+    factor = w.add("Pow", moved, w.constant(np.float32(-w.option("beta", 0.75))))
+    w.add("Mul", x, w.add("Reshape", factor, w.constant(np.array(w.shape, np.int64))))
+
+
 def _layer_normalization(w: _Writer, x: str) -> None:
     """The normalisation by itself, and what else of it somebody wants."""
     _, mean, inverse = (*w.node.output, "")[:3]
@@ -164,6 +180,7 @@ WRITTEN: Mapping[str, Callable[[_Writer, str], None]] = {
     "ReduceSumSquare": _of_squares(),
     "ReduceLogSumExp": _log_sum_exp,
     "GlobalLpPool": _norm,
+    "LRN": _lrn,
     "PRelu": _prelu,
     "LayerNormalization": _layer_normalization,
 }
