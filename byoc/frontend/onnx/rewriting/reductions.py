@@ -66,10 +66,11 @@ def _axes(node: NodeProto, shapes: Mapping[str, tuple[int, ...]], integers: Cons
         return list(range(2, rank)) or None
     if "axis" in options or node.op_type in _ALONG_ONE:
         return [int(options.get("axis", -1)) % rank]
-    if len(node.input) < 2 or not node.input[1]:
-        return None if options.get("noop_with_empty_axes") else list(range(rank))
-    found = integers[node.input[1]].reshape(-1).tolist() if node.input[1] in integers else []
-    return [int(axis) % rank for axis in found] or None
+    given = [name for name in node.input[1:] if name]
+    if any(name not in integers for name in given):
+        return None
+    found = [int(axis) % rank for name in given for axis in integers[name].reshape(-1).tolist()]
+    return found or (None if options.get("noop_with_empty_axes") else list(range(rank)))
 
 
 def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:

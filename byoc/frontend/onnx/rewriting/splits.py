@@ -68,7 +68,7 @@ def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
     return ("start", start), ("end", end), ("axis", axis)
 
 
-_SCATTERINGS = ("ScatterND", "ScatterElements")
+SCATTERINGS = ("ScatterND", "ScatterElements")
 
 
 def gather_scatters(model: ModelProto) -> ModelProto:
@@ -84,7 +84,7 @@ def gather_scatters(model: ModelProto) -> ModelProto:
     types, quantised = _types(graph), any(node.op_type == QUANTIZE for node in graph.node)
 
     def gathered(node: NodeProto) -> list[NodeProto] | None:
-        known = node.op_type in _SCATTERINGS and standard(node) and types.get(node.output[0]) in _ELEMENTS
+        known = node.op_type in SCATTERINGS and standard(node) and types.get(node.output[0]) in _ELEMENTS
         known = known and node.input[0] in shapes and node.input[1] in integers
         if not known or attributes(node).get("reduction", b"none") != b"none" or not integers[node.input[1]].size:
             return None
