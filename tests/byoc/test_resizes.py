@@ -192,3 +192,22 @@ def test_a_plane_that_grows_along_one_dimension_only_by_its_size_is_still_interp
     found, expected = (OnnxRuntimeSession(one).run(["y"], feed)["y"] for one in (prepared, builder.model()))
     np.testing.assert_allclose(found, expected, atol=1e-6)
     assert "Resize" not in [node.op_type for node in prepared.graph.node]
+
+
+OLD = [(9, "Upsample", [1, 1, 2, 1.7]), (10, "Resize", [1, 1, 2, 1.7]), (10, "Resize", [1, 1, 0.5, 0.3])]
+
+
+@pytest.mark.parametrize(("opset", "op_type", "scales"), OLD)
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_what_older_opsets_place_by_their_first_elements(
+    mode: str, opset: int, op_type: str, scales: list[float]
+) -> None:
+    builder = ModelBuilder(opset)
+    x = builder.node("Relu", builder.input("x", (1, 5, 7, 9)))
+    builder.node(op_type, x, builder.constant(scales, "float32"), result="y", mode=mode)
+    builder.output("y")
+    model, feed = builder.model(), {"x": np.random.default_rng(0).standard_normal((1, 5, 7, 9)).astype(np.float32)}
+    found, expected = (OnnxRuntimeSession(one).run(["y"], feed)["y"] for one in (prepare(model), model))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    run = compare(import_model(model, "old", calibration=[feed]), feed, Arch(isa="v4"))
+    assert (run.mismatches, len(run.partition.regions)) == (0, 1)
