@@ -124,7 +124,7 @@ class GraphBuilder:
         """What one tensor and constants make, element by element."""
         x = self.tensor()
         kinds = (self.plain, self.plain, self.plain, self.gated, self.hard_swish, self.gelu, self.scalar)
-        self.pick(*kinds, self.channel, self.channel, self.positive, self.clipped, self.chosen)(x)
+        self.pick(*kinds, self.channel, self.channel, self.positive, self.clipped, self.chosen, self.compared)(x)
 
     def plain(self, x: Tensor) -> None:
         common = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Softplus", "Abs", "Neg")
@@ -187,6 +187,20 @@ class GraphBuilder:
             number = self.constant(float(self.random.normal()))
             self.node("Where", [condition, *self.pick([x, number], [number, x])], x.shape)
 
+    def compared(self, x: Tensor) -> None:
+        """What flags of two tensors choose, or the flags themselves as numbers."""
+        other = self.pick(*(item for item in self.tensors if item.shape == x.shape))
+        kinds = ("Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal")
+        flags = [self.node(self.pick(*kinds), [x, other], x.shape)[0]]
+        flags += self.node("Less", [other, self.constant(float(self.random.normal()))], x.shape)
+        flags += self.node(self.pick("And", "Or", "Xor"), list(flags), x.shape)
+        flags += self.node("Not", flags[2:], x.shape) if self.chance(0.3) else []
+        del self.tensors[-len(flags) :]
+        if self.chance(0.3):
+            self.node("Cast", flags[-1:], x.shape, to=TensorProto.FLOAT)
+        else:
+            self.node("Where", [flags[-1], *self.pick([x, other], [other, x])], x.shape)
+
     def binary(self) -> None:
         """Two tensors or more, alike or one repeated along some axes, or both."""
         a = self.tensor()
@@ -220,11 +234,19 @@ class GraphBuilder:
     def reduced(self, x: Tensor, axes: tuple[int, ...], keep: bool = True) -> Tensor:
         shape = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
         kept = shape if keep else tuple(size for axis, size in enumerate(shape) if axis not in axes)
-        op = self.pick("ReduceMean", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceSum", "ReduceL2")
+        common = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum")
+        op = self.pick(*common, *common, *common, "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
         return self.node(op, [x, self.integers(*axes)], kept, keepdims=int(keep))[0]
 
     def reduction(self) -> None:
         x = self.tensor()
+        if self.chance(0.1):
+            axis = self.below(1, len(x.shape))
+            shape = tuple(1 if index == axis else size for index, size in enumerate(x.shape))
+            places = self.node(self.pick("ArgMax", "ArgMin"), [x], shape, axis=axis)
+            self.tensors.pop()  # of integers
+            self.node("Cast", list(places), shape, to=TensorProto.FLOAT)
+            return
         axes = self.axes(x)
         self.reduced(x, axes, keep=self.chance(0.6) or 0 in axes or len(x.shape) - len(axes) < 2)
 
@@ -282,7 +304,11 @@ class GraphBuilder:
 
     def pool(self) -> None:
         x = self.tensor(4, 4, 4, 3, 5)
-        op = self.pick("MaxPool", "MaxPool", "AveragePool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+        common = ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+        op = self.pick(*common, *common, "LpPool", *(("LRN",) if len(x.shape) == 4 else ()))
+        if op == "LRN":
+            self.node(op, [x], x.shape, size=self.pick(1, 3, 5))
+            return
         if op.startswith("Global"):
             self.node(op, [x], (*x.shape[:2], *(1 for _ in x.shape[2:])))
             return
@@ -393,7 +419,8 @@ class GraphBuilder:
 
     def movement(self) -> None:
         moves = (self.transpose, self.slice, self.split, self.join, self.pad, self.resize, self.blocks, self.gather)
-        self.pick(*moves, self.slice, self.split, self.join, self.join, self.view, self.repeat, self.lookup)()
+        common = (self.slice, self.split, self.join, self.join, self.view, self.repeat, self.lookup)
+        self.pick(*moves, *common, self.rearranged)()
 
     def transpose(self) -> None:
         x = self.tensor()
@@ -439,6 +466,26 @@ class GraphBuilder:
         name = f"rows{len(self.numbers)}"
         self.numbers[name] = self.random.integers(0, rows, (1, count))
         self.node("Gather", [self.normal(rows, width), name], (1, count, width), axis=0)
+
+    def rearranged(self) -> None:
+        """Movements by constants that few networks have."""
+        x = self.tensor()
+        axis = self.below(1, len(x.shape))
+        kind = self.pick("Trilu", "GatherElements", "ReverseSequence", "CenterCropPad", "ScatterElements")
+        places = self.random.random(x.shape).argsort(axis=axis)
+        if kind == "Trilu":
+            self.node(kind, [x], x.shape, upper=self.below(0, 2))
+        elif kind == "GatherElements":
+            self.node(kind, [x, self.constant(places)], x.shape, axis=axis)
+        elif kind == "ReverseSequence":
+            lengths = self.random.integers(1, x.shape[1] + 1, x.shape[0])
+            self.node(kind, [x, self.integers(*map(int, lengths))], x.shape, batch_axis=0, time_axis=1)
+        elif kind == "CenterCropPad":
+            shape = tuple(self.below(1, 2 * size) if index == axis else size for index, size in enumerate(x.shape))
+            self.node(kind, [x, self.integers(shape[axis])], shape, axes=[axis])
+        else:
+            other = self.pick(*(item for item in self.tensors if item.shape == x.shape))
+            self.node(kind, [x, self.constant(places), other], x.shape, axis=axis)
 
     def cut(self, x: Tensor, axis: int, size: int) -> Tensor:
         """The first ``size`` of an axis."""
