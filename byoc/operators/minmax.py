@@ -13,7 +13,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
-from byoc.operators.forms import Form, Written
+from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.operator import MANY, Constraint, Operand, Operator, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.table import looked_up
@@ -159,7 +159,17 @@ class Choice(Pair):
     """
 
     family: ClassVar[str] = "choice"
-    forms: ClassVar[tuple[Form, ...]] = (Form("Where", operands=3, flags=1, plain=True, passive=True, cuts=True),)
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form(
+            "Where",
+            operands=3,
+            flags=1,
+            plain=True,
+            passive=True,
+            cuts=True,
+            integer=(QLinear("QLinearWhere", ((1, 2, 3), (4, 5, 6)), (7, 8)),),
+        ),
+    )
     instructions: ClassVar[tuple[str, ...]] = ("OP_LUT", "OP_B_MIN")
     arity: ClassVar[tuple[int, int]] = (3, 3)
     requirements: ClassVar[tuple[Requirement, ...]] = (

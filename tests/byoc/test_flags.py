@@ -128,6 +128,20 @@ def test_choices(case: str, constant: str, dtype: str) -> None:
     assert used <= {"OP_LUT", "OP_C_MIN", "OP_C_MAX", "OP_B_MIN", "OP_ACT_LRELU"}
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_a_choice_that_carries_its_quantisations(constant: bool) -> None:
+    builder, rng = ModelBuilder(), np.random.default_rng(0)
+    stored = builder.constant(rng.integers(0, 256, (5, 1)), "uint8")
+    operands = [builder.input("c", (5, 9), "bool")]
+    for name, scale, zero in (("x", 0.05, 3), ("y", 0.02, 200)):
+        data = stored if constant and name == "y" else builder.input(name, (5, 9), "uint8")
+        operands += [data, builder.constant(scale, "float32"), builder.constant(zero, "uint8")]
+    operands += [builder.constant(0.07, "float32"), builder.constant(100, "uint8")]
+    builder.node("QLinearWhere", *operands, name="op", domain="com.microsoft", result="z")
+    builder.output("z", "uint8")
+    exact(builder.model(), *MACHINES)
+
+
 def test_bare_integers_are_compared_and_chosen() -> None:
     builder = ModelBuilder()
     a, b = (builder.input(name, (3, 40), "uint8") for name in "ab")

@@ -92,7 +92,7 @@ def _qlinear(
         return Unrecognised("its channels are the last dimension; only channels-first tensors run on the accelerator")
     if not node.input(integer.result[0]):
         return Unrecognised("it has no output scale, so its result is float")
-    operands: list[str] = []
+    operands = list(node.inputs[: form.flags])
     quantizations: dict[str, Quantization] = {}
     for number, (tensor, scale, zero_point) in enumerate(integer.triples(len(node.inputs))):
         name = node.input(tensor)
