@@ -55,7 +55,7 @@ class ConvRecord:
     batch: int
     source_plane: tuple[int, int, int]
     result_plane: tuple[int, int, int]
-    weights: NDArray[np.int16]
+    weights: NDArray[np.int8] | NDArray[np.int16]
     bias: NDArray[np.int64]
     input_zero_point: int
     requantise: Requantise | None
@@ -225,8 +225,7 @@ class Convolution(Product, Window):
         """The record of a convolution that meets every requirement."""
         source, kernel, result = (graph.values[name] for name in (*node.inputs[:2], node.outputs[0]))
         assert kernel.constant is not None
-        zeros = products.zero_points(graph, node, 1).astype(np.int16)
-        data = domain.stored(kernel.constant) - zeros.reshape(-1, *(1,) * (kernel.constant.ndim - 1))
+        data = products.centred(domain.stored(kernel.constant), products.zero_points(graph, node, 1))
         filters = data.reshape(*data.shape[:2], *(1,) * (4 - data.ndim), *data.shape[2:])
         zero_point = int(products.zero_points(graph, node, 0)[0])
         bias = graph.values[node.inputs[2]].constant if len(node.inputs) > 2 else None
@@ -280,7 +279,7 @@ class Convolution(Product, Window):
                     "int32" if record.requantise is None else "int8",
                 ),
                 onnx_nodes=record.node.onnx_nodes,
-                weights=record.weights[chosen].astype(np.int8),
+                weights=record.weights[chosen].astype(np.int8, copy=False),
                 bias=record.bias[chosen].astype(np.int32),
                 requantise=None if record.requantise is None else record.requantise.channels(chosen),
                 input_zero_point=record.input_zero_point,

@@ -78,6 +78,9 @@ class Repeat(NamedTuple):
     rows: bool = False
 
 
+_NO_REPEAT = Repeat()
+
+
 class Settings(NamedTuple):
     """Registers, in the order in which they are written, and fields that are the same for all tiles of a layer."""
 
@@ -165,7 +168,7 @@ class Geometry:
 
     def repeat(self, index: int) -> Repeat:
         """How operand number ``index`` repeats."""
-        return self.repeats[index] if self.repeats else Repeat()
+        return self.repeats[index] if self.repeats else _NO_REPEAT
 
     def input_tiles(self, index: int, parts: int, bands: int) -> int:
         """Different tiles of an operand where the result has ``parts`` channel tiles and ``bands`` bands of rows."""

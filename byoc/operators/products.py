@@ -137,11 +137,13 @@ def _requantisation(product: Operator, source: Operand, requantise: Requantise) 
     )
 
 
-def int8_parts(weights: NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
+def int8_parts(weights: NDArray[np.int8] | NDArray[np.int16]) -> tuple[NDArray[np.int8], ...]:
     """int8 arrays of which ``weights`` are the sum, and none has an element of another sign: one, two, at most three.
 
     Weights less a zero point need nine bits; most models' need eight.
     """
+    if weights.dtype == np.int8:
+        return (weights.astype(np.int8, copy=False),)
     parts: list[NDArray[np.int8]] = []
     rest = weights
     while not parts or rest.any():
@@ -199,7 +201,14 @@ def zero_points(graph: Graph, node: Node, number: int) -> NDArray[np.int64]:
     return found - (128 if value.dtype == "uint8" else 0)
 
 
-def largest(weights: NDArray[np.int16], bias: NDArray[np.int64]) -> int:
+def centred(stored: NDArray[np.int8], zeros: NDArray[np.int64]) -> NDArray[np.int8] | NDArray[np.int16]:
+    """Weights less their zero points, (1,) or one for each along the first axis; as they are where all are 0."""
+    if not zeros.any():
+        return stored
+    return stored - zeros.astype(np.int16).reshape(-1, *(1,) * (stored.ndim - 1))
+
+
+def largest(weights: NDArray[np.integer], bias: NDArray[np.int64]) -> int:
     """What no accumulator of any channel (row of ``weights``) exceeds: a cheap bound, or the exact one if that is not
     within int32."""
     bound = int(np.abs(bias).max(initial=0)) + 128 * 255 * weights.shape[1]
@@ -212,7 +221,7 @@ def too_wide(bound: int) -> Finding | None:
 
 
 def leaves_int32(
-    weights: NDArray[np.int16], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
+    weights: NDArray[np.integer], bias: NDArray[np.int64], requantise: Requantise | None, target: Target
 ) -> Finding | None:
     """That an accumulator of some channel (row of ``weights``) leaves int32 while it is requantised with integers."""
     if target.numerics != "fixed" or requantise is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import TileSteps
@@ -96,17 +95,30 @@ def _loads(tiles: Sequence[TileSteps], used: Sequence[frozenset[int]]) -> list[_
     return found
 
 
+_NAMES = {
+    unit: (
+        f"{unit}_DRAM_ADDRESS",
+        f"{unit}_BYTES",
+        [(f"{unit}_COUNT_{n}", f"{unit}_DRAM_STRIDE_{n}") for n in (3, 2, 1)],
+    )
+    for unit in ("LD", "ST")
+}
+"""Registers of the DMA units: address and bytes of a row, count and stride of the dimensions, outermost first."""
+
+
 def _dram(step: Step, unit: str) -> Access:
     """The bytes of system memory that a DMA step reads or writes."""
     registers = step.registers
-    dims = [(registers[f"{unit}_COUNT_{n}"], registers.get(f"{unit}_DRAM_STRIDE_{n}", 0)) for n in (3, 2, 1)]
-    return strided("dram", registers[f"{unit}_DRAM_ADDRESS"], registers[f"{unit}_BYTES"], *dims)
+    address, nbytes, loops = _NAMES[unit]
+    dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]
+    return strided("dram", registers[address], registers[nbytes], *dims)
 
 
 def _cycles(step: Step, unit: str) -> int:
     """Estimated bus cycles of a DMA step."""
-    rows = prod(step.registers[f"{unit}_COUNT_{number}"] for number in (1, 2, 3))
-    return rows * (step.registers[f"{unit}_BYTES"] // BUS_BYTES + 1)
+    _, nbytes, ((outer, _), (middle, _), (inner, _)) = _NAMES[unit]
+    registers = step.registers
+    return registers[outer] * registers[middle] * registers[inner] * (registers[nbytes] // BUS_BYTES + 1)
 
 
 def _buffers(tile: TileSteps) -> Iterator[int]:

@@ -66,6 +66,7 @@ class LayerCost:
         self._fields = _Known(geometry.fields)
         self._cycles: dict[tuple[int, int], int] = {}
         self._shapes: dict[tuple[int, int], Shape] = {}
+        self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
         plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}
         self._base = {**plain, **dict(geometry.registers)}
 
@@ -81,11 +82,13 @@ class LayerCost:
         """:func:`byoc.tiling.tiling.working_set` of a tiling of this shape."""
         parts, bands, slots = shape.parts, shape.bands, tiling.slots
         total = 0
-        for index in streams(self._geometry, resident):
+        operands, constants = self._moved(resident)
+        for index in operands:
             total += min(slots.input, shape.input_tiles[index]) * shape.input_bytes[index]
-        if loads_constants(self._geometry, resident):
+        if constants:
             total += min(slots.constants, parts) * shape.constant_bytes
-        total += table_slots(self._geometry, min(slots.constants, parts)) * shape.table_bytes
+        if shape.table_bytes:
+            total += table_slots(self._geometry, min(slots.constants, parts)) * shape.table_bytes
         if not resident.output:
             total += min(slots.output, parts * bands) * shape.output_bytes
         return total
@@ -100,17 +103,25 @@ class LayerCost:
         """Bus cycles of all transfers, and of the first loads and the last store alone."""
         parts, bands = shape.parts, shape.bands
         again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
-        constants = shape.constant_cycles if loads_constants(self._geometry, resident) else 0
+        operands, loaded = self._moved(resident)
+        constants = shape.constant_cycles if loaded else 0
         edge, traffic = constants, constants * parts * again
         if shape.table_bytes:
             traffic += shape.table_bytes // BUS_BYTES * (parts * again if self._geometry.tables == "each" else 1)
-        for index in streams(self._geometry, resident):
+        for index in operands:
             traffic += shape.input_cycles[index] * self._input_loads(shape, tiling, index)
             edge += shape.input_cycles[index]
         if not resident.output:
             traffic += shape.output_cycles * parts * bands
             edge += shape.output_cycles
         return traffic, edge
+
+    def _moved(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
+        """Numbers of the operands that are streamed, and whether constants are loaded: asked for every candidate."""
+        found = self._moves.get(resident)
+        if found is None:
+            found = self._moves[resident] = streams(self._geometry, resident), loads_constants(self._geometry, resident)
+        return found
 
     def _input_loads(self, shape: Shape, tiling: Tiling, index: int) -> int:
         """How often a tile of an operand is loaded."""

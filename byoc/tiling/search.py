@@ -8,7 +8,7 @@ from typing import NamedTuple
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.cost import LayerCost, Shape
-from byoc.tiling.tiling import Resident, Slots, Tiling
+from byoc.tiling.tiling import Resident, Slots, Tiling, working_set
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
@@ -135,8 +135,10 @@ class TileSearch:
             if not self._lies_dense(channels, resident):
                 continue
             for rows in self._bands(channels, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
-                tiling, shape = Tiling(channels, rows), self.cost.shape(channels, rows)
-                if self.cost.working_set(shape, tiling, resident) <= budget:
+                tiling = Tiling(channels, rows)
+                # Most do not fit: the cycles of those are not asked for.
+                if working_set(self._geometry, tiling, resident, self._arch.alignment) <= budget:
+                    shape = self.cost.shape(channels, rows)
                     cycles = self.cost.estimate(shape, tiling, resident)
                     if best is None or cycles < best.cycles:
                         best = Choice(tiling, cycles)

@@ -42,8 +42,6 @@ def streamed(geometry: Geometry) -> Resident:
 
 def streams(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
     """Numbers of the operands of which tile buffers hold the bands."""
-    if geometry.inputs == 1:  # asked for every candidate
-        return () if resident.inputs[0] else (0,)
     return tuple(index for index in range(geometry.inputs) if not resident.inputs[index])
 
 
