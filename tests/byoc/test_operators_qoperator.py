@@ -8,8 +8,12 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.byoc.oracle_check import check_against_onnxruntime, placed
+from byoc.importing import import_model
+from byoc.session import OnnxRuntimeSession
+from isa.arch import Arch
+from tests.byoc.oracle_check import check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder
+from tests.e2e.harness import simulate
 
 CONTRIB = "com.microsoft"
 
@@ -152,3 +156,23 @@ def test_clip_of_bare_integers(operands: Operands) -> None:
 def test_concatenation_of_bare_integers(operands: Operands) -> None:
     a, b = operands.input("a", (1, 2, 3), operands.dtype), operands.input("b", (1, 4, 3), operands.dtype)
     _runs_on_accelerator(operands.finish("Concat", a, b, axis=1))
+
+
+def test_choices_and_splits_behind_operators_of_onnx_runtime_are_placed(operands: Operands) -> None:
+    """onnx knows neither the operators nor the shapes of what they make; the model as given is the oracle."""
+    x, y = (operands.input(name, (2, 6, 4), operands.dtype) for name in "ab")
+    flags = operands.input("flags", (2, 6, 4), "bool")
+    pairs = [*operands.pair(0.05, 3), y, *operands.pair(0.02, -9), *operands.pair(0.04, 0)]
+    chosen = operands.node("QLinearWhere", flags, x, *pairs, domain=CONTRIB)
+    sizes = operands.constant([1, 5], "int64")
+    operands.nodes.append(onnx.helper.make_node("Split", [chosen, sizes], ["y", "z"], name="split", axis=1))
+    for name, size in (("y", 1), ("z", 5)):
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(operands.dtype))
+        operands.outputs.append(onnx.helper.make_tensor_value_info(name, kind, (2, size, 4)))
+    model = operands.model()
+    package, feeds = import_model(model, "chosen"), random_feeds(model, 3)
+    found = simulate(package, feeds, Arch(isa="v4"))
+    expected = OnnxRuntimeSession(model).run(["y", "z"], feeds)
+    assert {place.op_type for place in found.network.partition.placement if place.on == "cpu"} <= {"Cast"}
+    for name, wanted in expected.items():
+        np.testing.assert_array_equal(found.run.outputs[name], wanted)

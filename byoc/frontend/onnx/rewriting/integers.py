@@ -39,12 +39,13 @@ _BIASED = {"Conv": (2, 0), "Gemm": (2, 1)}
 """Operators with a bias: which input it is, and the axis of the channels of the weights."""
 
 
-_FUNCTIONS = {"QLinearSigmoid": "Sigmoid"}
-"""ONNX Runtime's functions of integers, by the operators that it makes them of between quantisations."""
+_FUNCTIONS = {"QLinearSigmoid": ("Sigmoid", (0,)), "QLinearWhere": ("Where", (1, 4))}
+"""ONNX Runtime's functions of integers: the operators of which it makes them, and where what is quantised begins, each
+with its scale and zero point; those of the result come last."""
 
 
 def write_out_functions(model: ModelProto) -> ModelProto:
-    """A copy in which functions of integers stand between a DequantizeLinear and a QuantizeLinear, as closures do.
+    """A copy in which functions of integers stand between DequantizeLinear and QuantizeLinear nodes.
 
     Of which ONNX Runtime makes the same functions of integers again.
     """
@@ -56,13 +57,16 @@ def write_out_functions(model: ModelProto) -> ModelProto:
     def write(node: NodeProto) -> list[NodeProto] | None:
         if node.op_type not in _FUNCTIONS or standard(node):
             return None
-        real, made = (unused(f"{node.output[0]}_{part}", taken) for part in ("operand", "real"))
-        before, after = [name for name in node.input[:3] if name], [name for name in node.input[3:] if name]
-        return [
-            helper.make_node(DEQUANTIZE, before, [real], real),
-            helper.make_node(_FUNCTIONS[node.op_type], [real], [made], node.name or made),
-            helper.make_node(QUANTIZE, [made, *after], [node.output[0]], f"{made}_{QUANTIZE}"),
-        ]
+        op_type, starts = _FUNCTIONS[node.op_type]
+        made = unused(f"{node.output[0]}_real", taken)
+        inputs, nodes = list(node.input[: starts[0]]), []
+        for start in starts:
+            inputs.append(unused(f"{node.output[0]}_operand", taken))
+            given = [name for name in node.input[start : start + 3] if name]
+            nodes.append(helper.make_node(DEQUANTIZE, given, inputs[-1:], inputs[-1]))
+        after = [name for name in node.input[starts[-1] + 3 :] if name]
+        nodes.append(helper.make_node(op_type, inputs, [made], node.name or made))
+        return [*nodes, helper.make_node(QUANTIZE, [made, *after], [node.output[0]], f"{made}_{QUANTIZE}")]
 
     rewrite_nodes(result.graph, write)
     return result

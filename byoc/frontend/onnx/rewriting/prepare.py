@@ -75,7 +75,6 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     written = infer_shapes, unroll, infer_shapes, decompose_attention, fold_constants
     planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
     floats: tuple[Pass, ...] = (
-        complete_types,
         _light(expand_resizes),
         *written,
         tabulate_rows,
@@ -104,6 +103,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         _light(drop_unread_outputs),
         fold_pads,
         _light(write_out_functions),
+        complete_types,
         _light(slice_splits),
         gather_scatters,
         _light(move_casts),
