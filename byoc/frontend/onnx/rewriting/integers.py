@@ -210,6 +210,9 @@ def quantise_tables(model: ModelProto) -> ModelProto:
 
     Also where they are moved before they are quantised. Exact. A model without such rows is returned as it is.
     """
+    given = ConstantArrays(model.graph, lambda tensor: True)
+    if not any(_chooses(node, given) and node.input[0] in given for node in model.graph.node):
+        return model
     result = copy_model(model)
     graph = result.graph
     constants, uses, taken = ConstantArrays(graph, lambda tensor: True), use_counts(graph), names_of(graph)
