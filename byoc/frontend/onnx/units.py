@@ -8,7 +8,7 @@ their inputs mean, the operator families declare (:mod:`byoc.operators.forms`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import GraphProto, ModelProto
 
@@ -154,11 +154,31 @@ def _plain(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -
 
 
 def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
-    names = [name for name in node.inputs[: form.operands] if name]
+    unit = _dequantised(view, node, family, form)
+    if isinstance(unit, Unrecognised) or form.bare:
+        return unit
+    tail = _tail(view, node, form)
+    if isinstance(tail, Unrecognised):
+        return tail
+    activation, quantize = tail
+    quantization, result = view.quantization_of(quantize), quantize.outputs[0]
+    if quantization is None:
+        return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
+    unfused = family.unfused(view, unit.operands, result)
+    if unfused:
+        return Unrecognised(unfused)
+    behind = (quantize,) if activation is None else (activation, quantize)
+    quantizations = {**unit.quantizations, result: quantization}
+    covers = (*unit.covers, *behind)
+    return replace(unit, result=result, quantizations=quantizations, covers=covers, activation=activation)
+
+
+def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form) -> Unit | Unrecognised:
+    """A unit that ends at ``node`` itself, on operands that are dequantised, or flags."""
     quantizations: dict[str, Quantization] = {}
     covers: list[OnnxNode] = []
     operands: list[str] = []
-    for position, name in enumerate(names):
+    for position, name in enumerate(name for name in node.inputs[: form.operands] if name):
         if position < form.flags:
             operands.append(name)
             continue
@@ -178,35 +198,9 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     for name in parameters:
         if view.real(name) is None:
             return Unrecognised(f"its parameter '{name}' is computed at run time")
-    if form.bare:
-        covered, result = (*dict.fromkeys(covers), node), node.outputs[0]
-        return Unit(node, form.op_type, tuple(operands), result, quantizations, covered, family, form)
-    tail = _tail(view, node, form)
-    if isinstance(tail, Unrecognised):
-        return tail
-    activation, quantize = tail
-    quantization = view.quantization_of(quantize)
-    if quantization is None:
-        return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
-    unfused = family.unfused(view, tuple(operands), quantize.outputs[0])
-    if unfused:
-        return Unrecognised(unfused)
-    quantizations[quantize.outputs[0]] = quantization
-    middle = (node,) if activation is None else (node, activation)
-    covered = tuple(dict.fromkeys((*covers, *middle, quantize)))
-    operator = form.op_type
-    return Unit(
-        node,
-        operator,
-        tuple(operands),
-        quantize.outputs[0],
-        quantizations,
-        covered,
-        family,
-        form,
-        activation,
-        parameters=parameters,
-    )
+    covered = (*dict.fromkeys(covers), node)
+    names = tuple(operands), node.outputs[0]
+    return Unit(node, form.op_type, *names, quantizations, covered, family, form, parameters=parameters)
 
 
 def _float_reason(view: OnnxView, node: OnnxNode, family: type[Operator], name: str) -> str:
