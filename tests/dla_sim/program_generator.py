@@ -134,7 +134,7 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
         inputs, outputs = (registers.get(f"EX_{side}_CHANNELS", 1) for side in ("INPUT", "OUTPUT"))
         if mnemonic in ("OP_POOL", "OP_RESIZE"):
             registers["EX_OUTPUT_CHANNELS"] = inputs
-            if fields["mode"] == GLOBAL_AVERAGE:
+            if fields.get("mode") == GLOBAL_AVERAGE:
                 registers["EX_OUTPUT_HEIGHT"] = registers["EX_OUTPUT_WIDTH"] = 1
         elif mnemonic == "OP_DEPTH_CONV":
             registers["EX_OUTPUT_CHANNELS"] = inputs * max(1, outputs // inputs)
