@@ -6,7 +6,7 @@ table is exact by construction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -145,7 +145,10 @@ def looked_up(node: Node, source: Value, result: Value, table: NDArray[np.int8])
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChannelTable(Operator):
-    """(channels, elements), looked up in a table a channel; ``table``: int8 (channels, 256). Planes are not cut."""
+    """(channels, elements), looked up in a table a channel; ``table``: int8 (channels, 256). Planes are not cut.
+
+    Where not one fits, every channel is a :class:`Table` of its own.
+    """
 
     instructions: ClassVar[tuple[str, ...]] = Table.instructions
     constants_name: ClassVar[str] = "tables"
@@ -156,6 +159,22 @@ class ChannelTable(Operator):
     def channel_tables(self) -> NDArray[np.int8]:
         """All that it does."""
         return self.table
+
+    def finer(self) -> tuple[Operator, ...]:
+        """A channel after another, of whose elements tiles have any number."""
+        (source,), (_, elements) = self.inputs, self.output.shape
+        shape = domain.elementwise_shape((elements,))
+        return tuple(
+            Table(
+                name=self.name,
+                kind=self.kind,
+                onnx_nodes=self.onnx_nodes,
+                inputs=(replace(source, shape=shape, offset=source.offset + channel * elements),),
+                output=replace(self.output, shape=shape, offset=self.output.offset + channel * elements),
+                table=table,
+            )
+            for channel, table in enumerate(self.table)
+        )
 
     def nest(self) -> Nest:
         """Every channel by itself, all of its elements in one row."""

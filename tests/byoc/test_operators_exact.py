@@ -225,12 +225,16 @@ TIGHT: dict[str, onnx.ModelProto] = {
     "channels with a zero point": convolution_unit(_weights(6, 17, 3, 3), (1, 17, 5, 200), weight_zero_point=9),
     "max": unary_unit("MaxPool", (1, 3, 9001), kernel_shape=[3], strides=[2], pads=[1, 1]),
     "average": unary_unit("AveragePool", (1, 3, 9001), after=(0.04, 9), kernel_shape=[4], strides=[3], pads=[2, 1]),
+    "tables": unary_unit("PRelu", (2, 3, 90, 101), extra=[([[[0.3]], [[-1.2]], [[0.7]]], "float32")], after=(0.04, 9)),
 }
 
 
 @pytest.mark.parametrize("case", TIGHT)
-def test_windows_of_which_not_one_row_fits_are_cut_finer(case: str) -> None:
-    """Lines stand upright, as tiles are bands of rows; input channels are halved, the halves' products added."""
+def test_what_does_not_fit_in_the_least_is_cut_finer(case: str) -> None:
+    """Lines stand upright, as tiles are bands of rows; input channels are halved, the halves' products added.
+
+    A table a channel is a table in each channel.
+    """
     package = import_model(TIGHT[case], case)
     feed = random_feeds(TIGHT[case], 5)
     for pe in ({"ic": 4, "oc": 16, "ow": 1}, {"ic": 3, "oc": 5, "ow": 2}):
