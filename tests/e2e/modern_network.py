@@ -1,8 +1,8 @@
 """A small float network with what networks since 2018 are made of, for tests of whole programs with those instructions.
 
-Every instruction of ``v4`` is there: convolution with SiLU, squeeze-and-excite, what repeats added, subtracted,
-compared and divided by, a split, a slope a channel and a concatenation, an upsampled path that is pooled again, then
-tokens: layer normalisation, one attention head, a residual sum, the mean of the tokens, a classifier.
+Every instruction of ``v4`` but OP_RESIZE is there: convolution with SiLU, squeeze-and-excite, what repeats added,
+subtracted, compared and divided by, a split, a slope a channel and a concatenation, an upsampled path that is pooled
+again, then tokens: layer normalisation, one attention head, a residual sum, the mean of the tokens, a classifier.
 """
 
 from __future__ import annotations
