@@ -126,7 +126,7 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
     from experiments.report.terminal import plain_table, report_console
 
     console = report_console()
-    shown = plain_table(("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "fold"))
+    shown = plain_table(("pattern", "left"), ("operators", "fold"), ("needs", "fold"), ("declared by", "left"))
     for row in rows:
         shown.add_row(row.family, ", ".join((*row.operators, *row.closes)), ", ".join(row.instructions), row.owner)
     console.print(shown)
