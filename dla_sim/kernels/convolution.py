@@ -19,7 +19,7 @@ from dla_sim.kernels.results import CHUNK, Results, add_chunks, multiply, prepar
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa.arch import Arch
 from isa.instruction import Command
-from isa.ops.convolution import element_bytes
+from isa.ops.convolution import ACCUMULATE, element_bytes
 
 _BLOCK_ELEMENTS = 1 << 20
 """Elements of the two large operands of one matrix product: few calls matter more than the caches, which BLAS minds."""
@@ -44,7 +44,8 @@ def grouped(command: Command, arch: Arch) -> Attempt | None:
 
 
 def _prepare(shape: Window, groups: int, element: int, command: Command, arch: Arch) -> Attempt | None:
-    if shape.ic == groups and (groups > 1 or shape.oc == 1):
+    alone = not command.fields.get(ACCUMULATE.name, 0)
+    if shape.ic == groups and (groups > 1 or shape.oc == 1) and alone:
         return depthwise_window(shape, element, command, arch)
     products = shape.ic // groups * shape.kh * shape.kw
     weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
@@ -108,7 +109,7 @@ def _blocks(
                 output=shape.output + (top * shape.ow + left) * np.dtype(dtype).itemsize,
             )
             sums = _sums(part, planes, top * shape.sy * planes.row + left * planes.step, weights, scratch)
-            results.store(sums, part.output_view(sram, dtype, 0, shape.oc), first, 0)
+            results.store(sums, part.output_view(sram, dtype, 0, shape.oc), first, 0, top * shape.ow + left)
 
 
 def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch) -> NDArray[Any]:

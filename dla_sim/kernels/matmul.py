@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
-from dla_sim.kernels.results import CHUNK, EXACT, LARGEST_SQUARES, Results, add_chunks, prepare_sums
+from dla_sim.kernels.results import CHUNK, EXACT, LARGEST_SQUARES, Results, Sums, add_chunks, prepare_sums
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -26,7 +26,7 @@ def matrix_product(command: Command, arch: Arch) -> Attempt | None:
     output, left, right = (command[f"EX_{name}_ADDRESS"] for name in ("OUTPUT", "INPUT", "OPERAND"))
     result = output, output + m * n * element_bytes(command)
     run = _MatrixProduct((m, k, n), left, right, output).run
-    return prepare_sums(command, arch, n, k, result, ((left, left + m * k), (right, right + k * n)), run)
+    return prepare_sums(command, arch, Sums(n, m * n, k), result, ((left, left + m * k), (right, right + k * n)), run)
 
 
 @dataclass(frozen=True, eq=False)

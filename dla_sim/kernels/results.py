@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from isa import numerics
 from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
-from isa.ops.convolution import lower_limit
+from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 from isa.ops.requant import ChannelRecords, load_records, requantise_channels
 
 EXACT = 1 << 24
@@ -63,7 +63,10 @@ def add_chunks(parts: Iterable[NDArray[np.float32]], shape: tuple[int, ...], scr
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """What is known of the results of a command before it runs: ``products`` products a sum, and how it ends."""
+    """What is known of the results of a command before it runs: ``products`` products a sum, and how it ends.
+
+    ``partial``: where the int32 sums lie from which it starts; None: it starts from the biases.
+    """
 
     command: Command
     channels: int
@@ -75,6 +78,7 @@ class Finish:
     is_float: bool
     address: int
     end: int
+    partial: Range | None = None
 
     @property
     def dtype(self) -> type[np.int8] | type[np.int32]:
@@ -90,6 +94,8 @@ class Finish:
         words = machine.arch.channel_record_bytes // 4
         raw = np.ndarray((self.channels, words), "<i4", machine.sram, self.address)
         bias = raw[:, 0]
+        if self.partial is not None:
+            return self._continued(machine, raw.view("<f4")[:, 1:2])
         bias_float = bias.astype(np.float32)
         scale = raw.view("<f4")[:, 1:2]
         if self.requantise and self.is_float and not np.vdot(scale, scale) <= LARGEST_SQUARES:
@@ -103,6 +109,17 @@ class Finish:
         rounded_once = self.requantise and self.is_float and largest <= EXACT
         return Results(self, machine, bias, bias_float if rounded_once or largest <= room else None, scale)
 
+    def _continued(self, machine: Machine, scale: NDArray[np.float32]) -> Results | None:
+        """The results of a command that starts from the sums of an earlier one."""
+        assert self.partial is not None
+        first, last = self.partial
+        sums = np.ndarray((last - first) // 4, "<i4", machine.sram, first)
+        largest = max(int(sums.max()), -int(sums.min()))
+        scales_fit = not (self.requantise and self.is_float) or np.vdot(scale, scale) <= LARGEST_SQUARES
+        if not scales_fit or largest + self.products * PRODUCT >= _INT32:
+            return None
+        return Results(self, machine, sums, None, scale)
+
 
 @dataclass(frozen=True, eq=False)
 class Results:
@@ -110,7 +127,8 @@ class Results:
 
     ``bias_float`` is there where adding it in float32 is right: sum and bias are exact in float32, so that their sum
     is rounded once, as the conversion of the exact int32 sum is; and where the result is an integer, it is exact.
-    ``bias`` and ``scale`` (channels, 1) lie in the scratchpad.
+    ``bias`` and ``scale`` (channels, 1) lie in the scratchpad; where a command starts from earlier sums, all of these
+    take the place of ``bias``.
     """
 
     finish: Finish
@@ -119,25 +137,26 @@ class Results:
     bias_float: NDArray[np.float32] | None
     scale: NDArray[np.float32]
 
-    def store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int) -> None:
+    def store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0) -> None:
         """Writes the results of exact ``sums`` (two axes, float32 or int32, DESTROYED) to ``output`` (same shape).
 
-        ``sums`` lack the bias; ``axis`` is their axis of channels, of which the first is ``first``.
+        ``sums`` lack the bias; ``axis`` is their axis of channels, of which the first is ``first``; along the other
+        they are those from ``start`` on.
         """
         if _FEW <= sums.shape[1] <= _MANY and sums.shape[0] > 1:
             with np.errstate():
                 np.setbufsize(_BUFFER)
-                self._store(sums, output, first, axis)
+                self._store(sums, output, first, axis, start)
         else:
-            self._store(sums, output, first, axis)
+            self._store(sums, output, first, axis, start)
 
-    def _store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int) -> None:
+    def _store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int) -> None:
         channels = slice(first, first + sums.shape[axis])
         if sums.dtype == np.float32 and self.bias_float is not None:
             np.add(sums, _along(self.bias_float[channels, None], axis), out=sums)
         else:
             sums = sums.astype(np.int32)
-            np.add(sums, _along(self.bias[channels, None], axis), out=sums)
+            np.add(sums, self._initial(channels, axis, slice(start, start + sums.shape[1 - axis])), out=sums)
         finish = self.finish
         if not finish.requantise:
             np.copyto(output, sums, casting="unsafe")
@@ -147,6 +166,14 @@ class Results:
             numerics.requantise_float32(wide, scale, finish.zero_point, finish.low, finish.high, out=output)
         else:
             self._store_fixed(sums.astype(np.int32), output, channels, axis)
+
+    def _initial(self, channels: slice, axis: int, others: slice) -> NDArray[np.int32]:
+        """What the sums of some channels start from."""
+        if self.finish.partial is None:
+            return _along(self.bias[channels, None], axis)
+        if axis == 0:
+            return self.bias.reshape(self.finish.channels, -1)[channels, others]
+        return self.bias.reshape(-1, self.finish.channels)[others, channels]
 
     def _store_fixed(self, sums: NDArray[np.int32], output: NDArray[np.int8], channels: slice, axis: int) -> None:
         records = load_records(self.machine, self.finish.address, self.finish.channels)
@@ -161,25 +188,33 @@ def _along(column: NDArray[Any], axis: int) -> NDArray[Any]:
     return column if axis == 0 else column.T
 
 
+class Sums(NamedTuple):
+    """What a command computes: output channels, results, products a sum."""
+
+    channels: int
+    results: int
+    products: int
+
+
 Compute = Callable[[Results, Scratch], None]
 """Computes the exact sums of a command and stores their results."""
 
 
 def prepare_sums(
-    command: Command, arch: Arch, channels: int, products: int, output: Range, reads: Sequence[Range], compute: Compute
+    command: Command, arch: Arch, sums: Sums, output: Range, reads: Sequence[Range], compute: Compute
 ) -> Attempt | None:
-    """The attempt of a command with ``products`` products a sum: ``compute``, with the results it is to store.
+    """The attempt of a command with such ``sums``: ``compute``, with the results it is to store.
 
     ``reads`` are the ranges of its operands but for the channel records. None for what is left to the semantics: clamp
     limits in the wrong order, and results over operands.
     """
-    finish = _finish(command, arch, channels, products)
+    finish = _finish(command, arch, sums)
     if finish is None:
         return None
     reads = (*reads, (finish.address, finish.end))
-    if not all_apart(output, reads):
+    if not all_apart(output, reads if finish.partial in (None, output) else (*reads, finish.partial)):
         return None
-    end = highest(output, *reads)
+    end = highest(output, *reads, *(() if finish.partial is None else (finish.partial,)))
 
     def attempt(machine: Machine, scratch: Scratch) -> bool:
         results = finish.load(machine) if end <= machine.sram.size else None
@@ -203,11 +238,11 @@ def prepare_window(
         return None
     output = shape.output, shape.output + shape.output_bytes(element)
     reads = (shape.input, shape.input + shape.input_bytes), (weights, weights + shape.oc * products)
-    return prepare_sums(command, arch, shape.oc, products, output, reads, compute)
+    return prepare_sums(command, arch, Sums(shape.oc, shape.oc * shape.pixels, products), output, reads, compute)
 
 
-def _finish(command: Command, arch: Arch, channels: int, products: int) -> Finish | None:
-    """How a convolution or matrix product with ``products`` products a sum ends.
+def _finish(command: Command, arch: Arch, sums: Sums) -> Finish | None:
+    """How a convolution or matrix product ends.
 
     None for what is left to the semantics: clamp limits in the wrong order.
     """
@@ -215,8 +250,11 @@ def _finish(command: Command, arch: Arch, channels: int, products: int) -> Finis
     requantise = bool(command.fields["requantise"])
     if requantise and low > high:
         return None
-    address = command["EX_CHANNEL_ADDRESS"]
+    address, partial = command["EX_CHANNEL_ADDRESS"], None
+    if command.fields.get(ACCUMULATE.name, 0):
+        first = command[EX_PARTIAL_ADDRESS.name]
+        partial = first, first + 4 * sums.results
     return Finish(
-        command, channels, products, low, high, command["EX_OUTPUT_ZERO_POINT"], requantise,
-        arch.numerics == "onnxruntime", address, address + channels * arch.channel_record_bytes,
+        command, sums.channels, sums.products, low, high, command["EX_OUTPUT_ZERO_POINT"], requantise,
+        arch.numerics == "onnxruntime", address, address + sums.channels * arch.channel_record_bytes, partial,
     )  # fmt: skip

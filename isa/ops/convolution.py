@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,19 @@ from isa.access import Access, strided
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.fields import Field
-from isa.instruction import INT8, Command, ElementType, Instruction, Machine, Operands, Unit, ceil_div, formula, view
+from isa.instruction import (
+    INT8,
+    Command,
+    ElementType,
+    Instruction,
+    Machine,
+    Operands,
+    Unit,
+    ceil_div,
+    formula,
+    formula_of,
+    view,
+)
 from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
 from isa.registers import BY_NAME, Register
@@ -24,6 +36,13 @@ REQUANTISE = Field("requantise", 51, 1, description="0 writes int32 accumulators
 RELU = Field("relu", 50, 1, description="1 raises the lower clamp limit to the output zero point")
 RESULT = ElementType("int32", REQUANTISE.name, "int8")
 """Accumulators, or what a command that requantises makes of them."""
+
+ACCUMULATE = Field(
+    "accumulate", 41, 1, description="1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases"
+)
+EX_PARTIAL_ADDRESS = Register(
+    "EX_PARTIAL_ADDRESS", 0x65, 32, 0, "unsigned", "dense int32 sums of an earlier command, as it wrote them"
+)
 
 _WINDOW = (
     "EX_KERNEL_HEIGHT", "EX_KERNEL_WIDTH", "EX_STRIDE_HEIGHT", "EX_STRIDE_WIDTH",
@@ -157,7 +176,7 @@ def tap(command: Command, padded: NDArray[Any], row: int, column: int) -> NDArra
 def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -> None:
     """Adds the bias to int64 (OC, OH, OW) and writes accumulators, or int8 results with ``requantise``."""
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], command["EX_OUTPUT_CHANNELS"])
-    accumulator = accumulator + records.bias.astype(np.int64)[:, None, None]
+    accumulator = accumulator + initial_sums(command, machine, accumulator.shape, records.bias[:, None, None])
     if np.abs(accumulator).max(initial=0) >= 1 << 31:
         raise OverflowError(f"{command.instruction.mnemonic} at word {command.index}: an accumulator leaves int32")
     if command.fields["requantise"]:
@@ -167,6 +186,15 @@ def finish(command: Command, machine: Machine, accumulator: NDArray[np.int64]) -
         result = accumulator.astype(np.int32)
     output = view(machine.sram, command["EX_OUTPUT_ADDRESS"], result.shape, result.dtype, command["EX_OUTPUT_PLANE"])
     output[...] = result
+
+
+def initial_sums(
+    command: Command, machine: Machine, shape: tuple[int, ...], bias: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """What sums of ``shape`` begin with: the bias, or those of an earlier command. An absent field is 0."""
+    if command.fields.get(ACCUMULATE.name, 0):
+        return view(machine.sram, command[EX_PARTIAL_ADDRESS.name], shape, np.int32).astype(np.int64)
+    return bias.astype(np.int64)
 
 
 def lower_limit(command: Command) -> int:
@@ -334,4 +362,115 @@ OP_GROUP_CONV = Instruction(
     operands=_group_operands, semantics=_group_conv, cycles=_group_cycles, macs=_group_macs,
     inputs=(INT8,), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = tuple(with_tables(item, *WIDER) for item in (OP_CONV, OP_DEPTH_CONV, OP_GROUP_CONV))
+
+
+# Idle lanes put to use. ----------------------------------------------------------------------------------------------
+
+MAPPING = Field(
+    "mapping", 42, 2,
+    description="what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, "
+    "2 columns of the output, 3 both",
+)  # fmt: skip
+_MAPPED_CYCLES = """
+⌈G/P⌉ · ⌈S/a⌉ · T · ⌈(OC/G)/b⌉ · OH · ⌈OW / (c·p)⌉; with requantise at least ⌈OC·OH·OW / post_lanes⌉.
+
+G groups: 1 for OP_CONV, OC for OP_DEPTH_CONV, where IC/G is 1. Input lanes sum S products at once, T times:
+S = IC/G and T = KH·KW for mapping 0 and 2, S = (IC/G)·KH·KW and T = 1 for mapping 1 and 3, which has the taps side by
+side. n = ⌊a / min(a, S)⌋ · ⌊b / min(b, OC/G)⌋ such blocks fit into the array: P = min(G, n) groups at once and, with
+mapping 2 and 3, p = max(1, ⌊n/G⌋) columns at once, else p = 1. Never less than ⌈MACs / N⌉, and with mapping 0 what the
+instruction takes without the field.
+"""
+
+
+class Work(NamedTuple):
+    """What a convolution computes: groups, input and output channels of each, rows, columns, taps of the kernel."""
+
+    groups: int
+    inputs: int
+    outputs: int
+    rows: int
+    columns: int
+    taps: int
+
+
+def mapped_cycles(work: Work, mapping: int, arch: Arch) -> int:
+    """Cycles of the multiply-accumulates of ``work`` under a ``mapping``."""
+    pe = arch.pe
+    together, apart = (work.inputs * work.taps, 1) if mapping & 1 else (work.inputs, work.taps)
+    blocks = (pe.ic // min(pe.ic, together)) * (pe.oc // min(pe.oc, work.outputs))
+    columns = max(1, blocks // work.groups) if mapping & 2 else 1
+    sums = ceil_div(together, pe.ic) * apart
+    rounds = ceil_div(work.groups, min(work.groups, blocks)) * ceil_div(work.outputs, pe.oc)
+    return rounds * sums * work.rows * ceil_div(work.columns, pe.ow * columns)
+
+
+def best_mapping(work: Work, arch: Arch) -> int:
+    """The mapping of fewest cycles, the lowest of equals."""
+    return min(range(MAPPING.maximum + 1), key=lambda mapping: mapped_cycles(work, mapping, arch))
+
+
+def _work(command: Command) -> Work:
+    """What a command computes; OP_DEPTH_CONV as many groups as output channels."""
+    if "EX_GROUPS" in command.registers:
+        groups = group_shape(command)
+    elif command.instruction.mnemonic == OP_DEPTH_CONV.mnemonic:
+        groups = command["EX_OUTPUT_CHANNELS"], 1, 1
+    else:
+        groups = 1, command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
+    return Work(*groups, command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"], taps(command))
+
+
+def with_mapping(base: Instruction) -> Instruction:
+    """``base`` with the field :data:`MAPPING`; its results are the same whatever that says."""
+
+    @formula(_MAPPED_CYCLES)
+    def cycles(command: Command, arch: Arch) -> int:
+        macs = mapped_cycles(_work(command), command.fields.get(MAPPING.name, 0), arch)
+        return fused_cycles(macs, output_count(command), command, arch)
+
+    return replace(base, fields=(*base.fields, MAPPING), cycles=cycles, earlier=base)
+
+
+# Sums in several commands. -------------------------------------------------------------------------------------------
+
+
+def with_partial_sums(base: Instruction) -> Instruction:
+    """``base``, of a product, with the field :data:`ACCUMULATE`; where that is 0 it is ``base``.
+
+    A first command writes int32 sums of some of the input channels, further ones add theirs, the last requantises.
+    """
+
+    def partial(command: Command, arch: Arch) -> int:
+        """Bytes of the sums from which a command starts: 0 from the biases."""
+        results = base.operands(command, arch).writes[0].total // element_bytes(command)
+        return 4 * results * command.fields.get(ACCUMULATE.name, 0)
+
+    def operands(command: Command, arch: Arch) -> Operands:
+        found, nbytes = base.operands(command, arch), partial(command, arch)
+        if not nbytes:
+            return found
+        return Operands((*found.reads, strided("sram", command[EX_PARTIAL_ADDRESS.name], nbytes)), found.writes)
+
+    @formula(
+        f"{formula_of(base.semantics)}\n\nWith accumulate the sums start from the dense int32 tensor at "
+        "EX_PARTIAL_ADDRESS instead of from the biases; results may take its place."
+    )
+    def semantics(command: Command, machine: Machine) -> None:
+        base.semantics(command, machine)
+
+    @formula(f"{formula_of(base.cycles)}\n\nWith accumulate at least ⌈results / post_lanes⌉.")
+    def cycles(command: Command, arch: Arch) -> int:
+        return max(base.cycles(command, arch), ceil_div(partial(command, arch), 4 * arch.lanes))
+
+    return replace(
+        base, fields=(*base.fields, ACCUMULATE), registers=(*base.registers, EX_PARTIAL_ADDRESS.name),
+        adds_registers=(*base.adds_registers, EX_PARTIAL_ADDRESS), earlier=base.earlier or base,
+        operands=operands, semantics=semantics, cycles=cycles,
+    )  # fmt: skip
+
+
+INSTRUCTIONS = (
+    with_tables(with_partial_sums(with_mapping(OP_CONV)), *WIDER),
+    with_tables(with_mapping(OP_DEPTH_CONV), *WIDER),
+    with_tables(with_mapping(OP_GROUP_CONV), *WIDER),
+)

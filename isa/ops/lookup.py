@@ -159,6 +159,6 @@ def with_tables(base: Instruction, *wider: Register) -> Instruction:
 
     return replace(
         base, fields=(*base.fields, LOOK_UP), registers=(*base.registers, EX_TABLE_ADDRESS.name),
-        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS, *wider), earlier=base,
+        adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS, *wider), earlier=base.earlier or base,
         operands=operands, semantics=semantics, cycles=cycles,
     )  # fmt: skip

@@ -13,7 +13,16 @@ from isa.access import strided
 from isa.arch import Arch
 from isa.fields import Field
 from isa.instruction import INT8, Command, Instruction, Machine, Operands, Unit, ceil_div, formula, view
-from isa.ops.convolution import RELU, REQUANTISE, RESULT, element_bytes, fused_cycles, lower_limit
+from isa.ops.convolution import (
+    RELU,
+    REQUANTISE,
+    RESULT,
+    element_bytes,
+    fused_cycles,
+    initial_sums,
+    lower_limit,
+    with_partial_sums,
+)
 from isa.ops.lookup import with_tables
 from isa.ops.requant import load_records, requantise_channels
 from isa.registers import float_value
@@ -42,7 +51,7 @@ def _matmul(command: Command, machine: Machine) -> None:
     left = view(machine.sram, command["EX_INPUT_ADDRESS"], (m, k), np.int8).astype(np.int64)
     right = view(machine.sram, command["EX_OPERAND_ADDRESS"], (k, n), np.int8).astype(np.int64)
     records = load_records(machine, command["EX_CHANNEL_ADDRESS"], n)
-    accumulator = left @ right + records.bias.astype(np.int64)
+    accumulator = left @ right + initial_sums(command, machine, (m, n), records.bias)
     _check_int32(accumulator, command)
     result: NDArray[Any] = accumulator.astype(np.int32)
     if command.fields["requantise"]:
@@ -140,4 +149,4 @@ OP_DYN_MAT_MUL = Instruction(
     operands=_dynamic_operands, semantics=_dynamic, cycles=_cycles, macs=_macs,
     inputs=(INT8, INT8), outputs=(RESULT,),
 )  # fmt: skip
-INSTRUCTIONS = (with_tables(OP_MAT_MUL), with_tables(OP_DYN_MAT_MUL))
+INSTRUCTIONS = (with_tables(with_partial_sums(OP_MAT_MUL)), with_tables(OP_DYN_MAT_MUL))

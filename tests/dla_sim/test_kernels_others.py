@@ -50,7 +50,9 @@ def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
         k = data.draw(st.sampled_from([1024, 1025, 2100]))
     fields = {"requantise": data.draw(st.integers(0, 1)), "relu": data.draw(st.integers(0, 1))}
     fields["look_up"] = looks(data) * fields["requantise"]
+    fields["accumulate"] = data.draw(st.integers(0, 1))
     places = {
+        "EX_PARTIAL_ADDRESS": data.draw(st.sampled_from([34000, 35000, 34004])),
         "EX_TABLE_ADDRESS": data.draw(st.sampled_from([3, 32000, 33990])),
         "EX_INPUT_ADDRESS": 5,
         "EX_OPERAND_ADDRESS": 12000,

@@ -14,7 +14,7 @@ from isa.instruction import Command, Instruction, Machine, Unit
 from isa.ops import ALL
 from isa.variants import VARIANTS
 
-ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS")
+ADDRESSES = ("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_CHANNEL_ADDRESS", "EX_TABLE_ADDRESS", "EX_PARTIAL_ADDRESS")
 
 
 def make_command(mnemonic: str, registers: Mapping[str, int], fields: Mapping[str, int] | None = None) -> Command:

@@ -397,6 +397,35 @@ def test_results_are_looked_up_last(
             run(mnemonic, registers, operands, (shape, np.int32), {"look_up": 1})
 
 
+@pytest.mark.parametrize("requantise", [0, 1])
+def test_sums_of_some_input_channels_add_up_to_those_of_all(requantise: int) -> None:
+    """A convolution and a product in three commands, the middle ones in int32; only the first begins with the bias."""
+    rng = np.random.default_rng(6)
+    channels = rng.integers(-9, 9, (3, 2), np.int32)
+    channels[:, 1] = np.array([0.01, 0.02, 0.03], np.float32).view(np.int32)
+    planes, filters = rng.integers(-99, 99, (7, 4, 5), np.int8), rng.integers(-99, 99, (3, 7, 2, 2), np.int8)
+    window = {"INPUT_HEIGHT": 4, "INPUT_WIDTH": 5, "OUTPUT_HEIGHT": 3, "OUTPUT_WIDTH": 4}
+    window |= {"KERNEL_HEIGHT": 2, "KERNEL_WIDTH": 2}
+    rows, matrix = rng.integers(-99, 99, (6, 7), np.int8), rng.integers(-99, 99, (7, 3), np.int8)
+    for mnemonic, places, shape in (("OP_CONV", window, (3, 3, 4)), ("OP_MAT_MUL", {"ROWS": 6}, (6, 3))):
+        registers = {f"EX_{name}": value for name, value in (places | {"OUTPUT_CHANNELS": 3}).items()}
+        sums: NDArray[Any] | None = None
+        for first, last in ((0, 3), (3, 4), (4, 7)):
+            parts = [planes[first:last], filters[:, first:last]]
+            if mnemonic == "OP_MAT_MUL":
+                parts = [rows[:, first:last], matrix[first:last]]
+            ends = requantise if last == 7 else 0
+            result = shape, np.int8 if ends else np.int32
+            fields = {"requantise": ends, "accumulate": int(first > 0)}
+            own = registers | {"EX_INPUT_CHANNELS": last - first}
+            sums = run(mnemonic, own, [*parts, channels, None, sums], result, fields)  # type: ignore[list-item]
+        operands = [planes, filters] if mnemonic == "OP_CONV" else [rows, matrix]
+        whole = registers | {"EX_INPUT_CHANNELS": 7}
+        wanted = run(mnemonic, whole, [*operands, channels], result, {"requantise": requantise})
+        assert sums is not None
+        assert np.array_equal(sums, wanted), mnemonic
+
+
 def test_wide_addition_and_shift() -> None:
     a, b = np.array([2**31 - 2, -5, 7], np.int32), np.array([1, 5, -9], np.int32)
     registers = {"EX_LENGTH": 3}
@@ -476,6 +505,48 @@ def test_cycle_formulas(pe: tuple[int, int, int], mnemonic: str, registers: dict
     arch = Arch(pe=PeArray(ic=pe[0], oc=pe[1], ow=pe[2]))
     command = make_command(mnemonic, {f"EX_{name}": value for name, value in registers.items()})
     assert command.instruction.cycles(command, arch) == cycles
+
+
+MAPPINGS = [
+    # pe (ic, oc, ow), mnemonic, (G, IC, OC), (OH, OW), (KH, KW), cycles of mapping 0, 1, 2, 3 by hand
+    # 3 channels on 16 lanes: 9 taps one by one; 27 products in two rounds; 5 blocks of 3 lanes, 2 of 8: 10 columns
+    # at once; 2 columns of 27 products each.
+    ((16, 16, 1), "OP_CONV", (1, 3, 8), (4, 20), (3, 3), (9 * 80, 2 * 80, 9 * 4 * 2, 2 * 4 * 10)),
+    # Enough channels: nothing is idle, and 64 · 9 products divide as evenly.
+    ((16, 16, 1), "OP_CONV", (1, 64, 64), (4, 20), (3, 3), (4 * 9 * 4 * 80, 36 * 4 * 80, 4 * 9 * 4 * 80, 36 * 4 * 80)),
+    # 40 depthwise channels on 64 lanes: one by one; 9 taps in two rounds of 8 lanes, 8 channels at once: 5 rounds; with
+    # 5 channels 12 columns at once, of which 10 are there, or 5 of their taps side by side.
+    ((8, 8, 1), "OP_DEPTH_CONV", (40, 40, 40), (6, 10), (3, 3), (9 * 60, 5 * 2 * 60, 9 * 60, 5 * 2 * 60)),
+    ((8, 8, 1), "OP_DEPTH_CONV", (5, 5, 5), (6, 10), (3, 3), (9 * 60, 2 * 60, 9 * 6, 2 * 60)),
+    # 4 groups of 2 by 3 on 8 by 6 lanes, two output columns in parallel: 4 · 2 blocks, so 2 columns a group at once;
+    # with both taps side by side 2 · 2 blocks, one a group, which sum 4 products at once.
+    ((8, 6, 2), "OP_GROUP_CONV", (4, 8, 12), (3, 8), (1, 2), (2 * 3 * 4, 1 * 3 * 4, 2 * 3 * 2, 1 * 3 * 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pe", "mnemonic", "channels", "output", "kernel", "cycles"), MAPPINGS)
+def test_idle_lanes_save_the_cycles_of_their_formula(
+    pe: tuple[int, int, int],
+    mnemonic: str,
+    channels: tuple[int, int, int],
+    output: tuple[int, int],
+    kernel: tuple[int, int],
+    cycles: tuple[int, ...],
+) -> None:
+    arch = Arch(pe=PeArray(ic=pe[0], oc=pe[1], ow=pe[2]))
+    registers = {"EX_INPUT_CHANNELS": channels[1], "EX_OUTPUT_CHANNELS": channels[2]}
+    registers |= {"EX_OUTPUT_HEIGHT": output[0], "EX_OUTPUT_WIDTH": output[1]}
+    registers |= {"EX_KERNEL_HEIGHT": kernel[0], "EX_KERNEL_WIDTH": kernel[1]}
+    registers |= {"EX_GROUPS": channels[0]} if mnemonic == "OP_GROUP_CONV" else {}
+    commands = [make_command(mnemonic, registers, {"mapping": mapping}) for mapping in range(4)]
+    assert tuple(command.instruction.cycles(command, arch) for command in commands) == cycles
+
+
+def test_adding_to_earlier_sums_takes_a_pass_of_the_post_lanes() -> None:
+    registers = {"EX_OUTPUT_CHANNELS": 64, "EX_OUTPUT_HEIGHT": 10, "EX_OUTPUT_WIDTH": 10}
+    for lanes, fields, cycles in ((4, {}, 800), (4, {"accumulate": 1}, 1600), (64, {"accumulate": 1}, 800)):
+        command = make_command("OP_CONV", registers, fields)
+        assert command.instruction.cycles(command, Arch(post_lanes=lanes)) == cycles
 
 
 def test_fused_post_processing_costs_the_larger_of_the_two() -> None:

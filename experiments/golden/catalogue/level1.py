@@ -104,6 +104,8 @@ def instructions() -> Iterator[Case]:
         yield from _pairs(suffix, arch)
     yield from _last_look_ups()
     yield from _rows()
+    yield from _idle_lanes()
+    yield from _sums()
     yield from _resizes()
 
 
@@ -246,6 +248,33 @@ def _last_look_ups() -> Iterator[Case]:
     yield Pooling(tables=tables[0]).case("L1/few-lanes-pool-table", "results of a pool looked up by 3 lanes", few)
     one = machine("v4", "onnxruntime", post_lanes=1)
     yield Pooling(tables=tables[0]).case("L1/one-lane-pool-table", "results of a pool looked up by 1 lane", one)
+
+
+def _idle_lanes() -> Iterator[Case]:
+    """Every mapping of convolutions that leave lanes of the array idle: other cycles, the same values."""
+    operations = {
+        "conv": Convolution(Window((3, 7, 21)), 8),
+        "depth": Convolution(Window((5, 6, 10)), 5, -1),
+        "group": Convolution(Window((8, 4, 9)), 12, 4),
+    }
+    arrays = {"square": PeArray(ic=16, oc=16), "odd": PeArray(ic=20, oc=7, ow=2), "flat": PeArray(ic=1, oc=64)}
+    for place, array in arrays.items():
+        arch = machine("v4", "onnxruntime").model_copy(update={"pe": array})
+        for name, operation in operations.items():
+            for mapping in range(4):
+                mapped, text = replace(operation, mapping=mapping), f"{name} with mapping {mapping} on {array}"
+                yield mapped.case(f"L1/{place}-{name}-mapping-{mapping}", text, arch)
+
+
+def _sums() -> Iterator[Case]:
+    """Commands that start from earlier sums, to int8 and to int32, with fewer lanes than products."""
+    few = machine("v4", "onnxruntime", post_lanes=3)
+    for suffix, arch in (("", TABLES), ("-fixed", machine("v4", "fixed")), ("-few-lanes", few)):
+        for name, requantise in (("", True), ("-accumulators", False)):
+            convolution = Convolution(requantise=requantise, accumulate=True)
+            yield convolution.case(f"L1/conv-sums{name}{suffix}", "OP_CONV of earlier sums", arch)
+            product = Product((5, 16, 7), requantise=requantise, accumulate=True)
+            yield product.case(f"L1/matmul-sums{name}{suffix}", "OP_MAT_MUL of earlier sums", arch)
 
 
 ROWS: Mapping[str, OnRows] = {

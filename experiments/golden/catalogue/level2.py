@@ -531,13 +531,15 @@ def _large_windows() -> Iterator[Case]:
         "depth-stride-2": Convolution(Window((9, 45, 44), stride=(2, 2)), 9, -1, relu=True, zeros=(99, -8)),
         "depth-blocks": Convolution(Window((40, 100, 100)), 40, -1, zeros=(-3, 3)),
         "group-many": Convolution(Window((24, 20, 20), stride=(2, 1)), 18, 6, zeros=(3, -3)),
+        "conv-many-sums": Convolution(Window((128, 31, 33)), 2, zeros=(-3, 5), accumulate=True),
     }
     for name, convolution in convolutions.items():
         window, groups = convolution.window, convolution.groups
         depth = {0: window.shape[0], -1: 1}.get(groups) or window.shape[0] // groups
         weights = pattern(convolution.outputs, depth, *window.kernel, period=101)
         given = {**vars(convolution), "input": pattern(*window.shape), "weights": weights}
-        yield Convolution(**given).case(f"L2/large-{name}", f"{convolution.mnemonic}, {name}", arch)
+        own = arch.model_copy(update={"isa": "v4"}) if convolution.accumulate else arch
+        yield Convolution(**given).case(f"L2/large-{name}", f"{convolution.mnemonic}, {name}", own)
     for name, pooling in {
         "max": Pooling(window=Window((9, 40, 41), (3, 3), (2, 2)), input=pattern(9, 40, 41)),
         "average": Pooling(AVERAGE, Window((9, 30, 31)), zeros=(3, -4), input=pattern(9, 30, 31)),

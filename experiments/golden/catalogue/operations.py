@@ -68,6 +68,11 @@ def looked_up(tables: NDArray[np.int8] | None) -> tuple[dict[str, NDArray[Any]],
     return ({}, {}) if tables is None else ({"EX_TABLE_ADDRESS": tables}, {"look_up": tables.ndim})
 
 
+def earlier_sums(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    """The operand of a command that starts from the sums of an earlier one, of ``shape``."""
+    return {"EX_PARTIAL_ADDRESS": rng.integers(-40000, 40000, shape, dtype=np.int32)}
+
+
 @dataclass(frozen=True)
 class Window:
     """Input (channels, rows, columns), the window, and padding (top, left, bottom, right)."""
@@ -112,6 +117,8 @@ class Convolution:
     weights: NDArray[np.int8] | None = None
     channels: NDArray[np.uint8] | None = None
     tables: NDArray[np.int8] | None = None
+    mapping: int = 0
+    accumulate: bool = False
 
     @property
     def mnemonic(self) -> str:
@@ -137,7 +144,9 @@ class Convolution:
         dtype: TensorType = "int8" if self.requantise else "int32"
         result = dtype, (self.outputs, *window.output)
         more, looks = looked_up(self.tables)
+        more |= earlier_sums(rng, (self.outputs, *window.output)) if self.accumulate else {}
         fields = {"requantise": int(self.requantise), "relu": int(self.relu), **looks}
+        fields |= {name: value for name, value in (("mapping", self.mapping), ("accumulate", self.accumulate)) if value}
         return single(name, description, arch, self.mnemonic, operands | more, result, registers, timing, **fields)
 
 
@@ -238,6 +247,7 @@ class Product:
     right: NDArray[np.int8] | None = None
     channels: NDArray[np.uint8] | None = None
     tables: NDArray[np.int8] | None = None
+    accumulate: bool = False
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
@@ -256,7 +266,9 @@ class Product:
         }
         dtype: TensorType = "int8" if self.requantise else "int32"
         more, looks = looked_up(self.tables)
+        more |= earlier_sums(rng, (m, n)) if self.accumulate else {}
         fields = {"requantise": int(self.requantise), "relu": int(self.relu), **looks}
+        fields |= {"accumulate": 1} if self.accumulate else {}
         result = dtype, (m, n)
         return single(name, description, arch, "OP_MAT_MUL", operands | more, result, registers, timing, **fields)
 
