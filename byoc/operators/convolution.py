@@ -39,6 +39,8 @@ from byoc.operators.window import (
 )
 from byoc.target import Target
 from isa.arch import Arch
+from isa.ops.convolution import MAPPING, Work, best_mapping
+from isa.plugins import variant
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,10 +337,19 @@ class Convolution(Product, Window):
         return self.emulated
 
     def settings(self, arch: Arch) -> Settings:
-        """Requantisation, window, and what padding reads."""
+        """Requantisation, window, what padding reads, and what idle lanes do where the instruction leaves a choice."""
         registers, fields = super().settings(arch)
         own = {"EX_INPUT_ZERO_POINT": self.input_zero_point}
+        instruction, _ = variant(arch.isa).by_mnemonic[self.mnemonic]
+        if MAPPING in instruction.fields and not self.emulated:
+            fields = {**fields, MAPPING.name: best_mapping(self._work(), arch)}
         return Settings({**registers, **self.window_registers(), **own}, fields)
+
+    def _work(self) -> Work:
+        """What the whole layer computes."""
+        outputs, rows, columns = self.output.shape
+        groups = outputs if self.mnemonic == "OP_DEPTH_CONV" else self.groups
+        return Work(groups, self.weights.shape[1], outputs // groups, rows, columns, math.prod(self.window))
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:

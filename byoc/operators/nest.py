@@ -33,11 +33,21 @@ class Box(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """What one command computes: an output box, the input box it reads, and the padding rows above that input box."""
+    """What one command computes: an output box, the input box it reads, and the padding rows above that input box.
+
+    A tile of some input channels only makes sums: ``first`` starts them, ``last`` makes results of them.
+    """
 
     output: Box
     input: Box
     pad_top: int
+    first: bool = True
+    last: bool = True
+
+    @property
+    def depth(self) -> Span | None:
+        """The input channels of a tile that has some only."""
+        return None if self.first and self.last else self.input.channels
 
 
 @dataclass(frozen=True)
@@ -97,8 +107,8 @@ class Nest:
         return Span(min(first), max(behind))
 
 
-def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
-    """The tile with these output channels and rows, all columns."""
+def make_tile(nest: Nest, channels: Span, rows: Span, depth: Span | None = None) -> Tile:
+    """The tile with these output channels and rows, all columns; ``depth``: of these input channels, None: of all."""
     first = rows.start * nest.stride - nest.pad_top
     last = (rows.stop - 1) * nest.stride - nest.pad_top + nest.extent
     start = max(first, 0)
@@ -108,8 +118,9 @@ def make_tile(nest: Nest, channels: Span, rows: Span) -> Tile:
         start, stop = 0, nest.input_rows
     elif nest.reads:
         start, stop = nest.read_by(rows)
-    source = Box(_input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
-    return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first)
+    source = Box(depth or _input_channels(nest, channels), Span(start, stop), Span(0, nest.input_columns))
+    ends = (True, True) if depth is None else (depth.start == 0, depth.stop == nest.input_channels)
+    return Tile(Box(channels, rows, Span(0, nest.columns)), source, start - first, *ends)
 
 
 def _input_channels(nest: Nest, channels: Span) -> Span:

@@ -24,7 +24,7 @@ from byoc.operators.rules import Finding, Refusal, Rule, finding
 from byoc.target import Target
 from isa.arch import Arch
 from isa.instruction import Instruction
-from isa.ops.convolution import parallel_groups
+from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
 
 Requirement = Rule[[Graph, Node]]
@@ -150,6 +150,12 @@ class Geometry:
         return self.operator.in_place
 
     @property
+    def splits_depth(self) -> bool:
+        """Whether a tile can be of some input channels, its sums to be completed by further tiles."""
+        able = self.operator.adds_up and not self.single and not self.nest.grouped and self.second == "alike"
+        return able and self.instruction is not None and ACCUMULATE in self.instruction.fields
+
+    @property
     def has_constants(self) -> bool:
         """Whether there are weights or channel records to load."""
         return bool(self.weight_bytes or self.record_bytes)
@@ -158,9 +164,13 @@ class Geometry:
         """Where the weights begin behind the channel records of a packed constant tile."""
         return -(-channels * self.record_bytes // 8) * 8
 
-    def constant_bytes(self, channels: int) -> int:
-        """Bytes of the packed constants of ``channels`` output channels: records, padding to 8 bytes, weights."""
-        return self.weights_offset(channels) + channels * self.weight_bytes
+    def constant_bytes(self, channels: int, depth: int = 0) -> int:
+        """Bytes of the packed constants of ``channels`` output channels: records, padding to 8 bytes, weights.
+
+        Those of ``depth`` input channels, 0: of all.
+        """
+        weights = self.weight_bytes * depth // self.nest.input_channels if depth else self.weight_bytes
+        return self.weights_offset(channels) + channels * weights
 
     def table_bytes(self, channels: int) -> int:
         """Bytes of the tables of a tile of so many output channels."""
@@ -175,15 +185,22 @@ class Geometry:
         repeat = self.repeat(index)
         return (parts if self.nest.grouped and not repeat.channels else 1) * (1 if repeat.rows else bands)
 
-    def input_tile_bytes(self, channels: int, rows: int, index: int = 0) -> int:
-        """Bytes of the input box of a tile of so many output channels and rows, where it is largest."""
+    def input_tile_bytes(self, channels: int, rows: int, index: int = 0, depth: int = 0) -> int:
+        """Bytes of the input box of a tile of so many output channels and rows, where it is largest.
+
+        The tile is of ``depth`` input channels, 0: of all that its output channels read.
+        """
         nest, repeat = self.nest, self.repeat(index)
-        depth = 1 if repeat.channels else -(-channels // nest.group_outputs) * nest.group_inputs
+        depth = 1 if repeat.channels else depth or -(-channels // nest.group_outputs) * nest.group_inputs
         return depth * (1 if repeat.rows else band_rows(nest, rows)) * nest.input_columns * self.input_bytes
 
     def output_tile_bytes(self, channels: int, rows: int) -> int:
         """Bytes of the output box of a tile."""
         return channels * rows * self.nest.columns * self.output_bytes
+
+    def sums_bytes(self, channels: int, rows: int) -> int:
+        """Bytes of the int32 sums of a tile."""
+        return 4 * channels * rows * self.nest.columns
 
     def weight_transfer(self, channels: Span) -> Transfer:
         """What these output channels need of a second operand in the weights' place."""
@@ -246,6 +263,8 @@ class Operator:
     """A tile's result takes the place of its (only) operand in the scratchpad."""
     planes: ClassVar[bool] = False
     """Its instruction finds channels in planes that may lie apart."""
+    adds_up: ClassVar[bool] = False
+    """Its results are sums over input channels of an operand and weights: several commands may add them up."""
     constants_name: ClassVar[str] = "weights"
     """What its weights are called where they do not fit."""
     closes: ClassVar[tuple[str, ...]] = ()

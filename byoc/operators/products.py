@@ -32,6 +32,7 @@ class Product(Operator):
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 3)
+    adds_up: ClassVar[bool] = True
 
     weights: NDArray[np.int8]
     bias: NDArray[np.int32]

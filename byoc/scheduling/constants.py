@@ -18,6 +18,9 @@ from isa.ops.requant import pack_records
 ALIGNMENT = 64
 """Every packed tile begins at a multiple of this, so that its bursts are whole."""
 
+_Part = tuple[Span, Span | None]
+"""Output channels, and the input channels that they are of; None: all."""
+
 
 class ConstantPool:
     """Packed constants of one program, in order of use, from byte ``address`` of system memory on.
@@ -32,20 +35,24 @@ class ConstantPool:
         self._data = data
         self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
         self._tensors: dict[str, int] = {}
-        self._shared: dict[Hashable, dict[Span, int]] = {}
+        self._shared: dict[Hashable, dict[_Part, int]] = {}
 
-    def packer(self, layer: Layer) -> Callable[[Span], int]:
-        """A function that packs the constants of a span of the layer's channels, once, and returns their address."""
+    def packer(self, layer: Layer) -> Callable[[Span, Span | None], int]:
+        """A function that packs the constants of a span of the layer's channels, once, and returns their address.
+
+        Its second argument is the span of input channels, None for all.
+        """
         constants = layer.operation.constants()
         shared = None if constants is None else constants.shared
-        packed: dict[Span, int] = {} if shared is None else self._shared.setdefault(shared, {})
+        packed: dict[_Part, int] = {} if shared is None else self._shared.setdefault(shared, {})
         constants = constants if self._data else None
         records = b"" if constants is None else _records(constants, self._arch)
 
-        def pack(channels: Span) -> int:
-            if channels not in packed:
-                packed[channels] = self._append(layer, channels, records, constants)
-            return packed[channels]
+        def pack(channels: Span, depth: Span | None = None) -> int:
+            part = channels, depth
+            if part not in packed:
+                packed[part] = self._append(layer, part, records, constants)
+            return packed[part]
 
         return pack
 
@@ -80,15 +87,16 @@ class ConstantPool:
         self.nbytes = start + nbytes
         return start
 
-    def _append(self, layer: Layer, channels: Span, records: bytes, constants: ChannelConstants | None) -> int:
-        geometry = layer.geometry
-        start = self._begin(geometry.constant_bytes(channels.size))
+    def _append(self, layer: Layer, which: _Part, records: bytes, constants: ChannelConstants | None) -> int:
+        geometry, (channels, depth) = layer.geometry, which
+        start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
         if constants is not None:
             width = geometry.record_bytes
             self._pieces.append((start, records[channels.start * width : channels.stop * width]))
         if constants is not None and constants.weights is not None:
             offset = start + geometry.weights_offset(channels.size)
             part = constants.weights[channels.start : channels.stop]
+            part = part[:, depth.start : depth.stop] if depth else part
             part = part.T if constants.by_row else part
             self._pieces.append((offset, np.ascontiguousarray(part).reshape(-1).view(np.uint8)))
         return self.address + start

@@ -17,7 +17,7 @@ from byoc.scheduling.residency import LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled, place
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
 from byoc.tiling.search import TileSearch
-from byoc.tiling.tiling import tiles
+from byoc.tiling.tiling import sizes, tiles
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
@@ -60,13 +60,12 @@ def _stream(
     layers: Sequence[Layer], chosen: LayerPlan, searches: Sequence[TileSearch], memory: Memory
 ) -> tuple[list[TileSteps], list[int]]:
     """The tiles of all layers with the estimated cycles of their computation."""
-    sizes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
+    nbytes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
     for name in chosen.residents:
-        memory.residents[name] = memory.reserve(name, sizes[name])
+        memory.residents[name] = memory.reserve(name, nbytes[name])
     steps: list[TileSteps] = []
     cycles: list[int] = []
     for layer, tiling, search in zip(layers, chosen.tilings, searches, strict=True):
         steps += stream_layer(layer, tiling, memory)
-        shapes = [(tile.output.channels.size, tile.output.rows.size) for tile in tiles(layer.geometry, tiling)]
-        cycles += [search.tile_cycles(channels, rows) for channels, rows in shapes]
+        cycles += [search.cost.tile_cycles(*sizes(tile)) for tile in tiles(layer.geometry, tiling)]
     return steps, cycles

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile, Transfer
 from isa.instruction import Instruction, Unit
+from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
 from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
-from isa.ops.lookup import EX_TABLE_ADDRESS
+from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
 
 
 class Pointer(NamedTuple):
@@ -77,10 +78,15 @@ def _dma(unit: str, address: int, transfer: Transfer) -> dict[str, int]:
     return registers
 
 
+_UNFINISHED = {REQUANTISE.name: 0, LOOK_UP.name: 0}
+"""Fields of a command whose sums a later one completes."""
+
+
 class Operands(NamedTuple):
     """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense.
 
     ``input_whole``, ``output_whole``: the (first) operand, the result, lies in the scratchpad as a whole tensor.
+    ``sums``: the int32 sums to which tiles of some input channels only add up.
     """
 
     inputs: tuple[Pointer, ...]
@@ -91,6 +97,7 @@ class Operands(NamedTuple):
     tables: Pointer | None = None
     input_whole: bool = False
     output_whole: bool = False
+    sums: Pointer | None = None
 
 
 def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
@@ -108,6 +115,11 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     if operands.constants is not None and geometry.weight_bytes:
         weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
         pointers["EX_OPERAND_ADDRESS"] = weights
+    fields = layer.fields
+    if operands.sums is not None:
+        fields = {**fields, ACCUMULATE.name: int(not tile.first), **({} if tile.last else _UNFINISHED)}
+        if not tile.first:
+            pointers[EX_PARTIAL_ADDRESS.name] = operands.sums
     if operands.tables is not None:
         pointers[EX_TABLE_ADDRESS.name] = operands.tables
     if geometry.operator.planes:
@@ -118,5 +130,5 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     for part in layer.operation.placed_commands(geometry, tile, registers, *whole):
         moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
         there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
-        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, layer.fields))
+        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, fields))
     return tuple(steps)

@@ -86,7 +86,7 @@ class _LayerStream:
 
     def __init__(self, layer: Layer, tiling: Tiling, memory: Memory) -> None:
         self._layer, self._memory = layer, memory
-        self._pack: Callable[[Span], int] = memory.constants.packer(layer)
+        self._pack: Callable[[Span, Span | None], int] = memory.constants.packer(layer)
         self._pack_tables: Callable[[Span], int] = memory.constants.table_packer(layer)
         operation, lowered = layer.operation, memory.lowered
         self._inputs = [lowered.place(operand) for operand in operation.inputs]
@@ -103,7 +103,7 @@ class _LayerStream:
         self._second = apart[0] if apart else None
         self._constant_buffers = None
         if geometry.has_constants and (self._second is None or self._second.buffer not in memory.residents):
-            nbytes = geometry.constant_bytes(tiling.channels)
+            nbytes = geometry.constant_bytes(tiling.channels, tiling.depth)
             self._constant_buffers = _TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
         self._table_buffers = None
         if geometry.tables != "none":
@@ -113,10 +113,13 @@ class _LayerStream:
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
             self._output_buffers = _TileBuffers(memory, f"{name} output", slots.output, nbytes)
+        self._sums = None
+        if tiling.depth:
+            self._sums = memory.reserve(f"{name} sums", geometry.sums_bytes(tiling.channels, tiling.rows))
 
     def _make_input(self, tiling: Tiling, index: int) -> _TileBuffers:
         geometry = self._layer.geometry
-        nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows, index)
+        nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows, index, tiling.depth)
         return _TileBuffers(self._memory, f"{self._layer.name} input", input_slots(geometry, tiling, index), nbytes)
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
@@ -124,15 +127,19 @@ class _LayerStream:
         source = source_of(self._layer, number)
         loads: list[Step] = []
         constants = self._load_constants(tile, source, loads)
-        tables = self._load_tables(tile, source, loads)
+        tables = self._load_tables(tile, source, loads) if tile.last else None
         inputs = tuple(self._load_input(index, tile, source, loads) for index in range(len(self._input_buffers)))
-        output, stores = self._place_output(tile, inputs, source)
-        planes = self._input_plane(tile), self._output_plane(tile)
         whole = (
             any(buffers is None for buffers in self._input_buffers[:1]),
             self._output.buffer in self._memory.residents,
         )
-        operands = Operands(inputs, constants, output, *planes, tables, *whole)
+        if tile.last:
+            output, stores = self._place_output(tile, inputs, source)
+            planes = self._input_plane(tile), self._output_plane(tile)
+        else:
+            assert self._sums is not None
+            output, stores, planes = self._sums, (), (self._input_plane(tile), 0)
+        operands = Operands(inputs, constants, output, *planes, tables, *whole, self._sums)
         computes = compute_steps(self._layer, tile, operands, source)
         return TileSteps(tuple(loads), computes, stores)
 
@@ -143,13 +150,13 @@ class _LayerStream:
                 return None
             offset = second.offset + geometry.weight_transfer(channels).offset
             return self._memory.residents[second.buffer].moved(offset)
-        pointer, empty = self._constant_buffers.get(channels)
+        pointer, empty = self._constant_buffers.get((channels, tile.depth))
         if empty and second is not None:
             address = self._memory.dram[second.buffer] + second.offset
             loads.append(load(address, pointer, geometry.weight_transfer(channels), source))
         elif empty:
-            transfer = Transfer(0, geometry.constant_bytes(channels.size))
-            loads.append(load(self._pack(channels), pointer, transfer, source))
+            transfer = Transfer(0, geometry.constant_bytes(channels.size, tile.depth.size if tile.depth else 0))
+            loads.append(load(self._pack(channels, tile.depth), pointer, transfer, source))
         return pointer
 
     def _load_tables(self, tile: Tile, source: Source, loads: list[Step]) -> Pointer | None:

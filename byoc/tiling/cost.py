@@ -30,20 +30,36 @@ TRAFFIC = 0.1
 class Shape(NamedTuple):
     """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles of one tile.
 
+    ``chunks`` tiles of ``depth`` input channels add up to one result, in ``sums_bytes``; depth 0: all at once.
     Those of inputs are one a streamed operand; ``input_tiles`` is how many different tiles it has.
     """
 
+    channels: int
+    rows: int
+    depth: int
     parts: int
     bands: int
+    chunks: int
     input_tiles: tuple[int, ...]
     input_bytes: tuple[int, ...]
     constant_bytes: int
     output_bytes: int
     table_bytes: int
+    sums_bytes: int
     input_cycles: tuple[int, ...]
     constant_cycles: int
     output_cycles: int
     compute: int
+
+
+class Traffic(NamedTuple):
+    """Bus cycles of a layer: of all transfers, of the first loads and the last store, and of those that computation
+    cannot hide, for its operand has one buffer only.
+    """
+
+    cycles: int
+    edge: int
+    alone: int
 
 
 class _UnknownNumberError(LookupError):
@@ -64,29 +80,29 @@ class LayerCost:
         self._geometry = geometry
         self._arch = arch
         self._fields = _Known(geometry.fields)
-        self._cycles: dict[tuple[int, int], int] = {}
-        self._shapes: dict[tuple[int, int], Shape] = {}
+        self._cycles: dict[tuple[int, int, int], int] = {}
+        self._shapes: dict[tuple[int, int, int], Shape] = {}
         self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
         plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}
         self._base = {**plain, **dict(geometry.registers)}
 
-    def shape(self, channels: int, rows: int) -> Shape:
+    def shape(self, channels: int, rows: int, depth: int = 0) -> Shape:
         """The account of one tile shape."""
-        key = channels, rows
+        key = channels, rows, depth
         found = self._shapes.get(key)
         if found is None:
-            found = self._shapes[key] = self._make_shape(channels, rows)
+            found = self._shapes[key] = self._make_shape(channels, rows, depth)
         return found
 
     def working_set(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
         """:func:`byoc.tiling.tiling.working_set` of a tiling of this shape."""
-        parts, bands, slots = shape.parts, shape.bands, tiling.slots
-        total = 0
+        parts, bands, chunks, slots = shape.parts, shape.bands, shape.chunks, tiling.slots
+        total = shape.sums_bytes
         operands, constants = self._moved(resident)
         for index in operands:
-            total += min(slots.input, shape.input_tiles[index]) * shape.input_bytes[index]
+            total += min(slots.input, shape.input_tiles[index] * chunks) * shape.input_bytes[index]
         if constants:
-            total += min(slots.constants, parts) * shape.constant_bytes
+            total += min(slots.constants, parts * chunks) * shape.constant_bytes
         if shape.table_bytes:
             total += table_slots(self._geometry, min(slots.constants, parts)) * shape.table_bytes
         if not resident.output:
@@ -95,26 +111,42 @@ class LayerCost:
 
     def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
         """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
-        traffic, edge = self._traffic(shape, tiling, resident)
-        tiles = shape.parts * shape.bands
-        return max(shape.compute, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * tiles
+        traffic, edge, alone = self._traffic(shape, tiling, resident)
+        tiles = shape.parts * shape.bands * shape.chunks
+        return max(shape.compute + alone, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * tiles
 
-    def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> tuple[int, int]:
-        """Bus cycles of all transfers, and of the first loads and the last store alone."""
-        parts, bands = shape.parts, shape.bands
-        again = bands if tiling.slots.constants < parts and not tiling.channels_outer else 1
+    def least(self, shape: Shape, resident: Resident) -> float:
+        """What no tiling of this shape is below, nor any of the same channels and fewer rows: all is loaded once."""
+        tiles = shape.parts * shape.bands * shape.chunks
+        operands, constants = self._moved(resident)
+        traffic = shape.constant_cycles * shape.parts * shape.chunks if constants else 0
+        for index in operands:
+            traffic += shape.input_cycles[index] * shape.input_tiles[index] * shape.chunks
+        if not resident.output:
+            traffic += shape.output_cycles * shape.parts * shape.bands
+        return max(shape.compute, traffic) + TRAFFIC * traffic + TILE_OVERHEAD * tiles
+
+    def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> Traffic:
+        """The account of all transfers."""
+        parts, bands, chunks, slots = shape.parts, shape.bands, shape.chunks, tiling.slots
+        kept = slots.constants >= (chunks if tiling.channels_outer else parts * chunks)
+        again = 1 if kept else bands
         operands, loaded = self._moved(resident)
         constants = shape.constant_cycles if loaded else 0
-        edge, traffic = constants, constants * parts * again
+        edge, traffic = constants, constants * parts * chunks * again
+        alone = traffic - edge if slots.constants == 1 else 0
         if shape.table_bytes:
             traffic += shape.table_bytes // BUS_BYTES * (parts * again if self._geometry.tables == "each" else 1)
         for index in operands:
-            traffic += shape.input_cycles[index] * self._input_loads(shape, tiling, index)
-            edge += shape.input_cycles[index]
+            cycles, loads = shape.input_cycles[index], self._input_loads(shape, tiling, index)
+            traffic += cycles * loads
+            edge += cycles
+            alone += cycles * (loads - 1) if slots.input == 1 else 0
         if not resident.output:
             traffic += shape.output_cycles * parts * bands
             edge += shape.output_cycles
-        return traffic, edge
+            alone += shape.output_cycles * (parts * bands - 1) if slots.output == 1 else 0
+        return Traffic(traffic, edge, alone)
 
     def _moved(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
         """Numbers of the operands that are streamed, and whether constants are loaded: asked for every candidate."""
@@ -125,60 +157,67 @@ class LayerCost:
 
     def _input_loads(self, shape: Shape, tiling: Tiling, index: int) -> int:
         """How often a tile of an operand is loaded."""
-        parts, bands, different = shape.parts, shape.bands, shape.input_tiles[index]
+        parts, bands, chunks, different = shape.parts, shape.bands, shape.chunks, shape.input_tiles[index]
         if self._geometry.nest.grouped or self._geometry.repeats:
             outer = parts if tiling.channels_outer else bands
             return different if different in (1, outer) or different <= tiling.slots.input else parts * bands
-        return bands * (parts if tiling.channels_outer and tiling.slots.input < bands else 1)
+        kept = tiling.slots.input >= (bands * chunks if tiling.channels_outer else chunks)
+        return bands * chunks * (1 if kept else parts)
 
     def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
         """Whether the bytes moved take longer than the computation."""
-        return self._traffic(shape, tiling, resident)[0] > shape.compute
+        return self._traffic(shape, tiling, resident).cycles > shape.compute
 
-    def tile_cycles(self, channels: int, rows: int) -> int:
+    def tile_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
         """Compute cycles of one tile, all of its commands."""
         if self._geometry.single:
             return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
-        return COMMAND_OVERHEAD + self._command_cycles(channels, rows)
+        return COMMAND_OVERHEAD + self._command_cycles(channels, rows, depth)
 
-    def _make_shape(self, channels: int, rows: int) -> Shape:
+    def _make_shape(self, channels: int, rows: int, depth: int) -> Shape:
         geometry, alignment = self._geometry, self._arch.alignment
         nest = geometry.nest
-        constants = geometry.constant_bytes(channels) if geometry.has_constants else 0
+        constants = geometry.constant_bytes(channels, depth) if geometry.has_constants else 0
         apart = nest.input_channels if geometry.second == "columns" and channels < nest.channels else bool(constants)
         parts, bands, inputs = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows), range(geometry.inputs)
         return Shape(
+            channels,
+            rows,
+            depth,
             parts,
             bands,
+            ceil_div(nest.input_channels, depth) if depth else 1,
             tuple(geometry.input_tiles(index, parts, bands) for index in inputs),
-            tuple(aligned(geometry.input_tile_bytes(channels, rows, index), alignment) for index in inputs),
+            tuple(aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs),
             aligned(constants, alignment),
             0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
             aligned(geometry.table_bytes(channels), alignment),
-            tuple(_input_cycles(geometry, channels, rows, index) for index in inputs),
+            aligned(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
+            tuple(_input_cycles(geometry, channels, rows, index, depth) for index in inputs),
             constants // BUS_BYTES + apart,
             _output_cycles(geometry, channels, rows),
-            self._compute(channels, rows),
+            self._compute(channels, rows, depth),
         )
 
-    def _compute(self, channels: int, rows: int) -> int:
+    def _compute(self, channels: int, rows: int, depth: int) -> int:
         """Cycles of all tiles together."""
         nest = self._geometry.nest
         return sum(
-            many * often * self.tile_cycles(size, height)
+            many * often * frequent * self.tile_cycles(size, height, deep)
             for size, many in pieces(nest.channels, channels)
             for height, often in pieces(nest.rows, rows)
+            for deep, frequent in (pieces(nest.input_channels, depth) if depth else ((0, 1),))
         )
 
-    def _command_cycles(self, channels: int, rows: int) -> int:
-        """Cycles of one compute command, by the instruction's formula."""
+    def _command_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
+        """Cycles of one compute command, by the instruction's formula: of ``depth`` input channels, 0: of all."""
         geometry = self._geometry
         instruction = geometry.instruction
         if instruction is None:
             return 0
-        key = channels, rows
+        key = channels, rows, depth
         if key not in self._cycles:
-            tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows))
+            tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None)
             registers = _Known({**self._base, **geometry.operator.tile_registers(geometry, tile)})
             command = Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
             try:
@@ -197,14 +236,15 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
-def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int) -> int:
+def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
     """Bus cycles of an input of one tile."""
     nest = geometry.nest
-    nbytes = geometry.input_tile_bytes(channels, rows, index)
+    nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
     if any(geometry.repeat(index)):
         strided_rows = 1
     elif nest.matrix:
-        strided_rows = nest.rows if nest.grouped and channels < nest.channels else 1
+        parted = nest.grouped and channels < nest.channels
+        strided_rows = nest.rows if parted else rows if depth else 1
     elif rows == nest.rows:
         strided_rows = 1
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from byoc.operators.nest import allowed_channels
@@ -15,6 +16,8 @@ from isa.instruction import ceil_div
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 COMFORTABLE = 90
 """Per cent of the budget that tile buffers use if they can: the rest lets loads of the next layer run ahead."""
+GOOD = 1.05
+"""A double-buffered tiling that takes at most this times what the layer takes in one tile is not improved on."""
 _FINER = 2
 """How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
 
@@ -36,6 +39,7 @@ class TileSearch:
         self._channels = tuple(_channel_tiles(geometry, arch))
         self._narrow = tuple(_narrow_tiles(geometry, arch))
         self._rows = tuple(_row_bands(geometry))
+        self._chunks = tuple(_input_chunks(geometry, arch))
         self._answers: dict[tuple[Resident, int], Choice | None] = {}
         self._known: dict[tuple[int, int, Resident], tuple[tuple[int, Choice], ...]] = {}
 
@@ -51,29 +55,37 @@ class TileSearch:
 
         A layer that waits for its loads gains from whatever can be there before it begins.
         """
-        shape = self.cost.shape(tiling.channels, tiling.rows)
+        shape = self.cost.shape(tiling.channels, tiling.rows, tiling.depth)
         best = tiling
         while self.cost.hungry(shape, best, resident):
             slots = best.slots
             more = best._replace(slots=Slots(slots.input + 1, slots.constants + 1, slots.output))
-            if more.slots.input > shape.parts * shape.bands or self.cost.working_set(shape, more, resident) > budget:
+            if (
+                more.slots.input > shape.parts * shape.bands * shape.chunks
+                or self.cost.working_set(shape, more, resident) > budget
+            ):
                 break
             best = more
         return best
 
-    def tile_cycles(self, channels: int, rows: int) -> int:
-        """Estimated compute cycles of one tile."""
-        return self.cost.tile_cycles(channels, rows)
-
     def _search(self, resident: Resident, budget: int) -> Choice | None:
+        """The best double-buffered tiling; where that is far from what the layer must take, the best of all."""
+        best: Choice | None = None
         for share in (budget * COMFORTABLE // 100, budget):
-            best: Choice | None = None
             for channels in self._channels:
                 if self._lies_dense(channels, resident):
                     best = self._best_rows(channels, resident, share, best)
             if best is not None:
-                return best
-        return self._smallest(resident, budget)
+                break
+        if best is None or best.cycles > GOOD * self._least(resident):
+            best = self._widest(resident, budget, best)
+        return best
+
+    def _least(self, resident: Resident) -> float:
+        """Estimated cycles of the layer in one tile: nothing is cheaper."""
+        nest = self._geometry.nest
+        whole = Tiling(nest.channels, nest.rows)
+        return self.cost.estimate(self.cost.shape(nest.channels, nest.rows), whole, resident)
 
     def _lies_dense(self, channels: int, resident: Resident) -> bool:
         """Whether operands and result lie as the instruction wants: columns of a resident matrix do not lie dense."""
@@ -128,27 +140,67 @@ class TileSearch:
             return loops
         return (*loops, Tiling(channels, rows, True, Slots(bands, 2, 2)))
 
-    def _smallest(self, resident: Resident, budget: int) -> Choice | None:
-        """Single-buffered tilings, for want of memory: the cheapest that fits."""
-        best: Choice | None = None
-        for channels in (*self._channels, *self._narrow):
-            if not self._lies_dense(channels, resident):
-                continue
-            for rows in self._bands(channels, 1 if self._geometry.nest.splits_rows else self._geometry.nest.rows):
-                tiling = Tiling(channels, rows)
-                # Most do not fit: the cycles of those are not asked for.
-                if working_set(self._geometry, tiling, resident, self._arch.alignment) <= budget:
-                    shape = self.cost.shape(channels, rows)
-                    cycles = self.cost.estimate(shape, tiling, resident)
-                    if best is None or cycles < best.cycles:
-                        best = Choice(tiling, cycles)
+    def _widest(self, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
+        """The better of ``best`` and all tilings with any numbers of buffers that fit.
+
+        Among them are fewer channels than the array takes in parallel, and some of the input channels at a time.
+        """
+        for depth in (0, *self._depths(resident)):
+            for channels in (*self._channels, *self._narrow):
+                if self._lies_dense(channels, resident):
+                    best = self._best_of_any(channels, depth, resident, budget, best)
         return best
+
+    def _best_of_any(
+        self, channels: int, depth: int, resident: Resident, budget: int, best: Choice | None
+    ) -> Choice | None:
+        """The better of ``best`` and all tilings of so many channels and input channels, coarsest bands first."""
+        nest = self._geometry.nest
+        for rows in self._bands(channels, 1 if nest.splits_rows else nest.rows):
+            smallest = Tiling(channels, rows, depth=depth)
+            if working_set(self._geometry, smallest, resident, self._arch.alignment) > budget:
+                continue  # most do not fit: the cycles of those are not asked for
+            shape = self.cost.shape(channels, rows, depth)
+            if best is not None and self.cost.least(shape, resident) >= best.cycles:
+                break  # finer bands have more tiles and take as long
+            for tiling in self._fitting(shape, resident, budget):
+                cycles = self.cost.estimate(shape, tiling, resident)
+                if best is None or cycles < best.cycles:
+                    best = Choice(tiling, cycles)
+        return best
+
+    def _fitting(self, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
+        """Tilings of a shape that fit, in every loop order, less those that have fewer slots than another of them."""
+        for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
+            whole = shape.chunks if outer else shape.parts * shape.chunks
+            constants = (*((whole,) if whole > 2 and shape.bands > 1 else ()), 2, 1)
+            kept = shape.bands * shape.chunks if outer else shape.chunks
+            useful = kept > 2 and shape.parts > 1 and not self._geometry.nest.grouped
+            inputs = (*((kept,) if useful else ()), 2, 1)
+            for constant in constants:
+                for number, outputs in product(inputs, (2, 1)):
+                    slots = Slots(number, constant, outputs)
+                    tiling = Tiling(shape.channels, shape.rows, outer, slots, shape.depth)
+                    if self.cost.working_set(shape, tiling, resident) <= budget:
+                        yield tiling
+                        if outputs == 2:
+                            break
+
+    def _depths(self, resident: Resident) -> tuple[int, ...]:
+        """Input channels a tile, from many to few; none where sums cannot be made in several commands.
+
+        Some columns of a matrix that lies in the scratchpad as a whole are not dense.
+        """
+        nest = self._geometry.nest
+        dense = not (nest.matrix and nest.rows > 1 and any(resident.inputs))
+        return self._chunks if dense else ()
 
 
 def smallest_tiling(geometry: Geometry) -> Tiling:
     """One output channel and one output row where rows can be cut: the smallest working set there is."""
     nest = geometry.nest
-    return Tiling(allowed_channels(nest, 1), 1 if nest.splits_rows else nest.rows)
+    depth = 1 if geometry.splits_depth and nest.input_channels > 1 and not nest.matrix else 0
+    return Tiling(allowed_channels(nest, 1), 1 if nest.splits_rows else nest.rows, depth=depth)
 
 
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
@@ -168,6 +220,21 @@ def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
     parallel = geometry.operator.parallel_channels(geometry, arch)
     sizes = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
     yield from dict.fromkeys((*sizes, allowed_channels(geometry.nest, 1)))
+
+
+def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
+    """Input channels a tile, from many to few: multiples of what the processing elements take in parallel, and one."""
+    if not geometry.splits_depth:
+        return
+    inputs, parallel = geometry.nest.input_channels, arch.pe.ic
+    seen = {inputs}
+    for cuts in _CUTS[1:]:
+        size = min(ceil_div(ceil_div(inputs, cuts), parallel) * parallel, inputs)
+        if size not in seen:
+            seen.add(size)
+            yield size
+    if 1 not in seen:
+        yield 1
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:

@@ -27,12 +27,16 @@ class Resident(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """``channels`` by ``rows`` of the output a tile; the outer loop runs over channels or over rows."""
+    """``channels`` by ``rows`` of the output a tile; the outer loop runs over channels or over rows.
+
+    ``depth`` input channels a tile, whose sums the next tiles add to: the innermost loop; 0: all at once.
+    """
 
     channels: int
     rows: int
     channels_outer: bool = False
     slots: Slots = Slots()
+    depth: int = 0
 
 
 def streamed(geometry: Geometry) -> Resident:
@@ -59,9 +63,15 @@ def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
     """The tiles in order of execution."""
     nest = geometry.nest
     channels, rows = split(nest.channels, tiling.channels), split(nest.rows, tiling.rows)
+    chunks = split(nest.input_channels, tiling.depth) if tiling.depth else (None,)
     if tiling.channels_outer:
-        return tuple(make_tile(nest, part, band) for part in channels for band in rows)
-    return tuple(make_tile(nest, part, band) for band in rows for part in channels)
+        return tuple(make_tile(nest, part, band, depth) for part in channels for band in rows for depth in chunks)
+    return tuple(make_tile(nest, part, band, depth) for band in rows for part in channels for depth in chunks)
+
+
+def sizes(tile: Tile) -> tuple[int, int, int]:
+    """Output channels, rows, and input channels of a tile that has some only, else 0."""
+    return tile.output.channels.size, tile.output.rows.size, tile.depth.size if tile.depth else 0
 
 
 def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
@@ -69,16 +79,23 @@ def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
     return ceil_div(geometry.nest.channels, tiling.channels), ceil_div(geometry.nest.rows, tiling.rows)
 
 
+def chunk_count(geometry: Geometry, tiling: Tiling) -> int:
+    """Tiles that add up to one result."""
+    return ceil_div(geometry.nest.input_channels, tiling.depth) if tiling.depth else 1
+
+
 def slot_counts(geometry: Geometry, tiling: Tiling) -> Slots:
     """The slots of constants and results that are really needed: never more than there are different tiles of them."""
     parts, bands = counts(geometry, tiling)
     wanted = tiling.slots
-    return Slots(wanted.input, min(wanted.constants, parts), min(wanted.output, parts * bands))
+    constants = min(wanted.constants, parts * chunk_count(geometry, tiling))
+    return Slots(wanted.input, constants, min(wanted.output, parts * bands))
 
 
 def input_slots(geometry: Geometry, tiling: Tiling, index: int) -> int:
     """The slots of an operand that are really needed."""
-    return min(tiling.slots.input, geometry.input_tiles(index, *counts(geometry, tiling)))
+    different = geometry.input_tiles(index, *counts(geometry, tiling)) * chunk_count(geometry, tiling)
+    return min(tiling.slots.input, different)
 
 
 def aligned(nbytes: int, alignment: int) -> int:
@@ -91,13 +108,15 @@ def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignmen
     slots = slot_counts(geometry, tiling)
     total = 0
     for index in streams(geometry, resident):
-        wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows, index)
+        wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows, index, tiling.depth)
         total += input_slots(geometry, tiling, index) * aligned(wanted, alignment)
     if loads_constants(geometry, resident):
-        total += slots.constants * aligned(geometry.constant_bytes(tiling.channels), alignment)
+        total += slots.constants * aligned(geometry.constant_bytes(tiling.channels, tiling.depth), alignment)
     total += table_slots(geometry, slots.constants) * aligned(geometry.table_bytes(tiling.channels), alignment)
     if not resident.output and not geometry.in_place:
         total += slots.output * aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
+    if tiling.depth:
+        total += aligned(geometry.sums_bytes(tiling.channels, tiling.rows), alignment)
     return total
 
 
@@ -146,7 +165,7 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
     whole = "group" if nest.group_inputs > 1 else unit
     source = f"input {whole}{band}" if nest.grouped else f"input{band}"
     for number in range(geometry.inputs):
-        nbytes = geometry.input_tile_bytes(channels, tiling.rows, number)
+        nbytes = geometry.input_tile_bytes(channels, tiling.rows, number, tiling.depth)
         sizes[source if number == 0 else f"second {source}"] = nbytes
     if not geometry.in_place:
         kind = " (int32)" if geometry.output_bytes == 4 else ""
@@ -154,10 +173,12 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
         sizes[name] = geometry.output_tile_bytes(channels, tiling.rows)
     if geometry.weight_bytes:
         sizes[geometry.operator.constants_name if geometry.second == "alike" else "second input"] = (
-            channels * geometry.weight_bytes
+            geometry.constant_bytes(channels, tiling.depth) - geometry.weights_offset(channels)
         )
     if geometry.record_bytes:
         sizes["channel record" + many] = channels * geometry.record_bytes
     if geometry.tables != "none":
         sizes["look-up tables"] = geometry.table_bytes(channels)
+    if tiling.depth:
+        sizes["sums (int32)"] = geometry.sums_bytes(channels, tiling.rows)
     return sizes
