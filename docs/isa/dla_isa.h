@@ -322,6 +322,10 @@
 #define DLA_REG_EX_TABLE_ADDRESS_WIDTH 32
 #define DLA_REG_EX_TABLE_ADDRESS_FORM 0
 #define DLA_REG_EX_TABLE_ADDRESS_RESET 0x00000000u
+#define DLA_REG_EX_PARTIAL_ADDRESS 0x65u /* dense int32 sums of an earlier command, as it wrote them */
+#define DLA_REG_EX_PARTIAL_ADDRESS_WIDTH 32
+#define DLA_REG_EX_PARTIAL_ADDRESS_FORM 0
+#define DLA_REG_EX_PARTIAL_ADDRESS_RESET 0x00000000u
 #define DLA_REG_EX_FIRST_ROW 0x68u /* the tile's first row among the coordinates of rows */
 #define DLA_REG_EX_FIRST_ROW_WIDTH 16
 #define DLA_REG_EX_FIRST_ROW_FORM 0
@@ -358,6 +362,12 @@
 #define DLA_OP_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_CONV_RELU_WIDTH 1
 #define DLA_OP_CONV_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_CONV_MAPPING_SHIFT 42 /* what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both */
+#define DLA_OP_CONV_MAPPING_WIDTH 2
+#define DLA_OP_CONV_MAPPING_MASK 0x00000c0000000000ull
+#define DLA_OP_CONV_ACCUMULATE_SHIFT 41 /* 1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases */
+#define DLA_OP_CONV_ACCUMULATE_WIDTH 1
+#define DLA_OP_CONV_ACCUMULATE_MASK 0x0000020000000000ull
 #define DLA_OP_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
 #define DLA_OP_CONV_LOOK_UP_WIDTH 2
 #define DLA_OP_CONV_LOOK_UP_MASK 0x0000300000000000ull
@@ -372,6 +382,9 @@
 #define DLA_OP_DEPTH_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_DEPTH_CONV_RELU_WIDTH 1
 #define DLA_OP_DEPTH_CONV_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_DEPTH_CONV_MAPPING_SHIFT 42 /* what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both */
+#define DLA_OP_DEPTH_CONV_MAPPING_WIDTH 2
+#define DLA_OP_DEPTH_CONV_MAPPING_MASK 0x00000c0000000000ull
 #define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
 #define DLA_OP_DEPTH_CONV_LOOK_UP_WIDTH 2
 #define DLA_OP_DEPTH_CONV_LOOK_UP_MASK 0x0000300000000000ull
@@ -385,6 +398,9 @@
 #define DLA_OP_MAT_MUL_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_MAT_MUL_RELU_WIDTH 1
 #define DLA_OP_MAT_MUL_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_MAT_MUL_ACCUMULATE_SHIFT 41 /* 1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases */
+#define DLA_OP_MAT_MUL_ACCUMULATE_WIDTH 1
+#define DLA_OP_MAT_MUL_ACCUMULATE_MASK 0x0000020000000000ull
 #define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
 #define DLA_OP_MAT_MUL_LOOK_UP_WIDTH 2
 #define DLA_OP_MAT_MUL_LOOK_UP_MASK 0x0000300000000000ull
@@ -405,6 +421,9 @@
 #define DLA_OP_GROUP_CONV_RELU_SHIFT 50 /* 1 raises the lower clamp limit to the output zero point */
 #define DLA_OP_GROUP_CONV_RELU_WIDTH 1
 #define DLA_OP_GROUP_CONV_RELU_MASK 0x0004000000000000ull
+#define DLA_OP_GROUP_CONV_MAPPING_SHIFT 42 /* what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both */
+#define DLA_OP_GROUP_CONV_MAPPING_WIDTH 2
+#define DLA_OP_GROUP_CONV_MAPPING_MASK 0x00000c0000000000ull
 #define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
 #define DLA_OP_GROUP_CONV_LOOK_UP_WIDTH 2
 #define DLA_OP_GROUP_CONV_LOOK_UP_MASK 0x0000300000000000ull

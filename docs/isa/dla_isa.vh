@@ -402,6 +402,11 @@
 `define DLA_REG_EX_TABLE_ADDRESS_WIDTH 32
 `define DLA_REG_EX_TABLE_ADDRESS_FORM 0
 `define DLA_REG_EX_TABLE_ADDRESS_RESET 32'h00000000
+// dense int32 sums of an earlier command, as it wrote them
+`define DLA_REG_EX_PARTIAL_ADDRESS 8'h65
+`define DLA_REG_EX_PARTIAL_ADDRESS_WIDTH 32
+`define DLA_REG_EX_PARTIAL_ADDRESS_FORM 0
+`define DLA_REG_EX_PARTIAL_ADDRESS_RESET 32'h00000000
 // the tile's first row among the coordinates of rows
 `define DLA_REG_EX_FIRST_ROW 8'h68
 `define DLA_REG_EX_FIRST_ROW_WIDTH 16
@@ -452,6 +457,14 @@
 `define DLA_OP_CONV_RELU_SHIFT 50
 `define DLA_OP_CONV_RELU_WIDTH 1
 `define DLA_OP_CONV_RELU_MASK 64'h0004000000000000
+// what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both
+`define DLA_OP_CONV_MAPPING_SHIFT 42
+`define DLA_OP_CONV_MAPPING_WIDTH 2
+`define DLA_OP_CONV_MAPPING_MASK 64'h00000c0000000000
+// 1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases
+`define DLA_OP_CONV_ACCUMULATE_SHIFT 41
+`define DLA_OP_CONV_ACCUMULATE_WIDTH 1
+`define DLA_OP_CONV_ACCUMULATE_MASK 64'h0000020000000000
 // 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
 `define DLA_OP_CONV_LOOK_UP_SHIFT 44
 `define DLA_OP_CONV_LOOK_UP_WIDTH 2
@@ -472,6 +485,10 @@
 `define DLA_OP_DEPTH_CONV_RELU_SHIFT 50
 `define DLA_OP_DEPTH_CONV_RELU_WIDTH 1
 `define DLA_OP_DEPTH_CONV_RELU_MASK 64'h0004000000000000
+// what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both
+`define DLA_OP_DEPTH_CONV_MAPPING_SHIFT 42
+`define DLA_OP_DEPTH_CONV_MAPPING_WIDTH 2
+`define DLA_OP_DEPTH_CONV_MAPPING_MASK 64'h00000c0000000000
 // 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
 `define DLA_OP_DEPTH_CONV_LOOK_UP_SHIFT 44
 `define DLA_OP_DEPTH_CONV_LOOK_UP_WIDTH 2
@@ -490,6 +507,10 @@
 `define DLA_OP_MAT_MUL_RELU_SHIFT 50
 `define DLA_OP_MAT_MUL_RELU_WIDTH 1
 `define DLA_OP_MAT_MUL_RELU_MASK 64'h0004000000000000
+// 1 starts from the sums at EX_PARTIAL_ADDRESS instead of from the biases
+`define DLA_OP_MAT_MUL_ACCUMULATE_SHIFT 41
+`define DLA_OP_MAT_MUL_ACCUMULATE_WIDTH 1
+`define DLA_OP_MAT_MUL_ACCUMULATE_MASK 64'h0000020000000000
 // 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
 `define DLA_OP_MAT_MUL_LOOK_UP_SHIFT 44
 `define DLA_OP_MAT_MUL_LOOK_UP_WIDTH 2
@@ -518,6 +539,10 @@
 `define DLA_OP_GROUP_CONV_RELU_SHIFT 50
 `define DLA_OP_GROUP_CONV_RELU_WIDTH 1
 `define DLA_OP_GROUP_CONV_RELU_MASK 64'h0004000000000000
+// what lanes do that input and output channels leave idle: 0 nothing, 1 taps of the kernel, 2 columns of the output, 3 both
+`define DLA_OP_GROUP_CONV_MAPPING_SHIFT 42
+`define DLA_OP_GROUP_CONV_MAPPING_WIDTH 2
+`define DLA_OP_GROUP_CONV_MAPPING_MASK 64'h00000c0000000000
 // 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
 `define DLA_OP_GROUP_CONV_LOOK_UP_SHIFT 44
 `define DLA_OP_GROUP_CONV_LOOK_UP_WIDTH 2
