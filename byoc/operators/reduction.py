@@ -30,6 +30,8 @@ from isa.ops.rows import MAXIMUM, MINIMUM, SUM
 
 Mode = Literal["sum", "mean", "max", "min"]
 _FIELDS: Mapping[Mode, int] = {"sum": SUM, "mean": SUM, "max": MAXIMUM, "min": MINIMUM}
+EXTREMES_AND_SUM = "ReduceMin", "ReduceMax", "ReduceSum"
+"""What a calibration asks of a tensor, in ONNX's words; the sum is no number where an element is none."""
 _MODES: Mapping[str, Mode] = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min"}
 
 

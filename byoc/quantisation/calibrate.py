@@ -16,6 +16,7 @@ from byoc.frontend.onnx.rewriting.attention import softmax_operands
 from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
 from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
+from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
 from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors
 from isa.errors import InputError
@@ -65,7 +66,7 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     for feed in feeds:
         results = run(feed)
         for name in large:
-            least, most, total = (results.pop(f"{name}:{kind}") for kind in _REDUCTIONS)
+            least, most, total = (results.pop(f"{name}:{kind}") for kind in EXTREMES_AND_SUM)
             results[name] = np.array([least, most, total if np.isnan(total) else least])
         for name, array in chain(results.items(), ((name, feed[name]) for name in inputs)):
             low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
@@ -81,10 +82,6 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     return {name: _usable(*limits) for name, limits in ranges.items()}
 
 
-_REDUCTIONS = ("ReduceMin", "ReduceMax", "ReduceSum")
-"""What is asked for of a large tensor, in its place; the sum because it is no number where an element is none."""
-
-
 def _observer(
     model: ModelProto, shown: Sequence[ValueInfoProto], large: Sequence[str]
 ) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
@@ -94,7 +91,7 @@ def _observer(
     """
     import onnxruntime
 
-    nodes = [make_node(kind, [name], [f"{name}:{kind}"], keepdims=0) for name in large for kind in _REDUCTIONS]
+    nodes = [make_node(kind, [name], [f"{name}:{kind}"], keepdims=0) for name in large for kind in EXTREMES_AND_SUM]
     outputs = [*shown, *(make_tensor_value_info(node.output[0], TensorProto.FLOAT, []) for node in nodes)]
     names = [value.name for value in outputs]
     options = onnxruntime.SessionOptions()
