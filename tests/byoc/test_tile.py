@@ -23,7 +23,7 @@ from byoc.operators.nest import (
     split,
 )
 from byoc.tiling.search import TileSearch
-from byoc.tiling.tiling import Resident, Tiling, tiles, working_set
+from byoc.tiling.tiling import Resident, Tiling, sizes, streamed, tiles, working_set
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases
 
@@ -143,7 +143,7 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
             assert working_set(layer.geometry, choice.tiling, resident, arch.alignment) <= budget
             deeper = search.deepened(choice.tiling, resident, budget)
             assert working_set(layer.geometry, deeper, resident, arch.alignment) <= budget
-            shape = search.cost.shape(deeper.channels, deeper.rows)
+            shape = search.cost.shape(deeper.channels, deeper.rows, deeper.depth)
             assert search.cost.working_set(shape, deeper, resident) == working_set(layer.geometry, deeper, resident, 8)
 
 
@@ -154,6 +154,24 @@ def test_memory_for_half_of_the_processing_elements_is_used() -> None:
     resident = Resident((True,), True)
     chosen = [TileSearch(layer.geometry, arch).best(resident, count * (weights + 8)) for count in (8, 7, 4, 3, 2, 1)]
     assert [choice.tiling.channels for choice in chosen if choice] == [8, 4, 4, 2, 2, 1]
+
+
+def test_input_channels_are_cut_where_whole_filters_do_not_fit() -> None:
+    """Sixteen filters of 512 · 9 bytes are 72 KiB: in 64 KiB v4 adds up sums, and all of the array computes."""
+    operation = cases.convolution(np.random.default_rng(0), cases.operand("x", 512, 7, 7), "y", 512, pads=(1, 1, 1, 1))
+    compute = 512 * 512 * 9 * 49 // 64
+    for isa, least, most in (("v4", 1, 1.1), ("v3", 2, 2.2)):
+        arch = Arch(pe=PeArray(ic=4, oc=16, ow=1), sram_bytes=1 << 16, isa=isa)
+        geometry = make_layer(operation, arch).geometry
+        search = TileSearch(geometry, arch)
+        choice = search.best(streamed(geometry), arch.sram_bytes)
+        assert choice is not None
+        assert bool(choice.tiling.depth) == (isa == "v4")
+        made = tiles(geometry, choice.tiling)
+        cycles = sum(search.cost.tile_cycles(*sizes(tile)) for tile in made)
+        assert least * compute <= cycles <= most * compute
+        assert sum(tile.output.elements for tile in made if tile.last) == operation.output.elements
+        assert sum(tile.first for tile in made) == sum(tile.last for tile in made)
 
 
 def test_the_estimate_uses_the_formula_of_the_instruction() -> None:

@@ -115,8 +115,8 @@ def test_a_wait_is_named_with_the_command_that_ends_it(capsys: Capture) -> None:
     shown = dla(capsys, "simulate", "digits.dla", "--until", str(cycle)).out
     pusher = next(command for command in trace.commands if command.push_next)
     assert (
-        f"in queue: word {trace.commands[convolution].index} OP_CONV_RELU mapping=2 pop.LD (layer 'conv', tile 0), waits "
-        f"for a token from LD, which word {pusher.index} pushes at {cycle + 1:,}\n" in shown
+        f"in queue: word {trace.commands[convolution].index} OP_CONV_RELU mapping=2 pop.LD (layer 'conv', tile 0), "
+        f"waits for a token from LD, which word {pusher.index} pushes at {cycle + 1:,}\n" in shown
     )
 
 
