@@ -68,3 +68,22 @@ class Timing(BaseModel):
     def burst_gap(self) -> int:
         """Cycles between the starts of two bursts that ``outstanding_bursts`` in flight can sustain."""
         return -(-(self.dram_latency + self.burst_beats) // self.outstanding_bursts)
+
+    @property
+    def sustained_bytes(self) -> float:
+        """Bytes a cycle that whole bursts one after another move: ``bus_bytes``, or less where ``burst_gap`` binds."""
+        return self.burst_bytes / max(self.burst_beats, self.burst_gap)
+
+    @property
+    def bursts_to_fill(self) -> int:
+        """The fewest ``outstanding_bursts`` with which whole bursts one after another fill the bus."""
+        return -(-(self.dram_latency + self.burst_beats) // self.burst_beats)
+
+    def least_cycles(self, compute: int, commands: int, nbytes: int) -> int:
+        """Cycles that no program takes fewer that has so many compute cycles in so many commands of EX and moves so
+        many bytes: those of its only EX, and those of its only bus (the roofline).
+
+        A burst moves ``burst_bytes`` at most, in ``burst_gap`` slots at least, and every beat ``bus_bytes`` at most.
+        """
+        bursts, beats = -(-nbytes // self.burst_bytes), -(-nbytes // self.bus_bytes)
+        return max(compute + commands * (self.ex_fill + self.ex_drain), bursts * self.burst_gap, beats)

@@ -147,7 +147,9 @@ class Instruction:
     ``adds_registers`` are those of ``registers`` that are not part of every variant: they come with the instruction.
     ``inputs`` are the elements of the tensors at EX_INPUT_ADDRESS and EX_OPERAND_ADDRESS, ``outputs`` of that at
     EX_OUTPUT_ADDRESS. ``semantics`` and ``cycles`` carry their :func:`formula` for ``docs/isa.md``. ``earlier`` is the
-    form that variants before have, with fewer fields and registers: words of that mean the same in both.
+    form that variants before have, with fewer fields and registers: words of that mean the same in both. ``least`` are
+    the compute cycles that no commands take fewer that together do what one does, whatever their shapes and fields;
+    None where that one takes the fewest itself.
     """
 
     mnemonic: str
@@ -166,6 +168,7 @@ class Instruction:
     outputs: tuple[ElementType, ...] = ()
     adds_registers: tuple[Register, ...] = ()
     earlier: Instruction | None = None
+    least: Callable[[Command, Arch], int] | None = None
 
     def __post_init__(self) -> None:
         """Prove names, kind, registers and layout, once, at import; raises ValueError naming the instruction."""
@@ -185,6 +188,10 @@ class Instruction:
                 raise ValueError(f"{self.mnemonic}: inputs and outputs are tuples of element types, as (INT8, INT8)")
             if item.field and item.field not in names:
                 raise ValueError(f"{self.mnemonic}: the type of an operand depends on {item.field}, which is no field")
+
+    def least_cycles(self, command: Command, arch: Arch) -> int:
+        """Compute cycles that no commands take fewer that together do what ``command`` does."""
+        return (self.least or self.cycles)(command, arch)
 
     @property
     def forms(self) -> tuple[Instruction, ...]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
+from byoc.emission.demand import Demand, demand, moved_bytes
 from byoc.emission.emit import emit
 from byoc.fusing import fuse
 from byoc.graph import Node, Value
-from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
+from byoc.lowering import Buffer, Lowered, lower, split
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operator
 from byoc.options import Schedule
@@ -47,8 +46,8 @@ class Region:
 class CompileReport:
     """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer.
 
-    ``compulsory_bytes`` is what any schedule must move: what is read of the inputs, the outputs and the constants, each
-    byte once.
+    ``compulsory_bytes`` is what is read of the inputs, the outputs and the constants as this program has them, each
+    byte once; ``demand`` what any program asks for.
     """
 
     words_before_elision: int
@@ -56,6 +55,7 @@ class CompileReport:
     sram_peak_bytes: int
     tiles: Mapping[str, int]
     compulsory_bytes: int
+    demand: Demand
 
 
 def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
@@ -135,12 +135,14 @@ def _emitted(
         dram_bytes=command_address + 8 * len(emission.words),
         command_address=command_address,
     )
+    moved = moved_bytes(memory.lowered, [values[name] for name in region.outputs])
     report = CompileReport(
         words_before_elision=emission.words_before_elision,
         words=len(emission.words),
         sram_peak_bytes=peak_bytes(scheduled.requests, scheduled.addresses),
         tiles=tiles_by_layer(scheduled.steps),
-        compulsory_bytes=_compulsory_bytes(memory.lowered, [values[name] for name in region.outputs], image.size),
+        compulsory_bytes=moved + image.size,
+        demand=demand(region.operations, region.outputs, moved, arch),
     )
     return program, report
 
@@ -175,29 +177,6 @@ def fitted(operations: tuple[Operator, ...], arch: Arch, schedule: Schedule) -> 
             return missing
         found += finer
     return tuple(found)
-
-
-def _compulsory_bytes(lowered: Lowered, outputs: Iterable[Value], constants: int) -> int:
-    """Bytes of inputs that some operation reads, of ``outputs`` and of constants, each once."""
-    # An output may be a slice of the buffer in which it lives, and live with others.
-    moved = {
-        buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role != "intermediate"
-    }
-    for value in outputs:
-        place = lowered.places[value.name]
-        moved[place.buffer][place.offset : place.offset + value_bytes(value)] = True
-    read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
-    for operation in lowered.operations:
-        rows = operation.rows_read()
-        for operand in operation.inputs:
-            place = lowered.place(operand)
-            if place.buffer in read:
-                slice_ = read[place.buffer][place.offset : place.offset + operand.nbytes]
-                if rows is None:
-                    slice_[:] = True
-                else:
-                    slice_.reshape(-1, rows.size, operand.nbytes // (operand.shape[0] * rows.size))[:, rows] = True
-    return sum(int(np.count_nonzero(mask)) for mask in moved.values()) + constants
 
 
 def _up(address: int) -> int:

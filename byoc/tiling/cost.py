@@ -6,6 +6,7 @@ of 8 bytes a cycle on which a row of a strided transfer wastes one cycle.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from byoc.operators.nest import Span, band_rows, make_tile
@@ -13,7 +14,7 @@ from byoc.operators.operator import Geometry
 from byoc.tiling.tiling import Resident, Tiling, aligned, loads_constants, streams, table_slots
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.instruction import Command, Unit, ceil_div
+from isa.instruction import Command, Instruction, Unit, ceil_div
 from isa.registers import RESET
 
 BUS_BYTES = 8
@@ -60,6 +61,13 @@ class Traffic(NamedTuple):
     cycles: int
     edge: int
     alone: int
+
+
+class Compute(NamedTuple):
+    """Compute cycles, without fill and drain, and in how many commands."""
+
+    cycles: int
+    commands: int
 
 
 class _UnknownNumberError(LookupError):
@@ -174,6 +182,16 @@ class LayerCost:
             return channels * (COMMAND_OVERHEAD + self._command_cycles(1, rows))
         return COMMAND_OVERHEAD + self._command_cycles(channels, rows, depth)
 
+    def least_compute(self) -> Compute:
+        """What no tiling of the layer computes in less, nor in fewer commands: its instruction's word."""
+        geometry, nest = self._geometry, self._geometry.nest
+        instruction = geometry.instruction
+        if instruction is None:
+            return Compute(0, 0)
+        many, channels = (nest.channels, 1) if geometry.single else (1, nest.channels)
+        command = self._command(instruction, channels, nest.rows)
+        return Compute(many * self._asked(instruction.least_cycles, command), many)
+
     def _make_shape(self, channels: int, rows: int, depth: int) -> Shape:
         geometry, alignment = self._geometry, self._arch.alignment
         nest = geometry.nest
@@ -217,17 +235,25 @@ class LayerCost:
             return 0
         key = channels, rows, depth
         if key not in self._cycles:
-            tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None)
-            registers = _Known({**self._base, **geometry.operator.tile_registers(geometry, tile)})
-            command = Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
-            try:
-                self._cycles[key] = instruction.cycles(command, self._arch)
-            except _UnknownNumberError as error:
-                raise InputError(
-                    f"the cycle formula of {instruction.mnemonic} reads {error.args[0]}, which is among the numbers of "
-                    f"operator {geometry.operator.__name__}; take it off there"
-                ) from error
+            self._cycles[key] = self._asked(instruction.cycles, self._command(instruction, channels, rows, depth))
         return self._cycles[key]
+
+    def _command(self, instruction: Instruction, channels: int, rows: int, depth: int = 0) -> Command:
+        """The command that computes a tile, as far as cycle formulas may know it."""
+        geometry = self._geometry
+        tile = make_tile(geometry.nest, Span(0, channels), Span(0, rows), Span(0, depth) if depth else None)
+        registers = _Known({**self._base, **geometry.operator.tile_registers(geometry, tile)})
+        return Command(0, instruction, Unit.EX, False, False, False, False, self._fields, registers)
+
+    def _asked(self, formula: Callable[[Command, Arch], int], command: Command) -> int:
+        """What a cycle formula says of a command; raises InputError where it reads a number."""
+        try:
+            return formula(command, self._arch)
+        except _UnknownNumberError as error:
+            raise InputError(
+                f"the cycle formula of {command.instruction.mnemonic} reads {error.args[0]}, which is among the "
+                f"numbers of operator {self._geometry.operator.__name__}; take it off there"
+            ) from error
 
 
 def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:

@@ -11,13 +11,13 @@ from experiments.compare.comparison import MOVERS, Comparison, LayerPair, Pair
 from experiments.report.terminal import line, plain_table
 
 _UNITS = {
-    "cycles": "cycles", "lower_bound_cycles": "cycles", "macs": "MACs", "dram_read_bytes": "bytes",
-    "dram_write_bytes": "bytes", "sram_peak_bytes": "bytes", "utilization": "%", "milliseconds": "ms",
-    "host_cycles": "cycles",
-    "end_to_end_cycles": "cycles",
+    "cycles": "cycles", "lower_bound_cycles": "cycles", "roofline_cycles": "cycles", "macs": "MACs",
+    "dram_read_bytes": "bytes", "dram_write_bytes": "bytes", "sram_peak_bytes": "bytes", "utilization": "%",
+    "milliseconds": "ms", "host_cycles": "cycles", "end_to_end_cycles": "cycles",
 }  # fmt: skip
 _NAMES = {
     "utilization": "utilisation", "milliseconds": "time", "host_nodes": "nodes on the CPU",
+    "lower_bound_cycles": "lower bound", "roofline_cycles": "roofline",
     "host_cycles": "CPU (estimate)", "end_to_end_cycles": "end to end (estimate)",
 }  # fmt: skip
 _COLUMNS = {"instructions": "instructions", "dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}

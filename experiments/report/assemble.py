@@ -14,6 +14,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.interface import Interface, Port
 from byoc.partition import Partition
 from dla_sim.presets import Preset
+from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from experiments.cost.estimate import estimate, run_activity
 from experiments.cost.table import CostTable
@@ -21,6 +22,7 @@ from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.figures import RegionRun, figures, occupancy
 from experiments.report.schema import (
     Accuracy,
+    Bus,
     Check,
     Compilation,
     Layer,
@@ -59,8 +61,8 @@ def assemble(
     """
     hardware = conditions.hardware
     runs = [
-        RegionRun(index, compiled.programs[index], traces[index], compiled.reports[index].compulsory_bytes)
-        for index in sorted(traces)
+        RegionRun(index, compiled.programs[index], traces[index], report.compulsory_bytes, report.demand)
+        for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
     ]
     machine = figures(hardware, runs)
     host = host_estimate(compiled.partition)
@@ -72,6 +74,7 @@ def assemble(
         hashes=_hashes(hardware, compiled, inputs),
         arch=hardware.arch.model_dump(),
         timing=hardware.timing.model_dump(),
+        bus=bus_entry(hardware.timing),
         schedule=compiled.options.schedule,
         seed=conditions.seed,
         totals=machine.totals,
@@ -90,6 +93,16 @@ def assemble(
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
         cost=None if costs is None else estimate(costs, hardware.arch, run_activity(traces.values())),
+    )
+
+
+def bus_entry(timing: Timing) -> Bus:
+    """What the bus moves at best."""
+    return Bus(
+        width_bytes=timing.bus_bytes,
+        sustained_bytes=timing.sustained_bytes,
+        outstanding_bursts=timing.outstanding_bursts,
+        bursts_to_fill=timing.bursts_to_fill,
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.emission.demand import Demand
 from dla_sim.engine.causes import CAUSES
 from dla_sim.engine.times import completion_order
 from dla_sim.occupancy import live_bytes
@@ -26,12 +27,16 @@ Int64 = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RegionRun:
-    """One region's program and its trace. ``compulsory_bytes``: those of its compilation, where that is known."""
+    """One region's program and its trace.
+
+    ``compulsory_bytes`` and ``demand``: those of its compilation, where that is known.
+    """
 
     region: int
     program: Program
     trace: Trace
     compulsory_bytes: int | None = None
+    demand: Demand | None = None
 
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
@@ -60,6 +65,7 @@ def _totals(hardware: Preset, runs: Sequence[RegionRun]) -> Totals:
         macs=macs,
         utilization=_utilization(macs, cycles, hardware.arch.pe.count),
         lower_bound_cycles=sum(_lower_bound(hardware, run) for run in runs),
+        roofline_cycles=_roofline(hardware, runs),
         dram_read_bytes=sum(run.trace.dram_read_bytes for run in runs),
         dram_write_bytes=sum(run.trace.dram_write_bytes for run in runs),
         sram_peak_bytes=max((run.trace.sram_peak_bytes for run in runs), default=0),
@@ -78,6 +84,14 @@ def _lower_bound(hardware: Preset, run: RegionRun) -> int:
         compulsory = moved_once(run.program)
     by_work = ceil_div(run.trace.macs, hardware.arch.pe.count)
     return max(by_work, ceil_div(compulsory, hardware.timing.bus_bytes))
+
+
+def _roofline(hardware: Preset, runs: Sequence[RegionRun]) -> int | None:
+    """Cycles that no schedule, tiling or mapping can beat; None where no compilation has said what it needs."""
+    demands = [run.demand for run in runs if run.demand is not None]
+    if len(demands) < len(runs):
+        return None
+    return sum(hardware.timing.least_cycles(one.compute_cycles, one.commands, one.nbytes) for one in demands)
 
 
 def moved_once(program: Program) -> int:

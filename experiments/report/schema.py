@@ -43,16 +43,34 @@ class Part(BaseModel):
 
 
 class Totals(Part):
-    """Figures of all regions together; ``instructions`` counts operations, not register writes."""
+    """Figures of all regions together; ``instructions`` counts operations, not register writes.
+
+    ``lower_bound_cycles``: every multiply-accumulate on a full array, or inputs, outputs and constants at the width of
+    the bus. ``roofline_cycles``: the same of this array with the best mapping of every layer, and of this bus at the
+    rate that it sustains; None where it is not known: of programs without their network, and in earlier reports.
+    """
 
     cycles: Count
     macs: Count
     utilization: Fraction
     lower_bound_cycles: Count
+    roofline_cycles: Count | None = None
     dram_read_bytes: Count
     dram_write_bytes: Count
     sram_peak_bytes: Count
     instructions: Count
+
+
+class Bus(Part):
+    """The bus of ``width_bytes`` a cycle, and the ``sustained_bytes`` of them that whole bursts can use.
+
+    They are fewer where less than ``bursts_to_fill`` bursts are in flight (``outstanding_bursts``).
+    """
+
+    width_bytes: Count
+    sustained_bytes: Annotated[float, Field(gt=0, le=_LARGEST)]
+    outstanding_bursts: Count
+    bursts_to_fill: Count
 
 
 class Layer(Part):
@@ -346,6 +364,7 @@ class RunReport(Part):
     hashes: Mapping[Word, Word]
     arch: Mapping[str, Any]
     timing: Mapping[str, Any]
+    bus: Bus | None = None
     schedule: Word
     seed: int
     totals: Totals
@@ -423,8 +442,9 @@ def _check_sums(figures: Figures | RunReport) -> None:
             _expect(f"the sum of the breakdown of {layer.name}", sum(layer.breakdown.values()), layer.cycles)
     executing = figures.units["EX"]["busy"] + figures.units["EX"]["sram"]
     _expect("the sum of ex_cycles", sum(figures.ex_cycles.values()), executing)
-    if total < figures.totals.lower_bound_cycles:
-        raise ValueError(f"{total} cycles are below the bound of {figures.totals.lower_bound_cycles}")
+    for bound in (figures.totals.lower_bound_cycles, figures.totals.roofline_cycles):
+        if bound is not None and total < bound:
+            raise ValueError(f"{total} cycles are below the bound of {bound}")
 
 
 def _expect(what: str, found: object, expected: object) -> None:

@@ -13,6 +13,7 @@ from byoc.package.origin import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
 from experiments.report.schema import (
+    Bus,
     EndToEnd,
     Fallback,
     Figures,
@@ -188,6 +189,11 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     milliseconds = totals.cycles / report.timing["clock_hz"] * 1e3
     yield "cycles", f"{totals.cycles:,}{bound}, {milliseconds:.3f} ms at {report.timing['clock_hz'] / 1e6:g} MHz"
     yield "lower bound", f"{totals.lower_bound_cycles:,} cycles"
+    if totals.roofline_cycles:
+        ratio = totals.cycles / totals.roofline_cycles
+        yield "roofline", f"{totals.roofline_cycles:,} cycles with the best mappings of all layers ({ratio:.3f} x it)"
+    if report.bus is not None and report.bus.sustained_bytes < report.bus.width_bytes:
+        yield "bus", bus_line(report.bus)
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
     yield "DRAM", f"{totals.dram_read_bytes:,} bytes read, {totals.dram_write_bytes:,} written"
     yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
@@ -217,6 +223,14 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
         yield from cost_lines(report.cost)
+
+
+def bus_line(bus: Bus) -> str:
+    """How much of its width a bus can use."""
+    return (
+        f"sustains {bus.sustained_bytes:.3g} of its {bus.width_bytes} bytes/cycle: {bus.outstanding_bursts} bursts in "
+        f"flight, {bus.bursts_to_fill} would fill it"
+    )
 
 
 def port_line(port: PortEntry) -> str:

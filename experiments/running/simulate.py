@@ -62,8 +62,9 @@ def simulate_package(
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]
         inputs = region_inputs(program, done.result.values)
-        compulsory = done.compiled.reports[index].compulsory_bytes
-        runs.append(SimulatedRegion(index, program, trace, compulsory, imaged=program, inputs=inputs))
+        report = done.compiled.reports[index]
+        bounds = report.compulsory_bytes, report.demand
+        runs.append(SimulatedRegion(index, program, trace, *bounds, imaged=program, inputs=inputs))
     return Simulation(hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs)))
 
 

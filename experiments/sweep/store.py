@@ -18,7 +18,7 @@ from typing import Any
 from byoc.options import PROGRAM_OPTIONS
 from isa.errors import InputError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION = 0x444C4153
 """Identifies the file as a results file: the letters DLAS."""
 COLUMNS: dict[str, str] = {
@@ -27,8 +27,8 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("arch", "timing", "version", "status", "message"), "TEXT"),
     **dict.fromkeys(("missing_bytes", "host_nodes", "host_estimated_cycles", "cycles", "macs"), "INTEGER"),
     "utilization": "REAL",
-    **dict.fromkeys(("lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes"), "INTEGER"),
-    **dict.fromkeys(("sram_moved_bytes", "instructions", "register_writes", "regions"), "INTEGER"),
+    **dict.fromkeys(("lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes"), "INTEGER"),
+    **dict.fromkeys(("sram_peak_bytes", "sram_moved_bytes", "instructions", "register_writes", "regions"), "INTEGER"),
     **dict.fromkeys(("kinds", "ex_cycles", "units"), "TEXT"),
 }
 """Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
+from byoc.emission.demand import Demand
 from byoc.emission.region import Compiled, Region, compile_region
 from byoc.graph import Value
 from byoc.options import CompileOptions
@@ -61,10 +62,13 @@ class _Blanking(pickle.Pickler):
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A program without its constants, and the bytes of inputs, outputs and constants that must move at least once."""
+    """A program without its constants, the bytes of inputs, outputs and constants that must move at least once, and
+    what any program for its region asks for.
+    """
 
     program: Program
     compulsory_bytes: int
+    demand: Demand
 
 
 class Workshop:
@@ -80,7 +84,7 @@ class Workshop:
         found = []
         for region in self._regions:
             program, report = compile_region(region, self._values, arch, options.schedule, data=False, pool=self._pool)
-            found.append(CompiledProgram(replace(program, segments=()), report.compulsory_bytes))
+            found.append(CompiledProgram(replace(program, segments=()), report.compulsory_bytes, report.demand))
         return tuple(found)
 
     def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
@@ -101,8 +105,8 @@ def workshop_for(regions: bytes, machine: Arch) -> Workshop:
 
 
 FIGURES = (
-    "cycles", "macs", "utilization", "lower_bound_cycles", "dram_read_bytes", "dram_write_bytes", "sram_peak_bytes",
-    "sram_moved_bytes", "instructions", "register_writes", "regions", "kinds", "ex_cycles", "units",
+    "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes",
+    "sram_peak_bytes", "sram_moved_bytes", "instructions", "register_writes", "regions", "kinds", "ex_cycles", "units",
 )  # fmt: skip
 """The figures of an outcome that is ok; the last three are JSON texts."""
 
@@ -219,11 +223,13 @@ def _figures(
         max(ceil_div(item.macs, arch.pe.count), ceil_div(one.compulsory_bytes, timing.bus_bytes))
         for item, one in zip(timed, programs, strict=True)
     )
+    demands = [one.demand for one in programs]
     return (
         cycles,
         macs,
         macs / (cycles * arch.pe.count) if cycles else 0.0,
         sum(bounds),
+        sum(timing.least_cycles(one.compute_cycles, one.commands, one.nbytes) for one in demands),
         sum(item.dram_read_bytes for item in timed),
         sum(item.dram_write_bytes for item in timed),
         max((item.sram_peak_bytes for item in timed), default=0),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -409,6 +410,31 @@ def best_mapping(work: Work, arch: Arch) -> int:
     return min(range(MAPPING.maximum + 1), key=lambda mapping: mapped_cycles(work, mapping, arch))
 
 
+def least_mapped_cycles(work: Work, arch: Arch) -> int:
+    """Cycles that no commands take fewer that together do ``work``, however it is cut, with any mapping of each.
+
+    The most that the array multiplies in a cycle for any part of it: blocks of so many products summed at once by so
+    many output channels, the more of which fit side by side the smaller they are, for groups and columns.
+    """
+    pe, products = arch.pe, work.inputs * work.taps
+    most = max(
+        deep * wide * groups * min(pe.ow * columns, work.columns)
+        for deep, across in _pieces(pe.ic, products)
+        for wide, down in _pieces(pe.oc, work.outputs)
+        for groups, columns in _pieces(across * down, work.groups)
+    )
+    return work.rows * ceil_div(work.groups * products * work.outputs * work.columns, most)
+
+
+def _pieces(lanes: int, most: int) -> Iterator[tuple[int, int]]:
+    """Sizes up to ``most`` that ``lanes`` take at once, and how many: for each number the largest size."""
+    size = min(lanes, most)
+    while size:
+        count = lanes // size
+        yield size, count
+        size = lanes // (count + 1)
+
+
 def _work(command: Command) -> Work:
     """What a command computes; OP_DEPTH_CONV as many groups as output channels."""
     if "EX_GROUPS" in command.registers:
@@ -428,7 +454,10 @@ def with_mapping(base: Instruction) -> Instruction:
         macs = mapped_cycles(_work(command), command.fields.get(MAPPING.name, 0), arch)
         return fused_cycles(macs, output_count(command), command, arch)
 
-    return replace(base, fields=(*base.fields, MAPPING), cycles=cycles, earlier=base)
+    def least(command: Command, arch: Arch) -> int:
+        return fused_cycles(least_mapped_cycles(_work(command), arch), output_count(command), command, arch)
+
+    return replace(base, fields=(*base.fields, MAPPING), cycles=cycles, earlier=base, least=least)
 
 
 # Sums in several commands. -------------------------------------------------------------------------------------------

@@ -152,13 +152,17 @@ def with_tables(base: Instruction, *wider: Register) -> Instruction:
 
     @formula(f"{formula_of(base.cycles)}\n\nWith look_up at least ⌈results / post_lanes⌉.")
     def cycles(command: Command, arch: Arch) -> int:
-        found = base.cycles(command, arch)
-        if not table_count(command):
-            return found
-        return max(found, ceil_div(base.operands(command, arch).writes[0].total, arch.lanes))
+        return max(base.cycles(command, arch), looked_up(command, arch))
+
+    def least(command: Command, arch: Arch) -> int:
+        return max(base.least_cycles(command, arch), looked_up(command, arch))
+
+    def looked_up(command: Command, arch: Arch) -> int:
+        """Cycles of the look-up alone: 0 where there is none."""
+        return ceil_div(base.operands(command, arch).writes[0].total, arch.lanes) if table_count(command) else 0
 
     return replace(
         base, fields=(*base.fields, LOOK_UP), registers=(*base.registers, EX_TABLE_ADDRESS.name),
         adds_registers=(*base.adds_registers, EX_TABLE_ADDRESS, *wider), earlier=base.earlier or base,
-        operands=operands, semantics=semantics, cycles=cycles,
+        operands=operands, semantics=semantics, cycles=cycles, least=least,
     )  # fmt: skip

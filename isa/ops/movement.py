@@ -83,6 +83,12 @@ def _cycles(command: Command, arch: Arch) -> int:
     return rows * ceil_div(command["EX_COUNT_1"], parallel)
 
 
+def _least(command: Command, arch: Arch) -> int:
+    """What bytes that lie side by side would take: others may choose the order of the dimensions."""
+    rows = command["EX_COUNT_4"] * command["EX_COUNT_3"] * command["EX_COUNT_2"]
+    return ceil_div(rows * command["EX_COUNT_1"], arch.lanes)
+
+
 OP_PERMUTE = Instruction(
     mnemonic="OP_PERMUTE", opcode=0x50, unit=Unit.EX, kind="ELTWISE",
     description="Copies bytes in four dimensions with strides of their own on both sides: order, repetition, gaps.",
@@ -90,6 +96,6 @@ OP_PERMUTE = Instruction(
         "EX_INPUT_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_INPUT_ZERO_POINT", *(register.name for register in REGISTERS),
     ),
     adds_registers=REGISTERS, fields=(FILL,),
-    operands=_operands, semantics=_permute, cycles=_cycles, inputs=(BYTES,), outputs=(BYTES,),
+    operands=_operands, semantics=_permute, cycles=_cycles, least=_least, inputs=(BYTES,), outputs=(BYTES,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_PERMUTE,)

@@ -13,16 +13,18 @@ from isa.arch import Arch
 from isa.errors import InputError
 from isa.variants import VARIANTS
 
-NAMES = ("balanced-64", "nvdla-small-like", "seed-i128", "seed-i64", "seed-o128", "seed-o64")
+NAMES = ("balanced-256", "balanced-64", "nvdla-small-like", "seed-i128", "seed-i64", "seed-o128", "seed-o64")
 
 
 def test_every_preset_loads() -> None:
     assert preset_names() == NAMES
     for name in NAMES:
         preset = load_preset(name)
-        assert (preset.name, preset.arch.sram_bytes) == (name, 512 * 1024)
+        wide = preset.arch.pe.count > 128
+        assert (preset.name, preset.arch.sram_bytes) == (name, (1024 if wide else 512) * 1024)
         assert preset.description
-        assert preset.timing == Timing()
+        assert wide or preset.timing == Timing()
+        assert preset.timing.sustained_bytes == preset.timing.bus_bytes  # no preset pays for a width that it cannot use
 
 
 def test_the_published_machines_are_the_edges_of_the_array() -> None:

@@ -82,12 +82,16 @@ def simulate(
     emulate_depthwise: bool = False,
     grouped: str = "auto",
 ) -> Simulation:
-    """Compile, sanitise and run."""
+    """Compile, sanitise and run; no region takes fewer cycles than its roofline."""
     network = compile(package, arch, schedule=schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
     for program in network.programs.values():
         # A warning ("unused result") is legal: a strided window may skip the last rows of its input.
         assert [finding.text for finding in sanitize(program) if finding.level == "error"] == []
-    return Simulation(network, Runtime(network, Device(arch, Timing())).run(inputs))
+    run = Runtime(network, Device(arch, Timing())).run(inputs)
+    for index, trace in run.traces.items():
+        demand = network.reports[index].demand
+        assert trace.cycles >= Timing().least_cycles(demand.compute_cycles, demand.commands, demand.nbytes)
+    return Simulation(network, run)
 
 
 def compare(

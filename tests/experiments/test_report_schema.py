@@ -88,6 +88,7 @@ def test_json_round_trip_is_exact() -> None:
         (("layers", 0, "macs"), 639, "the sum of the layers' MACs is 639, expected 640"),
         (("units", "ST", "bus"), 1, "the sum of the causes of ST is 101, expected 100"),
         (("totals", "lower_bound_cycles"), 101, "100 cycles are below the bound of 101"),
+        (("totals", "roofline_cycles"), 102, "100 cycles are below the bound of 102"),
     ],
 )
 def test_sums_that_do_not_add_up_are_refused(path: tuple[Any, ...], value: int, message: str) -> None:

@@ -94,7 +94,7 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
         done = infer(network, hardware, feeds, options)
         programs, reports = done.compiled.programs, done.compiled.reports
         regions = [
-            RegionRun(index, programs[index], trace, reports[index].compulsory_bytes)
+            RegionRun(index, programs[index], trace, reports[index].compulsory_bytes, reports[index].demand)
             for index, trace in done.result.traces.items()
         ]
         whole = figures(hardware, regions)

@@ -64,7 +64,7 @@ def test_another_version_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(InputError) as raised:
             Store(path, create=create)
         assert str(raised.value) == (
-            f"{path}: a results file of version 7, this tool reads version 1; write to another file"
+            f"{path}: a results file of version 7, this tool reads version 2; write to another file"
         )
 
 

@@ -143,7 +143,8 @@ def unit_causes(report: RunReport) -> Bars:
 
 def roofline(report: RunReport) -> Roofline:
     """Every layer is on it: those without traffic at the right edge, those without MACs in the lower left corner."""
-    pe, bus = report.arch["pe"], float(report.timing["bus_bytes"])
+    pe = report.arch["pe"]
+    bus = float(report.timing["bus_bytes"]) if report.bus is None else report.bus.sustained_bytes
     elements = float(pe["ic"] * pe["oc"] * pe["ow"])
     intensities = [found for layer in report.layers if (found := intensity(layer))]
     rates = [layer.macs / layer.cycles for layer in report.layers if layer.macs and layer.cycles]
