@@ -1,0 +1,305 @@
+"""How near compiled networks come to what no schedule beats, over arrays and scratchpads, ISA v4, 8 bytes a cycle.
+
+    python -m benchmarks.compiler [--networks A,B | --zoo] [--arrays 4x16,8x8] [--sizes 64,512] [--record FILE.csv]
+    python -m benchmarks.compiler --table benchmarks/compiler.csv [--markdown docs/compiler.md]
+    python -m benchmarks.compiler --compile-times
+    python -m benchmarks.compiler --growth [--networks A,B] [--sizes 64,512]
+
+Cycles of timing-only runs over the run report's lower bound and over its roofline, beside what they were over the
+former before the compiler was made to reach it: benchmarks/compiler-before.csv, of commit 777f3e2. Arrays are input by
+output channels, sizes KiB. The fourteen networks are those that the project had then; of arrays with one input channel
+three large ones are left out. A record has a row a point, the last measured one; ``--table`` prints one, and
+``--markdown`` puts it into a document. ``--growth`` lists the machines that are slower than one with less memory, fewer
+elements in the same form, or a narrower bus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks import measuring  # before NumPy, whose number of threads it sets
+from byoc.compiler import compile as compile_network
+from byoc.options import DEFAULTS
+from experiments.models import MODELS
+from experiments.running.network import load_network
+from experiments.sweep.preparation import Preparation
+from experiments.sweep.worker import FIGURES, Job, MachineJob, outcome_of
+from experiments.version import tool_version
+from isa.arch import Arch, PeArray
+
+ARRAYS = ("4x16", "8x8", "16x16", "32x32", "1x64", "1x256")
+SIZES = (64, 128, 256, 512, 1024)
+FOURTEEN = (
+    "digits-cnn", "mobilenet-v1", "resnet-8", "resnet-18", "resnext-11", "light-alexnet", "light-densenet121",
+    "light-inception-v1", "light-inception-v2", "light-resnet50", "light-shufflenet", "light-squeezenet", "light-vgg19",
+    "light-zfnet512",
+)  # fmt: skip
+LARGE = ("light-vgg19", "light-densenet121", "light-zfnet512")
+"""Left out where an array has one input channel."""
+BUS_BYTES = 8
+BEFORE = Path(__file__).with_name("compiler-before.csv")
+WORSE = 1.05
+"""Points that take so many times the cycles of before are listed."""
+ASPECTS = (("2x8", "4x16", "8x32", "16x64"), ("4x4", "8x8", "16x16", "32x32"), ("1x16", "1x64", "1x256"))
+"""Arrays of one form each, ever larger."""
+BUSES = (4, 8, 16, 32)
+SLACK = 1.005
+"""How much slower a larger machine may be."""
+BEGIN, END = "<!-- benchmarks.compiler -->", "<!-- /benchmarks.compiler -->"
+
+
+class Place(NamedTuple):
+    """A machine and a network: PEs, KiB, bytes a cycle."""
+
+    array: str
+    kib: int
+    bus_bytes: int
+    network: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a network takes on a machine; ``roofline`` None where it was not known yet."""
+
+    cycles: int
+    lower_bound: int
+    roofline: int | None
+    moved_bytes: int
+
+
+Points = dict[Place, Point]
+
+
+def arch(array: str, kib: int) -> Arch:
+    """The machine."""
+    ic, oc = (int(size) for size in array.split("x"))
+    return Arch(isa="v4", pe=PeArray(ic=ic, oc=oc), sram_bytes=kib * 1024)
+
+
+def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int]) -> Iterator[Points]:
+    """The points of a network, array by array; what cannot be compiled is said and left out."""
+    preparation = Preparation(load_network(network).package)
+    for array in arrays:
+        machines = [arch(array, kib) for kib in sizes]
+        prepared = preparation.prepared(machines[0], DEFAULTS)
+        jobs = tuple(MachineJob(machine, tuple({"bus_bytes": bus} for bus in buses)) for machine in machines)
+        result = outcome_of(Job(tool_version(), prepared.regions, DEFAULTS, jobs))
+        found: Points = {}
+        for kib, outcomes in zip(sizes, result.outcomes, strict=True):
+            for bus, outcome in zip(buses, outcomes, strict=True):
+                if outcome.figures is None:
+                    print(f"{network} on {array}, {kib} KiB: {outcome.message}")
+                    continue
+                figures = dict(zip(FIGURES, outcome.figures, strict=True))
+                found[Place(array, kib, bus, network)] = Point(
+                    figures["cycles"], figures["lower_bound_cycles"], figures["roofline_cycles"],
+                    figures["dram_read_bytes"] + figures["dram_write_bytes"],
+                )  # fmt: skip
+        yield found
+
+
+def read_record(path: Path) -> Points:
+    """The points of a record; none where there is no file."""
+    if not path.is_file():
+        return {}
+    with path.open(newline="") as file:
+        return {
+            Place(row["array"], int(row["kib"]), int(row["bus_bytes"]), row["network"]): Point(
+                int(row["cycles"]), int(row["lower_bound"]), int(row["roofline"] or 0) or None, int(row["moved_bytes"])
+            )
+            for row in csv.DictReader(file)
+        }
+
+
+def write_record(path: Path, points: Points) -> None:
+    """Save points, sorted."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*Place._fields, *(field.name for field in fields(Point))))
+        for place in sorted(points, key=_order):
+            writer.writerow((*place, *("" if item is None else item for item in asdict(points[place]).values())))
+
+
+# Tables. ------------------------------------------------------------------------------------------------------------
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The n-th root of the product."""
+    listed = list(values)
+    return math.exp(sum(map(math.log, listed)) / len(listed))
+
+
+def tables(points: Points, before: Points) -> Iterator[str]:
+    """The tables of the fourteen networks and of all others, as Markdown; below them, what became worse."""
+    for heading, ours in (("The fourteen networks", True), ("Other built-in networks", False)):
+        chosen = {place: point for place, point in points.items() if (place.network in FOURTEEN) == ours}
+        if chosen:
+            count = len({place.network for place in chosen})
+            yield from (f"{heading} ({count} measured):", "", *_table(chosen, before), "")
+    both = {place: point.cycles / before[place].cycles for place, point in points.items() if place in before}
+    if both:
+        worse = sorted((place for place in both if both[place] > WORSE), key=lambda place: -both[place])
+        yield f"{len(worse)} of {len(both)} points take more than {WORSE} times the cycles of before,"
+        yield f"and {geometric_mean(both.values()):.2f} times in the geometric mean."
+        yield from (f"- {line(place)}: {before[place].cycles:,} → {points[place].cycles:,}" for place in worse)
+
+
+def _table(points: Points, before: Points) -> Iterator[str]:
+    """A row an array and kind of ratio, a column a size."""
+    sizes = sorted({place.kib for place in points})
+    yield f"| PEs | cycles over | {' | '.join(f'{kib} KiB' for kib in sizes)} |"
+    yield f"|---|---|{'---|' * len(sizes)}"
+    for array in dict.fromkeys(place.array for place in sorted(points, key=_order)):
+        groups = [{p: points[p] for p in points if (p.array, p.kib) == (array, kib)} for kib in sizes]
+        for name, cells in _rows(groups, before).items():
+            if set(cells) != {"-"}:
+                yield f"| {{{array.replace('x', ', ')}}} | {name} | {' | '.join(cells)} |"
+
+
+def _order(place: Place) -> tuple[int, Place]:
+    """Arrays as they are listed above, others behind them."""
+    return ARRAYS.index(place.array) if place.array in ARRAYS else len(ARRAYS), place
+
+
+def _rows(groups: Sequence[Mapping[Place, Point]], before: Points) -> dict[str, list[str]]:
+    """The cells of each kind of ratio; means over the same networks where there is something to compare with."""
+    rows: dict[str, list[str]] = {"lower bound, before": [], "lower bound": [], "roofline": [], "roofline, worst": []}
+    for group in groups:
+        old = [before[place].cycles / before[place].lower_bound for place in group if place in before]
+        now = [point.cycles / point.lower_bound for point in group.values()]
+        near = {place: point.cycles / point.roofline for place, point in group.items() if point.roofline}
+        worst = max(near, key=lambda place: near[place], default=None)
+        rows["lower bound, before"].append(f"{geometric_mean(old):.2f}" if len(old) == len(group) and old else "-")
+        rows["lower bound"].append(f"{geometric_mean(now):.2f}" if now else "-")
+        rows["roofline"].append(f"{geometric_mean(near.values()):.2f}" if near else "-")
+        rows["roofline, worst"].append("-" if worst is None else f"{near[worst]:.2f} {worst.network}")
+    return rows
+
+
+def line(place: Place) -> str:
+    """A point in words."""
+    return f"{place.network} on {{{place.array.replace('x', ', ')}}}, {place.kib} KiB, {place.bus_bytes} bytes/cycle"
+
+
+def write_markdown(path: Path, lines: Iterable[str]) -> None:
+    """Replace what stands between the marks of a document."""
+    head, _, rest = path.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    path.write_text("\n".join((head + BEGIN, *lines, END + tail)))
+
+
+# Growth. ------------------------------------------------------------------------------------------------------------
+
+
+def slower(points: Points) -> Iterator[tuple[float, Place, Place]]:
+    """Machines that are slower than a smaller one: how many times its cycles, the smaller, the larger."""
+    for place, point in points.items():
+        smaller = min(_smaller(place, points), key=lambda other: points[other].cycles, default=None)
+        if smaller is not None and point.cycles > SLACK * points[smaller].cycles:
+            yield point.cycles / points[smaller].cycles, smaller, place
+
+
+def _smaller(place: Place, points: Points) -> Iterator[Place]:
+    """Places that differ in one respect, in which they have less."""
+    forms = {array: (number, step) for number, form in enumerate(ASPECTS) for step, array in enumerate(form)}
+    for other in points:
+        if other.network != place.network:
+            continue
+        less = (
+            other.kib < place.kib,
+            other.bus_bytes < place.bus_bytes,
+            forms[other.array][0] == forms[place.array][0] and forms[other.array] < forms[place.array],
+        )
+        same = (other.kib == place.kib, other.bus_bytes == place.bus_bytes, other.array == place.array)
+        if sum(same) == len(same) - 1 and any(less):
+            yield other
+
+
+def growth(networks: Iterable[str], sizes: Sequence[int]) -> None:
+    """Measure every form of array at every size and bus, and print what is slower than something smaller."""
+    count, found = 0, 0
+    for network in networks:
+        points: Points = {}
+        for part in measure(network, (array for form in ASPECTS for array in form), sizes, BUSES):
+            points |= part
+        broken = sorted(slower(points), reverse=True)
+        count, found = count + len(points), found + len(broken)
+        print(f"{network}: {len(broken)} of {len(points)} points are slower than a smaller machine", flush=True)
+        for ratio, smaller, larger in broken:
+            print(f"  {ratio:.3f} x {points[smaller].cycles:,} cycles of {line(smaller)}: {line(larger)}", flush=True)
+    print(f"{found} of {count} points take more than {SLACK} times the cycles of a smaller machine")
+
+
+def compile_times(networks: Iterable[str]) -> Iterator[str]:
+    """Seconds to compile each network for {4, 16}, nothing known before, as Markdown."""
+    yield "| compile time, {4, 16} | 512 KiB | 64 KiB |"
+    yield "|---|---|---|"
+    for network in networks:
+        package = load_network(network).package
+        cells = []
+        for kib in (512, 64):
+            work = partial(compile_network, package, arch("4x16", kib))
+            once, _ = measuring.shortest(work, 1, 0)
+            best = measuring.shortest(work, 4, 0)[0] if once < 2 else once
+            cells.append(f"{best:.3f} s")
+        yield f"| {network} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Measure what the arguments ask for, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", help="names with commas between them; default: the fourteen")
+    parser.add_argument("--zoo", action="store_true", help="all other built-in networks")
+    parser.add_argument("--arrays", default=",".join(ARRAYS))
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="KiB")
+    parser.add_argument("--record", type=Path, help="CSV to which the points are added")
+    parser.add_argument("--table", type=Path, help="print this record, measure nothing")
+    parser.add_argument("--markdown", type=Path, help="document that has the table between two marks")
+    parser.add_argument("--compile-times", action="store_true")
+    parser.add_argument("--growth", action="store_true")
+    chosen = parser.parse_args()
+    others = tuple(name for name in MODELS if name not in FOURTEEN)
+    networks = chosen.networks.split(",") if chosen.networks else others if chosen.zoo else FOURTEEN
+    sizes = tuple(map(int, chosen.sizes.split(",")))
+    print(measuring.settings(), end="\n\n")
+    if chosen.growth:
+        growth(networks, sizes)
+    elif chosen.compile_times:
+        for text in compile_times(networks):
+            print(text, flush=True)
+    else:
+        points = (
+            read_record(chosen.table)
+            if chosen.table
+            else measured(networks, chosen.arrays.split(","), sizes, chosen.record)
+        )
+        lines = tuple(tables(points, read_record(BEFORE)))
+        print(*lines, sep="\n")
+        if chosen.markdown:
+            write_markdown(chosen.markdown, lines)
+
+
+def measured(networks: Iterable[str], arrays: Sequence[str], sizes: Sequence[int], record: Path | None) -> Points:
+    """The points of networks on arrays; a ``record`` gets those of each array at once, and keeps its others."""
+    points: Points = {}
+    for network in networks:
+        chosen = [array for array in arrays if not (array.startswith("1x") and network in LARGE)]
+        start = time.perf_counter()
+        for found in measure(network, chosen, sizes, (BUS_BYTES,)):
+            points |= found
+            if record is not None:
+                write_record(record, read_record(record) | found)
+        print(f"{network}: {time.perf_counter() - start:.1f} s", flush=True)
+    return points
+
+
+if __name__ == "__main__":
+    main()
