@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
-from dla_sim.kernels.results import CHUNK, EXACT, LARGEST_SQUARES, Results, Sums, add_chunks, prepare_sums
+from dla_sim.kernels.results import CHUNK, EXACT, LARGEST_SQUARES, Results, Sums, add_chunks, prepare_sums, product
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -61,7 +61,7 @@ def _product(
 ) -> NDArray[np.float32]:
     wide = scratch.array("weights", right.shape, np.float32)
     np.copyto(wide, right)
-    return np.matmul(left.astype(np.float32), wide, out=out)
+    return product(left.astype(np.float32), wide, out)
 
 
 def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
@@ -113,6 +113,6 @@ def _dynamic_sums(command: Command, machine: Machine, scratch: Scratch, chunk: i
     second = second.T if command.fields["transposed"] else second
     sums: NDArray[Any] = scratch.array("sums", (m, n), np.float32)
     if k <= chunk:
-        return np.matmul(first, second, out=sums)
+        return product(first, second, sums)
     spans = (slice(start, start + chunk) for start in range(0, k, chunk))
-    return add_chunks((np.matmul(first[:, span], second[span], out=sums) for span in spans), sums.shape, scratch)
+    return add_chunks((product(first[:, span], second[span], sums) for span in spans), sums.shape, scratch)

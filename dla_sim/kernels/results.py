@@ -40,16 +40,25 @@ _BUFFER = 512
 small; for shorter rows than ``_FEW`` the copy is the faster way."""
 
 
+def product(left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``out = left @ right`` of finite numbers whose sums are finite.
+
+    Nothing of that is an invalid operation, but lanes that BLAS does not use may be: the processor reports those, too.
+    """
+    with np.errstate(invalid="ignore"):
+        return np.matmul(left, right, out=out)
+
+
 def multiply(left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """``out = left @ right``, exact for raw int8 values and at most 1024 products a sum."""
     rows, products = left.shape
     columns = right.shape[1]
     if rows > _NARROW[0] or products > _NARROW[1] or columns < 2 * _COLUMNS:
-        np.matmul(left, right, out=out)
+        product(left, right, out)
         return
     for first in range(0, columns, _COLUMNS):
         last = first + _COLUMNS
-        np.matmul(left, right[:, first:last], out=out[:, first:last])
+        product(left, right[:, first:last], out[:, first:last])
 
 
 def add_chunks(parts: Iterable[NDArray[np.float32]], shape: tuple[int, ...], scratch: Scratch) -> NDArray[np.int32]:
