@@ -133,7 +133,7 @@ def _global_average(shape: Window, command: Command, machine: Machine, target: N
         return False
     planes = Source(machine.sram, shape.input, shape.input_plane, shape.iw, 1)
     data = planes.view((shape.ic, pixels), (planes.plane, 1)).astype(np.float32)
-    totals = (data @ np.ones(pixels, np.float32)).astype(np.int64) - pixels * command["EX_INPUT_ZERO_POINT"]
+    totals = data.sum(axis=1).astype(np.int64) - pixels * command["EX_INPUT_ZERO_POINT"]
     low, high, zero_point = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
     factor = np.float32(float_value(command["EX_SCALE_A"]))
     target[:, 0, 0] = numerics.global_average(totals, factor, zero_point, low, high)
