@@ -79,6 +79,13 @@ class Timing(BaseModel):
         """The fewest ``outstanding_bursts`` with which whole bursts one after another fill the bus."""
         return -(-(self.dram_latency + self.burst_beats) // self.burst_beats)
 
+    def lower_bound(self, macs: int, elements: int, nbytes: int) -> int:
+        """Cycles that no program takes fewer on ``elements`` processing elements: all of them busy, or whole beats.
+
+        ``nbytes``: what must move at least once.
+        """
+        return max(-(-macs // elements), -(-nbytes // self.bus_bytes))
+
     def least_cycles(self, compute: int, commands: int, nbytes: int) -> int:
         """Cycles that no program takes fewer that has so many compute cycles in so many commands of EX and moves so
         many bytes: those of its only EX, and those of its only bus (the roofline).

@@ -82,8 +82,7 @@ def _lower_bound(hardware: Preset, run: RegionRun) -> int:
     compulsory = run.compulsory_bytes
     if compulsory is None:
         compulsory = moved_once(run.program)
-    by_work = ceil_div(run.trace.macs, hardware.arch.pe.count)
-    return max(by_work, ceil_div(compulsory, hardware.timing.bus_bytes))
+    return hardware.timing.lower_bound(run.trace.macs, hardware.arch.pe.count, compulsory)
 
 
 def _roofline(hardware: Preset, runs: Sequence[RegionRun]) -> int | None:

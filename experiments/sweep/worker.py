@@ -29,7 +29,6 @@ from experiments.sweep.store import canonical
 from experiments.version import tool_version
 from isa.arch import Arch
 from isa.errors import InputError
-from isa.instruction import ceil_div
 from isa.program import Program
 
 Blank = tuple[tuple[Region, ...], dict[str, Value]]
@@ -220,7 +219,7 @@ def _figures(
     """The figures of all regions together: they run one after another, so cycles add and the peak is the largest."""
     cycles, macs = sum(run.total for run in runs), sum(item.macs for item in timed)
     bounds = (
-        max(ceil_div(item.macs, arch.pe.count), ceil_div(one.compulsory_bytes, timing.bus_bytes))
+        timing.lower_bound(item.macs, arch.pe.count, one.compulsory_bytes)
         for item, one in zip(timed, programs, strict=True)
     )
     demands = [one.demand for one in programs]
