@@ -9,6 +9,7 @@ from typing import NamedTuple
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.cost import LayerCost, Shape
+from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
 from byoc.tiling.tiling import Resident, Slots, Tiling, working_set
 from isa.arch import Arch
 from isa.instruction import ceil_div
@@ -73,7 +74,7 @@ class TileSearch:
         best: Choice | None = None
         for share in (budget * COMFORTABLE // 100, budget):
             for channels in self._channels:
-                if self._lies_dense(channels, resident):
+                if lies_dense(self._geometry, channels, resident):
                     best = self._best_rows(channels, resident, share, best)
             if best is not None:
                 break
@@ -87,19 +88,10 @@ class TileSearch:
         whole = Tiling(nest.channels, nest.rows)
         return self.cost.estimate(self.cost.shape(nest.channels, nest.rows), whole, resident)
 
-    def _lies_dense(self, channels: int, resident: Resident) -> bool:
-        """Whether operands and result lie as the instruction wants: columns of a resident matrix do not lie dense."""
-        nest, geometry = self._geometry.nest, self._geometry
-        if channels == nest.channels:
-            return True
-        if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]):
-            return nest.input_channels == 1
-        return not (resident.output and nest.matrix and nest.rows > 1)
-
     def _bands(self, channels: int, *more: int) -> tuple[int, ...]:
-        """Bands of so many channels. Where operands repeat, tiles are dense: whole channels, or a band of one."""
+        """Bands of so many channels that are tried."""
         nest = self._geometry.nest
-        return (nest.rows,) if self._geometry.repeats and channels > 1 else (*self._rows, *more)
+        return (*self._rows, *more) if may_cut_rows(self._geometry, channels) else (nest.rows,)
 
     def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
         """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
@@ -145,9 +137,9 @@ class TileSearch:
 
         Among them are fewer channels than the array takes in parallel, and some of the input channels at a time.
         """
-        for depth in (0, *self._depths(resident)):
+        for depth in (0, *(self._chunks if may_cut_depth(self._geometry, resident) else ())):
             for channels in (*self._channels, *self._narrow):
-                if self._lies_dense(channels, resident):
+                if lies_dense(self._geometry, channels, resident):
                     best = self._best_of_any(channels, depth, resident, budget, best)
         return best
 
@@ -155,8 +147,7 @@ class TileSearch:
         self, channels: int, depth: int, resident: Resident, budget: int, best: Choice | None
     ) -> Choice | None:
         """The better of ``best`` and all tilings of so many channels and input channels, coarsest bands first."""
-        nest = self._geometry.nest
-        for rows in self._bands(channels, 1 if nest.splits_rows else nest.rows):
+        for rows in self._bands(channels, 1):
             smallest = Tiling(channels, rows, depth=depth)
             if working_set(self._geometry, smallest, resident, self._arch.alignment) > budget:
                 continue  # most do not fit: the cycles of those are not asked for
@@ -185,15 +176,6 @@ class TileSearch:
                         yield tiling
                         if outputs == 2:
                             break
-
-    def _depths(self, resident: Resident) -> tuple[int, ...]:
-        """Input channels a tile, from many to few; none where sums cannot be made in several commands.
-
-        Some columns of a matrix that lies in the scratchpad as a whole are not dense.
-        """
-        nest = self._geometry.nest
-        dense = not (nest.matrix and nest.rows > 1 and any(resident.inputs))
-        return self._chunks if dense else ()
 
 
 def smallest_tiling(geometry: Geometry) -> Tiling:
@@ -243,11 +225,11 @@ def _row_bands(geometry: Geometry) -> Iterator[int]:
     if not nest.splits_rows:
         yield nest.rows
         return
-    flat = not nest.matrix and nest.columns == nest.channels == 1
+    flat = is_flat(geometry)
     seen = set()
     for cuts in _CUTS:
         rows = ceil_div(nest.rows, cuts)
-        rows = min(nest.rows, ceil_div(rows, 64) * 64) if flat else rows
+        rows = min(nest.rows, ceil_div(rows, FLAT_BAND) * FLAT_BAND) if flat else rows
         if rows not in seen:
             seen.add(rows)
             yield rows

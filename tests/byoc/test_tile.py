@@ -22,8 +22,20 @@ from byoc.operators.nest import (
     plane_transfer,
     split,
 )
+from byoc.operators.operator import Geometry
 from byoc.tiling.search import TileSearch
-from byoc.tiling.tiling import Resident, Tiling, sizes, streamed, tiles, working_set
+from byoc.tiling.space import tilings
+from byoc.tiling.tiling import (
+    Resident,
+    Slots,
+    Tiling,
+    input_slots,
+    sizes,
+    slot_counts,
+    streamed,
+    tiles,
+    working_set,
+)
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases
 
@@ -145,6 +157,37 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
             assert working_set(layer.geometry, deeper, resident, arch.alignment) <= budget
             shape = search.cost.shape(deeper.channels, deeper.rows, deeper.depth)
             assert search.cost.working_set(shape, deeper, resident) == working_set(layer.geometry, deeper, resident, 8)
+
+
+SMALL = {
+    "convolution": cases.convolution(np.random.default_rng(0), cases.operand("x", 3, 6, 6), "y", 8, pads=(1, 1, 1, 1)),
+    "depthwise": cases.convolution(np.random.default_rng(0), cases.operand("x", 6, 8, 8), "y", 12, depthwise=True),
+    "matmul": cases.matmul(np.random.default_rng(0), cases.operand("x", 3, 8), "y", 12),
+    "pool": cases.pool(cases.operand("x", 6, 8, 8), "y", "max"),
+    "add": cases.add(cases.operand("a", 999), cases.operand("b", 999), "y"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_what_the_search_finds_is_in_the_complete_space(name: str) -> None:
+    """No tiling is there twice, all fit, and the search's is one of them."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
+    geometry = make_layer(SMALL[name], arch).geometry
+    resident = streamed(geometry)
+    budget = working_set(geometry, Tiling(geometry.nest.channels, geometry.nest.rows), resident, arch.alignment) // 2
+    space = list(tilings(geometry, arch, resident, budget))
+    assert len(space) == len(set(space)) > 10
+    assert max(working_set(geometry, item, resident, arch.alignment) for item in space) <= budget
+    choice = TileSearch(geometry, arch).best(resident, budget)
+    assert choice is not None
+    assert choice.tiling._replace(slots=_needed(geometry, choice.tiling)) in space
+
+
+def _needed(geometry: Geometry, tiling: Tiling) -> Slots:
+    """The slots less those that hold nothing."""
+    inputs = max((input_slots(geometry, tiling, index) for index in range(geometry.inputs)), default=1)
+    slots = slot_counts(geometry, tiling)
+    return Slots(inputs, slots.constants if geometry.has_constants else 1, 1 if geometry.in_place else slots.output)
 
 
 def test_memory_for_half_of_the_processing_elements_is_used() -> None:
