@@ -162,7 +162,9 @@ def _same_quantisation_before(
     source = producers.get(pad.input[0]) if pad is not None and pad.input else None
     if source is None or source.op_type != "DequantizeLinear":
         return None
-    for first, *others in zip(*([*node.input[1:3]] for node in (source, quantize, dequantize)), strict=False):
+    if min(len(node.input) for node in (source, quantize, dequantize)) < 3:
+        return None  # what has no zero point may be of another element type
+    for first, *others in zip(*(node.input[1:3] for node in (source, quantize, dequantize)), strict=True):
         known = first in arrays and all(name in arrays for name in others)
         if not known or any(
             arrays[name].dtype != arrays[first].dtype or not np.array_equal(arrays[name], arrays[first])
