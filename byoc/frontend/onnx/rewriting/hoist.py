@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from byoc.frontend.onnx.rewriting.edit import constants, copy_model, set_nodes, standard, use_counts
+from byoc.frontend.onnx.rewriting.edit import constants, copy_model, names_of, set_nodes, standard, unused, use_counts
 
 _ONE_OPERAND = frozenset({"DepthToSpace", "MaxPool", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 
@@ -51,13 +51,14 @@ def _swap(graph: GraphProto, mover: int, activation: int) -> None:
     old, node = graph.node[activation], NodeProto()
     node.CopyFrom(graph.node[mover])
     count = len(node.input) if node.op_type == "Concat" else 1
-    hoisted = []
+    hoisted, taken = [], names_of(graph)
     for index in range(count):
         copy = NodeProto()
         copy.CopyFrom(old)
         suffix = f"_{index}" if count > 1 else ""
         copy.name = f"{old.name}{suffix}" if old.name else ""
-        copy.input[0], copy.output[0] = node.input[index], f"{old.output[0]}_before_{node.op_type}{suffix}"
+        copy.input[0] = node.input[index]
+        copy.output[0] = unused(f"{old.output[0]}_before_{node.op_type}{suffix}", taken)
         node.input[index] = copy.output[0]
         hoisted.append(copy)
     node.output[0] = old.output[0]

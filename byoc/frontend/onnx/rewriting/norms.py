@@ -16,10 +16,12 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     is_float32,
+    names_of,
     remove_dead_code,
     set_nodes,
     shapes_of,
     standard,
+    unused,
 )
 from byoc.frontend.onnx.rewriting.opset import convert_opset, opset_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
@@ -82,7 +84,7 @@ class _Writer:
     def __init__(self, model: ModelProto) -> None:
         self.wanted = 0
         """The opset that would have all operators that were found."""
-        self._graph, self._opset = model.graph, opset_of(model)
+        self._graph, self._opset, self._taken = model.graph, opset_of(model), names_of(model.graph)
         self._finder = _Finder(model)
 
     def rewritten(self, node: NodeProto) -> list[NodeProto]:
@@ -116,7 +118,7 @@ class _Writer:
         first = len(shape) - len(axes)
         if order == sorted(order):
             return [helper.make_node(op_type, [source, *operands], [name], node.name, axis=first, epsilon=epsilon)]
-        last, made = f"{name}_rows_last", f"{name}_normalised"
+        last, made = (unused(f"{name}_{part}", self._taken) for part in ("rows_last", "normalised"))
         back = [order.index(axis) for axis in range(len(shape))]
         return [
             helper.make_node("Transpose", [source], [last], last, perm=order),

@@ -14,9 +14,11 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    names_of,
     rewrite_nodes,
     shapes_of,
     standard,
+    unused,
 )
 from byoc.operators.window import window_attributes
 from byoc.session import OnnxRuntimeSession
@@ -30,7 +32,7 @@ def convolve_pools(model: ModelProto) -> ModelProto:
     counts as many elements, a factor for each follows. LpPool: a convolution between powers and roots.
     """
     result = copy_model(model)
-    graph, shapes = result.graph, shapes_of(result.graph)
+    graph, shapes, taken = result.graph, shapes_of(result.graph), names_of(result.graph)
 
     def written(node: NodeProto) -> list[NodeProto] | None:
         make = _WRITERS.get(node.op_type) if standard(node) else None
@@ -40,7 +42,7 @@ def convolve_pools(model: ModelProto) -> ModelProto:
         rank = len(attributes(node).get("kernel_shape", ()))
         if not rank or 0 in (*source, *pooled) or {len(source), len(pooled)} != {rank + 2}:
             return None
-        return make(_Writer(graph, model, node, source, pooled))
+        return make(_Writer(graph, model, node, source, pooled, taken))
 
     rewrite_nodes(graph, written)
     return result
@@ -50,12 +52,18 @@ class _Writer:
     """A pool, and the nodes that stand for it."""
 
     def __init__(
-        self, graph: GraphProto, model: ModelProto, node: NodeProto, source: tuple[int, ...], pooled: tuple[int, ...]
+        self,
+        graph: GraphProto,
+        model: ModelProto,
+        node: NodeProto,
+        source: tuple[int, ...],
+        pooled: tuple[int, ...],
+        taken: set[str],
     ) -> None:
         self.node, self.source, self.pooled = node, source, pooled
         self.options = attributes(node)
         self.nodes: list[NodeProto] = []
-        self._graph, self._model = graph, model
+        self._graph, self._model, self._taken = graph, model, taken
         options = {**self.options, "auto_pad": self.options.get("auto_pad", b"NOTSET").decode()}
         self.window = window_attributes(options, tuple(options["kernel_shape"]), source[2:], pooled[2:], cuts=True)
 
@@ -66,7 +74,7 @@ class _Writer:
 
     def add(self, op_type: str, *operands: str, **options: Any) -> str:
         """A node; the name of its result."""
-        name = f"{self.node.output[0]}_{op_type.lower()}{len(self.nodes)}"
+        name = unused(f"{self.node.output[0]}_{op_type.lower()}{len(self.nodes)}", self._taken)
         self.nodes.append(helper.make_node(op_type, list(operands), [name], name, **options))
         return name
 

@@ -16,9 +16,11 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     is_float32,
+    names_of,
     rewrite_nodes,
     shapes_of,
     standard,
+    unused,
 )
 from byoc.frontend.onnx.rewriting.opset import opset_of
 
@@ -36,12 +38,13 @@ def decompose_reductions(model: ModelProto) -> ModelProto:
         return result
     graph = result.graph
     shapes, integers = shapes_of(graph), ConstantArrays(graph, lambda tensor: not is_float32(tensor))
+    taken = names_of(graph)
 
     def decomposed(node: NodeProto) -> list[NodeProto] | None:
         axes = _axes(node, shapes, integers) if node.op_type in WRITTEN and standard(node) else None
         if axes is None:
             return None
-        writer = _Writer(graph, node, axes, shapes[node.input[0]])
+        writer = _Writer(graph, node, axes, shapes[node.input[0]], taken)
         WRITTEN[node.op_type](writer, node.input[0])
         writer.nodes[-1].output[0] = node.output[0]
         return writer.nodes
@@ -82,8 +85,10 @@ def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 class _Writer:
     """Collects the nodes that stand for one."""
 
-    def __init__(self, graph: GraphProto, node: NodeProto, axes: list[int], shape: tuple[int, ...]) -> None:
-        self.node, self.shape = node, shape
+    def __init__(
+        self, graph: GraphProto, node: NodeProto, axes: list[int], shape: tuple[int, ...], taken: set[str]
+    ) -> None:
+        self.node, self.shape, self._taken = node, shape, taken
         self.nodes: list[NodeProto] = []
         self._graph, self._name, self._options = graph, node.output[0], attributes(node)
         self._axes = self.constant(np.array(axes, np.int64)) if axes else ""
@@ -99,7 +104,7 @@ class _Writer:
 
     def add(self, op_type: str, *operands: str, result: str = "", **options: Any) -> str:
         """A node; the name of its result, chosen where it is not given."""
-        name = result or f"{self._name}_{op_type.lower()}{len(self.nodes)}"
+        name = result or unused(f"{self._name}_{op_type.lower()}{len(self.nodes)}", self._taken)
         self.nodes.append(helper.make_node(op_type, list(operands), [name], name, **options))
         return name
 

@@ -18,9 +18,11 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    names_of,
     rewrite_nodes,
     shapes_of,
     standard,
+    unused,
 )
 from byoc.session import OnnxRuntimeSession
 
@@ -54,10 +56,11 @@ def expand_resizes(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: len(tensor.dims) == 1)
+    taken = names_of(graph)
 
     def expanded(node: NodeProto) -> Iterator[NodeProto] | None:
         matrices = _matrices(result, node, shapes, constants)
-        return None if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices)
+        return None if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices, taken)
 
     rewrite_nodes(graph, expanded)
     return result
@@ -130,31 +133,39 @@ def _matrix(model: ModelProto, node: NodeProto, parameters: _Parameters, axis: i
     return np.stack([made.take(0, 5 - axis).reshape(-1) for made in results], 1)
 
 
-def _expanded(graph: GraphProto, node: NodeProto, channels: int, rows: Matrix, columns: Matrix) -> Iterator[NodeProto]:
+def _expanded(
+    graph: GraphProto, node: NodeProto, channels: int, rows: Matrix, columns: Matrix, taken: set[str]
+) -> Iterator[NodeProto]:
     """The products; where something stands beyond the edges, of numbers less that, for there the matrices have 0."""
     source, result = node.input[0], node.output[0]
     beyond = float(attributes(node).get("extrapolation_value", 0.0))
     if not beyond or attributes(node).get("coordinate_transformation_mode") != _CROPPED:
-        yield from _products(graph, node, (source, result), channels, rows, columns)
+        yield from _products(graph, node, (source, result), channels, rows, columns, taken)
         return
     level = add_constant(graph, f"{result}_beyond", np.array(beyond, np.float32))
-    inner = f"{result}_below", f"{result}_above"
+    inner = unused(f"{result}_below", taken), unused(f"{result}_above", taken)
     yield helper.make_node("Sub", [source, level], [inner[0]])
-    yield from _products(graph, node, inner, channels, rows, columns)
+    yield from _products(graph, node, inner, channels, rows, columns, taken)
     yield helper.make_node("Add", [inner[1], level], [result])
 
 
 def _products(
-    graph: GraphProto, node: NodeProto, ends: tuple[str, str], channels: int, rows: Matrix, columns: Matrix
+    graph: GraphProto,
+    node: NodeProto,
+    ends: tuple[str, str],
+    channels: int,
+    rows: Matrix,
+    columns: Matrix,
+    taken: set[str],
 ) -> Iterator[NodeProto]:
     """What makes the second of ``ends`` of the first."""
     (source, result), row_taps, column_taps = ends, _taps(rows), _taps(columns)
     if row_taps is None or column_taps is None or len(row_taps) != len(column_taps):
-        wide = f"{result}_wide"
+        wide = unused(f"{result}_wide", taken)
         yield helper.make_node("MatMul", [source, add_constant(graph, f"{result}_columns", columns.T)], [wide])
         yield helper.make_node("MatMul", [add_constant(graph, f"{result}_rows", rows), wide], [result], node.name)
         return
-    padded, phases, factor = f"{result}_padded", f"{result}_phases", len(row_taps)
+    padded, phases, factor = unused(f"{result}_padded", taken), unused(f"{result}_phases", taken), len(row_taps)
     kernels = np.einsum("ih,jw->ijhw", row_taps, column_taps).reshape(factor * factor, 1, 3, 3)
     weights = add_constant(graph, f"{result}_weights", np.tile(kernels, (channels, 1, 1, 1)))
     pads = add_constant(graph, f"{result}_pads", np.array([0, 0, 1, 1, 0, 0, 1, 1]))

@@ -14,10 +14,12 @@ from byoc.frontend.onnx.rewriting.edit import (
     attributes,
     copy_model,
     is_float32,
+    names_of,
     rewrite_nodes,
     set_nodes,
     shapes_of,
     standard,
+    unused,
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
@@ -82,6 +84,7 @@ def gather_scatters(model: ModelProto) -> ModelProto:
     graph = result.graph
     shapes, integers = shapes_of(graph), ConstantArrays(graph, lambda tensor: not is_float32(tensor))
     types, quantised = _types(graph), any(node.op_type == QUANTIZE for node in graph.node)
+    taken = names_of(graph)
 
     def gathered(node: NodeProto) -> list[NodeProto] | None:
         known = node.op_type in SCATTERINGS and standard(node) and types.get(node.output[0]) in _ELEMENTS
@@ -99,7 +102,7 @@ def gather_scatters(model: ModelProto) -> ModelProto:
             return None
         rows = np.arange(math.prod(shape[:depth]))
         rows[places] = len(rows) + np.arange(len(places))
-        return _gathering(graph, node, rows, math.prod(shape[depth:]), shape, reader)
+        return _gathering(graph, node, rows, math.prod(shape[depth:]), shape, reader, taken)
 
     rewrite_nodes(graph, gathered)
     return result
@@ -121,6 +124,7 @@ def _gathering(
     size: int,
     shape: tuple[int, ...],
     reader: NodeProto | None,
+    taken: set[str],
 ) -> list[NodeProto]:
     """``rows`` of ``size`` elements of data and updates, one behind the other, in place of a scattering.
 
@@ -130,10 +134,11 @@ def _gathering(
     row = add_constant(graph, f"{name}_row", np.array([-1, size], np.int64))
     index = add_constant(graph, f"{name}_index", rows)
     whole = add_constant(graph, f"{name}_shape", np.array(shape, np.int64))
-    data, updates, both, stored, chosen = (f"{name}_{part}" for part in ("data", "updates", "both", "stored", "chosen"))
+    parts = "data", "updates", "both", "stored", "chosen", "joined", "gathered"
+    data, updates, both, stored, chosen, *quantised = (unused(f"{name}_{part}", taken) for part in parts)
     joined, result, pair = both, name, list[NodeProto]()
     if reader is not None:
-        joined, result = f"{name}_joined", f"{name}_gathered"
+        joined, result = quantised
         pair = [
             helper.make_node(QUANTIZE, [joined, *reader.input[1:]], [stored], stored),
             helper.make_node(DEQUANTIZE, [stored, *reader.input[1:]], [both], both),

@@ -24,10 +24,12 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    names_of,
     remove_dead_code,
     rewrite_nodes,
     shapes_of,
     standard,
+    unused,
 )
 from byoc.operators.onnx_view import DEQUANTIZE
 
@@ -42,14 +44,14 @@ def spread_transposed(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     arrays = ConstantArrays(graph, lambda tensor: True)
-    shapes = shapes_of(graph)
+    shapes, taken = shapes_of(graph), names_of(graph)
     producers = {name: node for node in graph.node for name in node.output}
 
     def spread(node: NodeProto) -> Iterator[NodeProto] | None:
         layer = _layer(node, shapes) if node.op_type == "ConvTranspose" and standard(node) else None
         constants = [_constant(name, producers, arrays) for name in node.input[1:] if name] if layer else []
         known = [found for found in constants if found is not None]
-        return None if layer is None or len(known) < len(constants) else _spread(node, layer, known, graph)
+        return None if layer is None or len(known) < len(constants) else _spread(node, layer, known, graph, taken)
 
     rewrite_nodes(graph, spread)
     remove_dead_code(graph)
@@ -181,7 +183,9 @@ def _constant(name: str, producers: Mapping[str, NodeProto], arrays: ConstantArr
     return None if attributes(reader).get("block_size", 0) else _Constant(values, scale, zero_point)
 
 
-def _spread(node: NodeProto, layer: _Layer, constants: list[_Constant], graph: GraphProto) -> Iterator[NodeProto]:
+def _spread(
+    node: NodeProto, layer: _Layer, constants: list[_Constant], graph: GraphProto, taken: set[str]
+) -> Iterator[NodeProto]:
     """The nodes in place of a ConvTranspose with these weights and, perhaps, this bias."""
     result, channels = node.output[0], constants[0].values.shape[1] * layer.groups
     spread = prod(layer.strides) > 1
@@ -197,16 +201,17 @@ def _spread(node: NodeProto, layer: _Layer, constants: list[_Constant], graph: G
             for part, numbers in (("scale", constant.scale.reshape(-1)), ("zero_point", zeros)):
                 each = numbers.reshape(()) if constant.scale.size == 1 else layer.repeated(numbers, channels)
                 parameters.append(add_constant(graph, f"{name}_{part}", each))
-            yield helper.make_node(DEQUANTIZE, [name, *parameters], [f"{name}_real"], axis=0)
-            name = f"{name}_real"
+            real = unused(f"{name}_real", taken)
+            yield helper.make_node(DEQUANTIZE, [name, *parameters], [real], axis=0)
+            name = real
         names.append(name)
-    convolved = f"{result}_channels" if spread or cropped else result
+    convolved = unused(f"{result}_channels", taken) if spread or cropped else result
     pads = [-axis.first for axis in layer.axes] + [axis.end for axis in layer.axes]
     kernel = [axis.window for axis in layer.axes]
     yield helper.make_node("Conv", names, [convolved], node.name, kernel_shape=kernel, pads=pads, group=layer.groups)
-    placed = f"{result}_uncut" if cropped else result
+    placed = unused(f"{result}_uncut", taken) if cropped else result
     if spread:
-        yield from _placed(layer, channels, convolved, placed, graph)
+        yield from _placed(layer, channels, convolved, placed, graph, taken)
     if cropped:
         ends = np.array([axis.result for axis in layer.axes], np.int64)
         parts = [np.zeros_like(ends), ends, np.arange(len(ends), dtype=np.int64) + 2]
@@ -214,7 +219,9 @@ def _spread(node: NodeProto, layer: _Layer, constants: list[_Constant], graph: G
         yield helper.make_node("Slice", [placed if spread else convolved, *cut], [result])
 
 
-def _placed(layer: _Layer, channels: int, source: str, result: str, graph: GraphProto) -> Iterator[NodeProto]:
+def _placed(
+    layer: _Layer, channels: int, source: str, result: str, graph: GraphProto, taken: set[str]
+) -> Iterator[NodeProto]:
     """Every position of ``source`` in its place between the others."""
     strides, rank = layer.strides, len(layer.axes)
     if rank == 2 and strides[0] == strides[1]:
@@ -225,6 +232,7 @@ def _placed(layer: _Layer, channels: int, source: str, result: str, graph: Graph
     places = [count * stride for count, stride in zip(counts, strides, strict=True)]
     whole = add_constant(graph, f"{result}_whole", np.array([-1, channels, *places], np.int64))
     order = [0, 1, *(axis for number in range(rank) for axis in (2 + rank + number, 2 + number))]
-    yield helper.make_node("Reshape", [source, apart], [f"{result}_positions"])
-    yield helper.make_node("Transpose", [f"{result}_positions"], [f"{result}_places"], perm=order)
-    yield helper.make_node("Reshape", [f"{result}_places", whole], [result])
+    positions, moved = unused(f"{result}_positions", taken), unused(f"{result}_places", taken)
+    yield helper.make_node("Reshape", [source, apart], [positions])
+    yield helper.make_node("Transpose", [positions], [moved], perm=order)
+    yield helper.make_node("Reshape", [moved, whole], [result])

@@ -19,10 +19,12 @@ from byoc.frontend.onnx.rewriting.edit import (
     add_constant,
     attributes,
     copy_model,
+    names_of,
     remove_dead_code,
     set_nodes,
     shapes_of,
     standard,
+    unused,
     use_counts,
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
@@ -42,11 +44,11 @@ def flatten_volumes(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     graph = result.graph
-    shapes, arrays = shapes_of(graph), ConstantArrays(graph, lambda tensor: True)
+    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         volume = _volume(node, shapes)
-        writer = _Writer(graph, node, arrays)
+        writer = _Writer(graph, node, arrays, taken)
         written = volume is not None and _WRITERS[node.op_type](writer, volume)
         nodes += writer.nodes if written else [node]
     set_nodes(graph, nodes)
@@ -61,7 +63,7 @@ def flatten_integer_volumes(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     graph = result.graph
-    shapes, arrays = shapes_of(graph), ConstantArrays(graph, lambda tensor: True)
+    shapes, arrays, taken = shapes_of(graph), ConstantArrays(graph, lambda tensor: True), names_of(graph)
     units = _Units(graph, arrays)
     absorbed: set[str] = set()
     nodes: list[NodeProto] = []
@@ -69,7 +71,7 @@ def flatten_integer_volumes(model: ModelProto) -> ModelProto:
         volume = _volume(node, shapes)
         unit = None if volume is None else units.of(node)
         if volume is not None and unit is not None:
-            writer = _IntegerWriter(graph, node, arrays, unit)
+            writer = _IntegerWriter(graph, node, arrays, taken, unit)
             if _WRITERS[node.op_type](writer, volume):
                 nodes += writer.nodes
                 absorbed.update(behind.output[0] for behind in unit.behind)
@@ -184,8 +186,8 @@ class _Writer:
     fill = ""
     """What padding reads; empty: 0."""
 
-    def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays) -> None:
-        self.graph, self.node, self.arrays = graph, node, arrays
+    def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, taken: set[str]) -> None:
+        self.graph, self.node, self.arrays, self._taken = graph, node, arrays, taken
         self.options = attributes(node)
         self.nodes: list[NodeProto] = []
         self.source, self.result = node.input[0], node.output[0]
@@ -194,7 +196,7 @@ class _Writer:
         return add_constant(self.graph, f"{self.result}_constant", values)
 
     def add(self, op_type: str, *inputs: str, last: bool = False, name: str = "", **options: Any) -> str:
-        made = self.result if last else f"{self.result}_volume_{len(self.nodes)}"
+        made = self.result if last else unused(f"{self.result}_volume_{len(self.nodes)}", self._taken)
         self.nodes.append(helper.make_node(op_type, list(inputs), [made], name, **options))
         return made
 
@@ -308,8 +310,10 @@ class _Writer:
 class _IntegerWriter(_Writer):
     """The same between quantised values: what only moves moves integers."""
 
-    def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, unit: _Unit) -> None:
-        super().__init__(graph, node, arrays)
+    def __init__(
+        self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, taken: set[str], unit: _Unit
+    ) -> None:
+        super().__init__(graph, node, arrays, taken)
         self._unit = unit
         self.source, self.result = unit.head.input[0], unit.behind[-1].output[0]
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""

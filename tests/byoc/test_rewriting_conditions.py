@@ -1,0 +1,141 @@
+"""What passes must leave alone, and names that they must not take: such models compute the same once imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from byoc.fidelity import trial_feed
+from byoc.frontend.onnx.rewriting.prepare import prepare
+from byoc.host.parts import Oracle
+from byoc.importing import import_model
+from byoc.session import OnnxRuntimeSession
+from tests.byoc.float_models import make_model, random_arrays, run
+from tests.byoc.small_models import ModelBuilder
+
+node = helper.make_node
+
+
+def check_imported(model: ModelProto) -> None:
+    """The package of a quantised model computes its outputs to the bit; it has been held to the model."""
+    package = import_model(model, "m")
+    assert package.fidelity is not None
+    for seed in range(3):
+        feeds = trial_feed(model, seed)
+        wanted = OnnxRuntimeSession(model).run([value.name for value in model.graph.output], feeds)
+        found = Oracle(package.model, package.graph, package.graph.outputs).values(feeds)
+        for old, new in zip(wanted.values(), found.values(), strict=True):
+            np.testing.assert_array_equal(new, old)
+
+
+def _padded(first: bool, zero_points: tuple[int, int]) -> ModelProto:
+    """DequantizeLinear, with its zero point or without, Pad, QuantizeLinear and DequantizeLinear, Conv."""
+    builder = ModelBuilder()
+    scale, zeros = builder.constant(0.1, "float32"), [builder.constant(zero, "int8") for zero in zero_points]
+    real = builder.node("DequantizeLinear", builder.input("x", (1, 2, 6, 6), "int8"), scale, *zeros[:1] * first)
+    padded = builder.node("Pad", real, builder.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"))
+    again = builder.node("DequantizeLinear", builder.node("QuantizeLinear", padded, scale, zeros[1]), scale, zeros[1])
+    weights = np.random.default_rng(0).integers(-127, 128, (3, 2, 3, 3)).astype(np.int8)
+    builder.quantize(builder.node("Conv", again, builder.weights(weights, 0.01)), 0.5, 0, result="y")
+    builder.output("y", "int8")
+    return builder.model()
+
+
+@pytest.mark.parametrize(
+    ("first", "zero_points"), [(False, (0, 40)), (False, (0, 0)), (True, (0, 40)), (True, (40, 40))]
+)
+def test_padding_in_another_quantisation_stays(first: bool, zero_points: tuple[int, int]) -> None:
+    check_imported(_padded(first, zero_points))
+
+
+def _constants(**arrays: Sequence[float]) -> dict[str, NDArray[Any]]:
+    return {name: np.asarray(values, np.float32) for name, values in arrays.items()}
+
+
+_X4, _X5 = (1, 4, 8, 8), (1, 2, 4, 5, 6)
+_RNG = np.random.default_rng(0)
+_KERNEL = {"w": _RNG.standard_normal((4, 3, 3, 3)).astype(np.float32)}
+_CUBE = {"w": _RNG.standard_normal((3, 2, 2, 2, 2)).astype(np.float32)}
+MADE_UP: dict[str, tuple[tuple[int, ...], list[NodeProto], dict[str, NDArray[Any]]]] = {
+    "scatter": (
+        (4, 3),
+        [node("ScatterND", ["x", "i", "u"], ["y"])],
+        {"i": np.array([[2]]), "u": np.ones((1, 3), np.float32)},
+    ),
+    "resize-products": (_X4, [node("Resize", ["x", "", "s"], ["y"], mode="linear")], _constants(s=[1, 1, 1.5, 2])),
+    "resize-taps": (_X4, [node("Resize", ["x", "", "s"], ["y"], mode="linear")], _constants(s=[1, 1, 2, 2])),
+    "resize-beyond": (
+        _X4,
+        [
+            node(
+                *("Resize", ["x", "r", "s"], ["y"]),
+                mode="linear",
+                coordinate_transformation_mode="tf_crop_and_resize",
+                extrapolation_value=3.0,
+            )
+        ],
+        _constants(s=[1, 1, 2, 2], r=[0, 0, 0, 0, 1, 1, 2, 2]),
+    ),
+    "average": (_X4, [node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2], dilations=[2, 2], pads=[1] * 4)], {}),
+    "power": (_X4, [node("LpPool", ["x"], ["y"], kernel_shape=[2, 2], p=3)], {}),
+    "sum-of-squares": (_X4, [node("ReduceL2", ["x"], ["y"])], {}),
+    "log-softmax": (_X4, [node("LogSoftmax", ["x"], ["y"])], {}),
+    "across-channels": (_X4, [node("LRN", ["x"], ["y"], size=3)], {}),
+    "slopes": (_X4, [node("PRelu", ["x", "s"], ["y"])], {"s": _RNG.standard_normal((4, 8, 8)).astype(np.float32)}),
+    "deviation": (
+        _X4,
+        [node("LayerNormalization", ["x", "g"], ["z", "", "d"]), node("Add", ["z", "d"], ["y"])],
+        _constants(g=[1] * 8),
+    ),
+    "transposed": (_X4, [node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])], _KERNEL),
+    "transposed-uneven": (_X4, [node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 3])], _KERNEL),
+    "volume": (_X5, [node("Conv", ["x", "w"], ["y"])], _CUBE),
+    "volume-pool": (_X5, [node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])], {}),
+    "product": ((1, 3, 8), [node("MatMul", ["x", "w"], ["p"]), node("Add", ["p", "b"], ["y"])],
+                {"w": np.ones((8, 2), np.float32), "b": np.ones(2, np.float32)}),
+    "gemm": ((3, 3), [node("Gemm", ["x", "w", "x"], ["y"], beta=2.0, transA=1)], {"w": np.ones((3, 3), np.float32)}),
+    "clamps": (_X4, [node("Concat", ["x", "x"], ["c"], axis=1), node("Relu", ["c"], ["y"])], {}),
+    "norm": (
+        _X4,
+        [
+            node("ReduceMean", ["x", "axes"], ["m"]),
+            node("Sub", ["x", "m"], ["d"]),
+            node("Mul", ["d", "d"], ["q"]),
+            node("ReduceMean", ["q", "axes"], ["v"]),
+            node("Add", ["v", "e"], ["k"]),
+            node("Sqrt", ["k"], ["r"]),
+            node("Div", ["d", "r"], ["y"]),
+        ],
+        {"axes": np.array([1]), "e": np.array(1e-5, np.float32)},
+    ),
+    "lstm": (
+        (3, 1, 4),
+        [node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)],
+        {"w": np.ones((1, 8, 4), np.float32), "r": np.ones((1, 8, 2), np.float32)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MADE_UP)
+def test_names_that_passes_make_up_are_nobodys(case: str) -> None:
+    """A model that has all the names which its passes make up already, for tensors of other shapes."""
+    shape, nodes, constants = MADE_UP[case]
+    plain = make_model(nodes, shape, constants)
+    own = {name for each in (*plain.graph.node, *plain.graph.initializer) for name in _made(each)} | {"x"}
+    made_up = sorted({name for each in prepare(plain).graph.node for name in each.output} - own)
+    assert made_up
+    others = [node("Neg", [name], [f"{name}!"]) for name in made_up]
+    model = make_model([*nodes, *others], shape, constants, outputs=("y", *(f"{name}!" for name in made_up)))
+    model.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [7]) for name in made_up)
+    feeds = random_arrays(1, x=shape, **dict.fromkeys(made_up, (7,)))
+    for old, new in zip(run(model, feeds), run(prepare(model), feeds), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-4, atol=1e-5)
+
+
+def _made(each: NodeProto | TensorProto) -> Sequence[str]:
+    return each.output if isinstance(each, NodeProto) else [each.name]
