@@ -58,6 +58,8 @@ def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **
     ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
     """
     options = replace(options, **choices)
+    chosen = options.chosen
+    chosen.check_made_for(package.digest, arch.digest())
     interface = connect(package, options)
     found = _partition(interface, arch, options)
     if options.strict:
@@ -66,7 +68,13 @@ def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **
     reports: dict[int, CompileReport] = {}
     for region in found.regions:
         programs[region.index], reports[region.index] = compile_region(
-            region, interface.graph.values, arch, options.schedule
+            region, interface.graph.values, arch, options.schedule, choices=chosen
+        )
+    if chosen:
+        made = [report.choices for report in reports.values()]
+        chosen.check_names(
+            (layer.layer for one in made for layer in one.layers),
+            (name for one in made for name in one.residents or ()),
         )
     return CompiledNetwork(package, interface, arch, options, found, programs, reports)
 

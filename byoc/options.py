@@ -1,5 +1,6 @@
 """What can be chosen about a compilation. Each choice is declared once, as a field of :class:`CompileOptions`.
 
+All but the choices of a schedule, which are a record of their own, are options with a few values each.
 Options of the command line, axes and keys of sweeps, the settings of a machine in ``dla golden diff`` and the commands
 that reports record derive from :data:`OPTIONS`.
 """
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
+from byoc.choices import NOTHING, Choices
 from isa.errors import InputError
 
 Schedule = Literal["seed", "default"]
@@ -41,19 +43,24 @@ class CompileOptions:
         default=False, metadata={"help": "Any node that falls back to the CPU is an error.", "programs": False}
     )
 
+    chosen: Choices = NOTHING
+
     def __post_init__(self) -> None:
         for option in OPTIONS:
             option.check(getattr(self, option.name))
+        if self.chosen and self.schedule == "seed":
+            raise InputError(f"{self.chosen.source}: nothing of schedule seed can be chosen; leave --schedule out")
 
     @property
     def choices(self) -> Mapping[str, Any]:
         """What the programs depend on, by name: enough to tell compilations apart."""
-        return {option.name: getattr(self, option.name) for option in PROGRAM_OPTIONS}
+        options = {option.name: getattr(self, option.name) for option in PROGRAM_OPTIONS}
+        return {**options, "chosen": self.chosen.digest} if self.chosen else options
 
     @property
     def words(self) -> list[str]:
         """The options of the ``dla`` command that make these; choices at their defaults are left out."""
-        return [word for option in OPTIONS for word in option.words(getattr(self, option.name))]
+        return [word for option in OPTIONS for word in option.words(getattr(self, option.name))] + [*self.chosen.words]
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,7 @@ def _declared() -> tuple[Option, ...]:
     return tuple(
         Option(item.name, types[item.name], item.default, **({"axis": item.name, "programs": True} | {**item.metadata}))
         for item in fields(CompileOptions)
+        if item.metadata
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from byoc.choices import NOTHING, Choices
 from byoc.emission.demand import Demand, demand, moved_bytes
 from byoc.emission.emit import emit
 from byoc.fusing import fuse
@@ -47,7 +48,8 @@ class CompileReport:
     """Account of one compilation: command words before and after elision, peak SRAM, tiles a layer.
 
     ``compulsory_bytes`` is what is read of the inputs, the outputs and the constants as this program has them, each
-    byte once; ``demand`` what any program asks for.
+    byte once; ``demand`` what any program asks for. ``choices`` are all that were made of the schedule: given again
+    they make the same program. The published schedule has none.
     """
 
     words_before_elision: int
@@ -56,6 +58,7 @@ class CompileReport:
     tiles: Mapping[str, int]
     compulsory_bytes: int
     demand: Demand
+    choices: Choices
 
 
 def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
@@ -78,8 +81,11 @@ def compile_region(
     *,
     data: bool = True,
     pool: SearchPool[Compiled] | None = None,
+    choices: Choices = NOTHING,
 ) -> Compiled:
     """The program of a region and its report. ``values`` holds at least the region's inputs and outputs.
+
+    ``choices`` are made beforehand, those of other regions' layers may be among them.
 
     Without ``data`` the weights are not looked at and the program's constants are zeros that take no memory: its cycles
     are the same. A ``pool`` that is kept remembers tilings, and programs for larger scratchpads, for next time.
@@ -99,7 +105,7 @@ def compile_region(
         scheduled = schedule_seed(layers, fresh())
     else:
         subject = (region, data) if pool is not None else None
-        scheduled = schedule_default(layers, fresh, pool or SearchPool(), subject)
+        scheduled = schedule_default(layers, fresh, pool or SearchPool(), subject, choices)
     known = pool.compiled(scheduled) if pool is not None else None
     if known is not None:
         return replace(known[0], arch=arch), known[1]
@@ -143,6 +149,7 @@ def _emitted(
         tiles=tiles_by_layer(scheduled.steps),
         compulsory_bytes=moved + image.size,
         demand=demand(region.operations, region.outputs, moved, arch),
+        choices=scheduled.choices,
     )
     return program, report
 

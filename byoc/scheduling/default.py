@@ -7,9 +7,12 @@ to loads that run ahead. With none of either, every layer's buffers fit by const
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
+from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
+from byoc.scheduling.chosen import as_choice
 from byoc.scheduling.memplan import plan
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
@@ -27,17 +30,21 @@ BOUNDLESS = 1 << 62
 
 
 def schedule_default(
-    layers: Sequence[Layer], fresh: Callable[[], Memory], pool: SearchPool[Any], subject: Hashable = None
+    layers: Sequence[Layer],
+    fresh: Callable[[], Memory],
+    pool: SearchPool[Any],
+    subject: Hashable = None,
+    choices: Choices = NOTHING,
 ) -> Scheduled:
-    """The schedule of a region's layers. ``fresh`` makes an empty memory for each attempt.
+    """The schedule of a region's layers, as ``choices`` say. ``fresh`` makes an empty memory for each attempt.
 
     ``pool`` knows tilings, and what it has kept of ``subject`` (equal ones have equal layers) may serve again.
     """
     memory = fresh()
     arch = memory.arch
     searches = pool.searches(layers, arch)
-    for share in _RESIDENT_SHARES:
-        chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100)
+    for share in _RESIDENT_SHARES if choices.residents is None else _RESIDENT_SHARES[:1]:
+        chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100, choices)
         first = share == _RESIDENT_SHARES[0]
         kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
         if kept is not None:
@@ -49,11 +56,23 @@ def schedule_default(
             steps = pipelined(streamed, cycles, sizes, arch.sram_bytes * ahead // 100)
             found = place(steps, memory)
             if found is not None:
+                found = replace(found, choices=_as_choices(layers, chosen))
                 free = first and subject is not None and steps == pipelined(streamed, cycles, sizes, BOUNDLESS)
                 if free and found.addresses == plan(found.requests, BOUNDLESS, arch.alignment):
                     pool.keep(subject, chosen, arch, found)
                 return found
+    if choices:
+        raise InputError(
+            f"{choices.source}: tiles and residents find no place in {arch.sram_bytes} bytes of SRAM together; "
+            "choose smaller tiles or fewer residents"
+        )
     raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
+
+
+def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
+    """A plan as the choices that leave nothing of it open."""
+    tilings = tuple(as_choice(layer, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True))
+    return Choices(tilings, chosen.residents)
 
 
 def _stream(

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from byoc.choices import NOTHING, Choices
 from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer
+from byoc.scheduling.chosen import chosen_residents, misfit, pins_of
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
 from isa.arch import Arch
@@ -34,15 +36,20 @@ class _Life:
 
 
 def plan_layers(
-    layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch, capacity: int
+    layers: Sequence[Layer],
+    searches: Sequence[TileSearch],
+    lowered: Lowered,
+    arch: Arch,
+    capacity: int,
+    choices: Choices = NOTHING,
 ) -> LayerPlan:
     """Residents and tilings for a scratchpad of ``capacity`` bytes; with 0 residents are not even considered.
 
-    Tilings may always use the whole scratchpad where nothing is resident. Raises InputError for a layer that has no
-    tiling at all.
+    What ``choices`` say is so. Tilings may always use the whole scratchpad where nothing is resident. Raises InputError
+    for a layer that has no tiling at all, or none that agrees with the choices.
     """
-    planner = _Planner(layers, searches, lowered, arch)
-    if capacity:
+    planner = _Planner(layers, searches, lowered, arch, choices)
+    if capacity and choices.residents is None:
         planner.choose_residents(capacity)
     return LayerPlan(planner.tilings(), tuple(planner.residents))
 
@@ -50,9 +57,17 @@ def plan_layers(
 class _Planner:
     """The residents so far and the best tilings beside them."""
 
-    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        searches: Sequence[TileSearch],
+        lowered: Lowered,
+        arch: Arch,
+        choices: Choices,
+    ) -> None:
         self._searches = searches
         self._arch = arch
+        self._chosen, self._pins = choices, pins_of(choices, layers, arch)
         self._uses = [
             (
                 tuple(lowered.place(item).buffer for item in layer.operation.inputs),
@@ -61,13 +76,17 @@ class _Planner:
             for layer in layers
         ]
         self._lives = _candidates(layers, self._uses, lowered.buffers, arch)
-        self.residents: dict[str, _Life] = {}
+        fixed = chosen_residents(choices, self._lives) or ()
+        self.residents: dict[str, _Life] = {name: self._lives[name] for name in fixed}
         self._capacity = arch.sram_bytes
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
     def _required(self, layer: Layer, index: int) -> Choice:
         choice = self._choice(index, self.residents)
         if choice is None:
+            pin = self._pins[index]
+            if self._chosen and pin is not None:
+                raise misfit(self._chosen, layer, pin, self._arch)
             raise InputError(
                 f"layer '{layer.operation.name}' does not fit in {self._arch.sram_bytes} bytes of SRAM in any tiling"
             )
@@ -91,12 +110,15 @@ class _Planner:
     def tilings(self) -> tuple[Tiling, ...]:
         """The tilings chosen, with more slots where a layer waits for its loads."""
         return tuple(
-            self._searches[index].deepened(choice.tiling, *self._room(index, self.residents))
-            for index, choice in enumerate(self.choices)
+            choice.tiling
+            if pin is not None and pin.slots is not None
+            else self._searches[index].deepened(choice.tiling, *self._room(index, self.residents))
+            for index, (choice, pin) in enumerate(zip(self.choices, self._pins, strict=True))
         )
 
     def _choice(self, index: int, residents: Mapping[str, _Life]) -> Choice | None:
-        return self._searches[index].best(*self._room(index, residents))
+        search, room, pin = self._searches[index], self._room(index, residents), self._pins[index]
+        return search.best(*room) if pin is None else search.pinned(pin, *room)
 
     def _room(self, index: int, residents: Mapping[str, _Life]) -> tuple[Resident, int]:
         """Which operands of a layer are resident, and the bytes that residents leave it."""

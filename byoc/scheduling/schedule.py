@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from byoc.choices import NOTHING, Choices
 from byoc.scheduling.memplan import Request, check_plan, plan
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
@@ -12,12 +13,16 @@ from byoc.scheduling.stream import Memory
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load."""
+    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load.
+
+    ``choices``: all that was chosen, so that the same choices make the same steps; nothing by the published schedule.
+    """
 
     steps: tuple[Step, ...]
     memory: Memory
     requests: tuple[Request, ...]
     addresses: tuple[int, ...]
+    choices: Choices = NOTHING
 
 
 def place(timed: Sequence[tuple[int, Step]], memory: Memory) -> Scheduled | None:

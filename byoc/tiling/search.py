@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
+from byoc.choices import ORDERS, LayerChoice
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
-from byoc.tiling.tiling import Resident, Slots, Tiling, working_set
+from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, working_set
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
@@ -68,6 +69,44 @@ class TileSearch:
                 break
             best = more
         return best
+
+    def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
+        """The cheapest tiling that is as ``pin`` says and whose tile buffers take at most ``budget`` bytes, or None."""
+        best: Choice | None = None
+        for shape in self._pinned_shapes(pin, resident):
+            for tiling in self._pinned_buffers(pin, shape, resident, budget):
+                cycles = self.cost.estimate(shape, tiling, resident)
+                if best is None or cycles < best.cycles:
+                    best = Choice(tiling, cycles)
+        return best
+
+    def _pinned_shapes(self, pin: LayerChoice, resident: Resident) -> Iterator[Shape]:
+        """Tile shapes with the sizes of ``pin``; of what that leaves open, those that the search knows."""
+        nest, cuts = self._geometry.nest, may_cut_depth(self._geometry, resident)
+        depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
+        sizes = (*self._channels, *self._narrow) if pin.channels is None else (pin.channels,)
+        for depth, channels in product(depths, [size for size in sizes if lies_dense(self._geometry, size, resident)]):
+            bands = self._bands(channels, 1) if pin.rows is None else (pin.rows,)
+            for rows in dict.fromkeys(bands):
+                if rows == nest.rows or may_cut_rows(self._geometry, channels):
+                    yield self.cost.shape(channels, rows, depth)
+
+    def _pinned_buffers(self, pin: LayerChoice, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
+        """Tilings of a shape that fit, in the order and with the buffers of ``pin``; what that leaves open, in all.
+
+        Where channels or rows are not cut there is one order, whatever was chosen.
+        """
+        orders = ORDERS if pin.order is None else (pin.order,)
+        if shape.parts == 1 or shape.bands == 1:
+            orders = ORDERS[:1]
+        if pin.slots is None:
+            found = self._fitting(shape, resident, budget)
+            yield from (tiling for tiling in found if order_of(tiling) in orders)
+            return
+        for order in orders:
+            tiling = Tiling(shape.channels, shape.rows, order == "channels", Slots(*pin.slots), shape.depth)
+            if self.cost.working_set(shape, tiling, resident) <= budget:
+                yield tiling
 
     def _search(self, resident: Resident, budget: int) -> Choice | None:
         """The best double-buffered tiling; where that is far from what the layer must take, the best of all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from byoc.choices import Order
 from byoc.operators.nest import Tile, make_tile, split
 from byoc.operators.operator import Geometry
 from isa.arch import Arch
@@ -37,6 +38,11 @@ class Tiling(NamedTuple):
     channels_outer: bool = False
     slots: Slots = Slots()
     depth: int = 0
+
+
+def order_of(tiling: Tiling) -> Order:
+    """What the outer loop runs over."""
+    return "channels" if tiling.channels_outer else "rows"
 
 
 def streamed(geometry: Geometry) -> Resident:

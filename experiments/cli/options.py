@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from byoc.choices import NOTHING, load_pins
 from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.running import Progress, silent
 from isa import memory
@@ -75,6 +76,10 @@ MaximumMemory = Annotated[
         "--max-memory", metavar="SIZE", help="Refuse what would take more, e.g. 4G. Default: half of the machine's."
     ),
 ]
+Pins = Annotated[
+    Path | None,
+    typer.Option("--pins", metavar="FILE.toml", help="Tilings of layers chosen by hand (docs/tuning.md)."),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
 
@@ -126,6 +131,9 @@ def _compile_option(option: Option) -> inspect.Parameter:
 _COMPILE_OPTIONS = tuple(map(_compile_option, OPTIONS))
 
 
+_CHOICES = (inspect.Parameter("pins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Pins),)
+"""Where choices of schedules come from: options beside those with a few values each."""
+
 Command = Callable[..., int | None]
 
 
@@ -143,11 +151,16 @@ def expanded(command: Command) -> Command:
 
     def taking_options(**given: Any) -> int | None:
         for name, record in records.items():
-            taken = {item.name: given.pop(item.name) for item in fields(record)}
-            given[name] = record(**{key: v.value if isinstance(v, Enum) else v for key, v in taken.items()})
+            taken = {part.name: given.pop(part.name) for part in _fields(record)}
+            plain = {key: value.value if isinstance(value, Enum) else value for key, value in taken.items()}
+            given[name] = _compile_options(**plain) if record is CompileOptions else record(**plain)
         return command(**given)
 
     return _presented(taking_options, command, parameters)
+
+
+def _compile_options(pins: Path | None = None, **options: Any) -> CompileOptions:
+    return CompileOptions(**options, chosen=NOTHING if pins is None else load_pins(pins))
 
 
 def limited(command: Command) -> Command:
@@ -175,7 +188,7 @@ def _presented(taking: Command, command: Command, parameters: Sequence[inspect.P
 def _fields(record: Any) -> Iterator[inspect.Parameter]:
     """A parameter for every field of a record; the compiler's options say by themselves what they are."""
     if record is CompileOptions:
-        yield from _COMPILE_OPTIONS
+        yield from (*_COMPILE_OPTIONS, *_CHOICES)
         return
     kinds = get_type_hints(record, include_extras=True)
     for item in fields(record):

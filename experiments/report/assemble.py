@@ -119,8 +119,10 @@ def _hashes(hardware: Preset, compiled: CompiledNetwork, inputs: Mapping[str, ND
     """First 16 hexadecimal digits of SHA-256 sums: whatever the figures depend on."""
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     tensors = (part for name, array in inputs.items() for part in (name.encode(), array.tobytes()))
+    chosen = compiled.options.chosen
     return {
         "package": compiled.package.digest[:16],
+        **({"choices": chosen.digest} if chosen else {}),
         "arch": hardware.arch.digest(),
         "timing": _digest([timing]),
         "input": _digest(tensors),

@@ -37,7 +37,19 @@ Record = dict[str, Any]
 _RUN_CONDITIONS = frozenset({"version"})
 """Keys of a report that are no figure: another version may give the same."""
 _READING = frozenset(
-    ("--preset", "--set", "--isa", "--host", "--calibration", "--input", "--shape", "--fix", "--seed", "--cost")
+    (
+        "--preset",
+        "--set",
+        "--isa",
+        "--host",
+        "--calibration",
+        "--input",
+        "--shape",
+        "--fix",
+        "--seed",
+        "--cost",
+        "--pins",
+    )
 ) | {f"--{option.word}" for option in OPTIONS}
 """Options of ``dla run`` that a report's command may have: a file says what to read, never where to write."""
 _IDENTITY = ("network", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import byoc
+from byoc.choices import NOTHING
 from byoc.options import DEFAULTS, OPTIONS, PROGRAM_OPTIONS, CompileOptions, Option
 from isa.arch import Arch
 from isa.errors import InputError
@@ -16,8 +17,8 @@ VALUES = [(option, value) for option in OPTIONS for value in option.values]
 
 
 def test_every_field_is_an_option() -> None:
-    assert [option.name for option in OPTIONS] == [item.name for item in fields(CompileOptions)]
-    assert {option.name: option.default for option in OPTIONS} == vars(DEFAULTS)
+    assert [*(option.name for option in OPTIONS), "chosen"] == [item.name for item in fields(CompileOptions)]
+    assert {option.name: option.default for option in OPTIONS} | {"chosen": NOTHING} == vars(DEFAULTS)
     assert [option.name for option in OPTIONS if option not in PROGRAM_OPTIONS] == ["strict"]
     assert all(option.help for option in OPTIONS)
 
