@@ -216,6 +216,13 @@ def shapes_of(graph: GraphProto) -> dict[str, tuple[int, ...]]:
     return result
 
 
+def types_of(graph: GraphProto) -> dict[str, int]:
+    """Element types by name, as ONNX numbers them, of inputs, outputs, inferred values and initialisers."""
+    result = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    values = (*graph.value_info, *graph.input, *graph.output)
+    return result | {value.name: value.type.tensor_type.elem_type for value in values}
+
+
 def _without_initializers(model: ModelProto) -> ModelProto:
     result = ModelProto()
     copy_fields(model, result, "graph")

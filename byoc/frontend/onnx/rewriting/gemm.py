@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
@@ -20,6 +20,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     set_nodes,
     shapes_of,
     standard,
+    types_of,
     unused,
     use_counts,
 )
@@ -42,12 +43,17 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
     shapes, uses = shapes_of(graph), use_counts(graph)
     readers = {name: node for node in graph.node for name in node.input}
     absorbed: set[str] = set()
-    taken = names_of(graph)
+    types, taken = types_of(graph), names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         if node.output and node.output[0] in absorbed:
             continue
-        if node.op_type == "Gemm" and standard(node):
+        # Passes before this one make only float32 tensors that have no type yet.
+        if (
+            node.op_type == "Gemm"
+            and standard(node)
+            and types.get(node.input[0], TensorProto.FLOAT) == TensorProto.FLOAT
+        ):
             _plain_flags(node)
             _fold_factors(node, graph, arrays)
             nodes += _plain_gemm(node, graph, arrays, shapes, taken)

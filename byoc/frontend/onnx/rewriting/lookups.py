@@ -23,6 +23,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     set_nodes,
     shapes_of,
     standard,
+    types_of,
     unused,
 )
 from byoc.operators.registry import installed
@@ -85,8 +86,7 @@ class _Walk:
         """What the nodes read that the graph does not have."""
         self._shapes = shapes_of(graph)
         self._arrays = ConstantArrays(graph, lambda tensor: True)
-        values = (*graph.value_info, *graph.input, *graph.output)
-        self._types = {value.name: value.type.tensor_type.elem_type for value in values}
+        self._types = types_of(graph)
         self._producers = {name: node for node in graph.node for name in node.output}
         self._taken = names_of(graph)
         self._rows: dict[str, Rows] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
@@ -20,6 +20,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     rewrite_nodes,
     shapes_of,
     standard,
+    types_of,
     unused,
 )
 from byoc.frontend.onnx.rewriting.opset import opset_of
@@ -38,10 +39,11 @@ def decompose_reductions(model: ModelProto) -> ModelProto:
         return result
     graph = result.graph
     shapes, integers = shapes_of(graph), ConstantArrays(graph, lambda tensor: not is_float32(tensor))
-    taken = names_of(graph)
+    types, taken = types_of(graph), names_of(graph)
 
     def decomposed(node: NodeProto) -> list[NodeProto] | None:
-        axes = _axes(node, shapes, integers) if node.op_type in WRITTEN and standard(node) else None
+        known = node.op_type in WRITTEN and standard(node) and types.get(node.input[0]) == TensorProto.FLOAT
+        axes = _axes(node, shapes, integers) if known else None
         if axes is None:
             return None
         writer = _Writer(graph, node, axes, shapes[node.input[0]], taken)

@@ -22,6 +22,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     rewrite_nodes,
     shapes_of,
     standard,
+    types_of,
     unused,
 )
 from byoc.session import OnnxRuntimeSession
@@ -56,10 +57,11 @@ def expand_resizes(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     shapes, constants = shapes_of(graph), ConstantArrays(graph, lambda tensor: len(tensor.dims) == 1)
-    taken = names_of(graph)
+    types, taken = types_of(graph), names_of(graph)
 
     def expanded(node: NodeProto) -> Iterator[NodeProto] | None:
-        matrices = _matrices(result, node, shapes, constants)
+        real = types.get(node.input[0]) == TensorProto.FLOAT if node.input else False
+        matrices = _matrices(result, node, shapes, constants) if real else None
         return None if matrices is None else _expanded(graph, node, shapes[node.input[0]][1], *matrices, taken)
 
     rewrite_nodes(graph, expanded)
@@ -90,6 +92,8 @@ def _parameters(node: NodeProto, constants: ConstantArrays) -> _Parameters | Non
     given = [index for index, name in enumerate(node.input) if name and index >= 2]
     if len(given) != 1 or node.input[given[0]] not in constants:
         return None
+    if attributes(node).get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+        return None  # what one dimension is resized to depends on the others
     numbers = constants[node.input[given[0]]]
     axes = [int(axis) % 4 for axis in attributes(node).get("axes", ())] or [0, 1, 2, 3]
     region = np.array([0] * 4 + [1] * 4, np.float32)

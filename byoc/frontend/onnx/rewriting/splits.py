@@ -19,6 +19,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     set_nodes,
     shapes_of,
     standard,
+    types_of,
     unused,
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
@@ -35,7 +36,7 @@ def slice_splits(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     shapes = shapes_of(graph)
-    types = _types(graph)
+    types = types_of(graph)
     readers: dict[str, list[str]] = {value.name: [""] for value in graph.output}
     for node in graph.node:
         for name in node.input:
@@ -62,10 +63,6 @@ def slice_splits(model: ModelProto) -> ModelProto:
     return result
 
 
-def _types(graph: GraphProto) -> dict[str, int]:
-    return {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.input, *graph.output)}
-
-
 def _bounds(start: int, end: int, axis: int) -> tuple[tuple[str, int], ...]:
     return ("start", start), ("end", end), ("axis", axis)
 
@@ -83,7 +80,7 @@ def gather_scatters(model: ModelProto) -> ModelProto:
     result = copy_model(model)
     graph = result.graph
     shapes, integers = shapes_of(graph), ConstantArrays(graph, lambda tensor: not is_float32(tensor))
-    types, quantised = _types(graph), any(node.op_type == QUANTIZE for node in graph.node)
+    types, quantised = types_of(graph), any(node.op_type == QUANTIZE for node in graph.node)
     taken = names_of(graph)
 
     def gathered(node: NodeProto) -> list[NodeProto] | None:
