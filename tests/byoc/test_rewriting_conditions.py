@@ -182,3 +182,78 @@ def test_what_passes_cannot_write_otherwise_stays(
     assert package.fidelity.left_out == ()
     for old, new in zip(wanted, run(prepare(model), feeds), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-6)
+
+
+def _product(kind: str, behind: Sequence[str], outputs: Sequence[int]) -> ModelProto:
+    """A quantised Conv or Gemm with a float bias; ``behind`` it one after another, or ``Q`` beside each other."""
+    builder, random = ModelBuilder(), np.random.default_rng(1)
+    shape, weights = ((1, 4, 6, 6), (3, 4, 3, 3)) if kind == "Conv" else ((2, 4), (4, 3))
+    operands = (
+        builder.dequantize(builder.input("x", shape, "int8"), 0.05, 3),
+        builder.weights(random.integers(-127, 128, weights).astype(np.int8), 0.01),
+        builder.constant(random.standard_normal(3), "float32"),
+    )
+    values = [builder.node(kind, *operands)]
+    for op_type in behind:
+        if op_type == "Q":
+            q = builder.quantize(values[-1], 0.25 * len(builder.nodes), -128)
+            builder.output(q, "int8")
+        else:
+            values.append(builder.node(op_type, values[-1]))
+    for number in outputs:
+        builder.output(values[number])
+    return builder.model()
+
+
+@pytest.mark.parametrize("kind", ["Conv", "Gemm"])
+@pytest.mark.parametrize(
+    ("behind", "outputs"),
+    [
+        *((("Q",), outputs) for outputs in ((), (0,))),
+        *((("Relu", "Q"), outputs) for outputs in ((), (1,), (0,))),
+        *((behind, (0,)) for behind in ((), ("Q", "Q"))),
+        *((behind, (1,)) for behind in (("Relu",), ("Q", "Relu"), ("Softmax",))),
+        (("LeakyRelu", "Q"), ()),
+    ],
+)
+def test_a_float_bias_is_rounded_where_onnx_runtime_does(
+    kind: str, behind: Sequence[str], outputs: Sequence[int]
+) -> None:
+    check_imported(_product(kind, behind, outputs))
+
+
+_MOVERS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "DepthToSpace": ((), {"blocksize": 2}),
+    "SpaceToDepth": ((), {"blocksize": 2}),
+    "Pad": (([0, 0, 1, 1, 0, 0, 1, 1],), {}),
+    "Slice": (([0], [2], [-1]), {}),
+    "Tile": (([1, 2, 1, 2],), {}),
+}
+
+
+@pytest.mark.parametrize("up", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+@pytest.mark.parametrize("mover", _MOVERS)
+def test_integers_of_any_width_are_moved_or_stay(mover: str, dtype: str, up: bool) -> None:
+    builder, (constants, attributes) = ModelBuilder(), _MOVERS[mover]
+    shape, parameters = (1, 4, 4, 4), [builder.constant(values, "int64") for values in constants]
+    if up:
+        moved = builder.node(mover, builder.input("x", shape), *parameters, **attributes)
+        builder.quantize(moved, 0.05, 3, dtype, result="y")
+    else:
+        real = builder.dequantize(builder.input("x", shape, dtype), 0.05, 3, dtype)
+        builder.node("Neg", builder.node(mover, real, *parameters, **attributes), result="y")
+    builder.output("y", dtype if up else "float32")
+    check_imported(builder.model())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("zero_points", [(True, True), (True, False), (False, True), (False, False)])
+def test_functions_of_integers_may_go_without_zero_points(dtype: str, zero_points: tuple[bool, bool]) -> None:
+    builder = ModelBuilder()
+    operands = [builder.input("x", (2, 8), dtype)]
+    for scale, given in zip((0.05, 1 / 256), zero_points, strict=True):
+        operands += [builder.constant(scale, "float32"), builder.constant(3, dtype) if given else ""]
+    builder.node("QLinearSigmoid", *operands, domain="com.microsoft", result="y")
+    builder.output("y", dtype)
+    check_imported(builder.model())

@@ -26,8 +26,10 @@ from byoc.frontend.onnx.rewriting.edit import (
     set_nodes,
     sort_nodes,
     standard,
+    types_of,
     unused,
     use_counts,
+    use_counts_of,
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
@@ -52,19 +54,22 @@ def write_out_functions(model: ModelProto) -> ModelProto:
     if not any(node.op_type in _FUNCTIONS for node in model.graph.node):
         return model
     result = copy_model(model)
-    taken = names_of(result.graph)
+    taken, types = names_of(result.graph), types_of(result.graph)
 
     def write(node: NodeProto) -> list[NodeProto] | None:
         if node.op_type not in _FUNCTIONS or standard(node):
             return None
         op_type, starts = _FUNCTIONS[node.op_type]
+        end = starts[-1] + 3
+        if not any(node.input[end + 1 :]) and types.get(node.input[starts[0]]) != TensorProto.UINT8:
+            return None  # without a zero point QuantizeLinear makes uint8
         made = unused(f"{node.output[0]}_real", taken)
         inputs, nodes = list(node.input[: starts[0]]), []
         for start in starts:
             inputs.append(unused(f"{node.output[0]}_operand", taken))
             given = [name for name in node.input[start : start + 3] if name]
             nodes.append(helper.make_node(DEQUANTIZE, given, inputs[-1:], inputs[-1]))
-        after = [name for name in node.input[starts[-1] + 3 :] if name]
+        after = [name for name in node.input[end:] if name]
         nodes.append(helper.make_node(op_type, inputs, [made], node.name or made))
         return [*nodes, helper.make_node(QUANTIZE, [made, *after], [node.output[0]], f"{made}_{QUANTIZE}")]
 
@@ -76,8 +81,8 @@ def move_integers(model: ModelProto) -> ModelProto:
     """A copy in which data movement between a DequantizeLinear and another operator, or an output, moves the integers.
 
     So it does between an operator, or an input, and a QuantizeLinear. What stands between both is left as it is, but
-    for rows that are chosen at run time. Exact: movement hands on what it gets. Scales of a whole tensor only, or of
-    weights that are transposed.
+    for rows that are chosen at run time. Exact: movement hands on what it gets. Integers of 8 bits and scales of
+    a whole tensor only, or of weights that are transposed.
     """
     result = copy_model(model)
     graph = result.graph
@@ -116,11 +121,7 @@ def _sink(graph: GraphProto) -> None:
     """Move DequantizeLinear nodes down, in place, in order of execution."""
     constants = ConstantArrays(graph, lambda tensor: True)
     producers = {name: node for node in graph.node for name in node.output}
-    readers: dict[str, list[NodeProto]] = {}
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-    taken = names_of(graph)
+    readers, taken, types = _readers(graph), names_of(graph), _integer_types(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         nodes.append(node)
@@ -128,6 +129,8 @@ def _sink(graph: GraphProto) -> None:
         chooses = _chooses(node, constants)
         if not (_moves(node) or chooses or _copies(node, constants)) or source is None or source.op_type != DEQUANTIZE:
             continue
+        if types.get(source.input[0]) not in _BYTES:
+            continue  # ONNX Runtime does not move all other integers
         behind = readers.get(node.output[0])
         between = behind and all(reader.op_type == QUANTIZE for reader in behind)
         if between and not chooses:
@@ -147,8 +150,20 @@ def _sink(graph: GraphProto) -> None:
         del moved.attribute[:]
         moved.attribute.extend([*kept, *([helper.make_attribute("axis", axis)] if axis >= 0 else [])])
         producers[name] = moved
+        types[node.output[0]] = types[source.input[0]]
         nodes.append(moved)
     set_nodes(graph, nodes)
+
+
+def _integer_types(graph: GraphProto) -> dict[str, int]:
+    """Element types by name, with those of what is quantised or dequantised: their zero points', by default uint8."""
+    types = types_of(graph)
+    for node in graph.node:
+        if node.op_type in (QUANTIZE, DEQUANTIZE) and any(node.input[2:]):
+            types[node.output[0] if node.op_type == QUANTIZE else node.input[0]] = types.get(node.input[2], 0)
+        elif node.op_type == QUANTIZE:
+            types[node.output[0]] = attributes(node).get("output_dtype", 0) or TensorProto.UINT8
+    return types
 
 
 def _moves(node: NodeProto) -> bool:
@@ -187,9 +202,9 @@ def _raise(graph: GraphProto) -> None:
     scalars = {tensor.name for tensor in graph.initializer if not tensor.dims or list(tensor.dims) == [1]}
     uses, taken = use_counts(graph), names_of(graph)
     producers = {name: node for node in graph.node for name in node.output}
-    inputs = {value.name for value in graph.input}
+    inputs, types = {value.name for value in graph.input}, _integer_types(graph)
     for node in graph.node:
-        while node.op_type == QUANTIZE and node.input[1] in scalars:
+        while node.op_type == QUANTIZE and node.input[1] in scalars and types[node.output[0]] in _BYTES:
             mover = producers.get(node.input[0])
             if mover is None or not _moves(mover):
                 break
@@ -201,7 +216,7 @@ def _raise(graph: GraphProto) -> None:
             whole = unused(f"{mover.input[0]}_integers", taken)
             mover.output[0], node.input[0], node.output[0] = node.output[0], mover.input[0], whole
             mover.input[0] = whole
-            producers[mover.output[0]], producers[whole] = mover, node
+            producers[mover.output[0]], producers[whole], types[whole] = mover, node, types[mover.output[0]]
     sort_nodes(graph)
 
 
@@ -224,6 +239,8 @@ def quantise_tables(model: ModelProto) -> ModelProto:
         moved = _moved_rows(node.input[0], producers, uses, constants)
         scale, zero_point = (constants.get(name) for name in (*node.input[1:], "", "")[:2])
         if not moved or scale is None or zero_point is None or scale.size != 1 or scale.dtype != np.float32:
+            continue
+        if zero_point.dtype.kind not in "iu":
             continue
         table = moved[-1].input[0]
         name = unused(f"{table}_integers", taken)
@@ -272,17 +289,21 @@ def _quantised(table: NDArray[np.float32], scale: NDArray[np.float32], zero_poin
 
 def integer_biases(model: ModelProto) -> ModelProto:
     """A copy in which float biases, one number a channel, of products of dequantised operands are int32 behind a
-    DequantizeLinear: ``rint(bias / float32(xs * ws))``, as ONNX Runtime makes them (0 of 9,600 differ)."""
+    DequantizeLinear: ``rint(bias / float32(xs * ws))``, as ONNX Runtime makes them (0 of 9,600 differ).
+
+    It does where one QuantizeLinear alone reads the product, perhaps behind one Relu or Clip; outputs do not count.
+    """
     result = copy_model(model)
     graph = result.graph
     constants = ConstantArrays(graph, lambda tensor: len(tensor.dims) <= 1)
     dequantised, taken = {node.output[0]: node for node in graph.node if node.op_type == DEQUANTIZE}, names_of(graph)
+    readers = _readers(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         position, axis = _BIASED.get(node.op_type, (0, 0))
         operands = [dequantised.get(name) for name in node.input[:2]]
         biased = position and standard(node) and len(node.input) > position and node.input[position] in constants
-        if biased and all(operand is not None for operand in operands):
+        if biased and all(operand is not None for operand in operands) and _quantised_alone(node, readers):
             data, weights = (operand for operand in operands if operand is not None)
             if node.op_type == "Gemm" and attributes(node).get("transB", 0):
                 axis = 0
@@ -296,6 +317,23 @@ def integer_biases(model: ModelProto) -> ModelProto:
         nodes.append(node)
     set_nodes(graph, nodes)
     return result
+
+
+def _readers(graph: GraphProto) -> dict[str, list[NodeProto]]:
+    """Every node, bodies included, that reads a tensor, by the tensor's name."""
+    readers: dict[str, list[NodeProto]] = {}
+    for node in graph.node:
+        for name in use_counts_of(node):
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def _quantised_alone(node: NodeProto, readers: Mapping[str, list[NodeProto]]) -> bool:
+    """Whether all that reads a node's result is one QuantizeLinear, or a Relu or Clip of which that is so."""
+    behind = readers.get(node.output[0], [])
+    if len(behind) == 1 and behind[0].op_type in ("Relu", "Clip") and standard(behind[0]):
+        behind = readers.get(behind[0].output[0], [])
+    return len(behind) == 1 and behind[0].op_type == QUANTIZE
 
 
 def _integer_bias(
