@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from dla_sim.engine.accounts import kind_cycles
+from dla_sim.engine.accounts import kind_cycles, layer_cycles
 from dla_sim.engine.causes import explain
 from dla_sim.engine.recurrence import compute_times
+from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import prepare, resized
 from dla_sim.timing import Timing
@@ -71,8 +72,17 @@ class ProgramTiming:
         Raises DeadlockError and HazardError (both InputErrors) for a program whose tokens are wrong.
         """
         prepared = self._prepared
-        workload = Workload(prepared.demands, timing)
-        times = compute_times(workload)
-        prepared.footprints.check(times)
+        workload, times = self._times(timing)
         kinds, ex_cycles = kind_cycles(prepared.labels, prepared.demands, times)
         return Cycles(times.total, kinds, ex_cycles, explain(workload, times).units)
+
+    def layers(self, timing: Timing) -> dict[str, int]:
+        """The cycles of a run under ``timing`` by layer: they sum to its total. Raises as :meth:`run` does."""
+        _, times = self._times(timing)
+        return layer_cycles(self._prepared.labels, self._prepared.demands, times)
+
+    def _times(self, timing: Timing) -> tuple[Workload, CommandTimes]:
+        workload = Workload(self._prepared.demands, timing)
+        times = compute_times(workload)
+        self._prepared.footprints.check(times)
+        return workload, times

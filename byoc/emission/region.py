@@ -12,7 +12,7 @@ from byoc.emission.emit import emit
 from byoc.fusing import fuse
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split
-from byoc.operators.layer import make_layer
+from byoc.operators.layer import Layer, make_layer
 from byoc.operators.operator import Operator
 from byoc.options import Schedule
 from byoc.scheduling.constants import ConstantPool
@@ -93,8 +93,7 @@ def compile_region(
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
     """
-    lowered = _lowered(region, values, arch, schedule)
-    layers = tuple(make_layer(operation, arch) for operation in lowered.operations)
+    lowered, layers = layers_of(region, values, arch, schedule)
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
 
@@ -115,12 +114,19 @@ def compile_region(
     return compiled
 
 
-def _lowered(region: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule) -> Lowered:
-    """A region's operations and buffers: last steps fused, or nothing at all by the published schedule."""
+def layers_of(
+    region: Region, values: Mapping[str, Value], arch: Arch, schedule: Schedule = "default"
+) -> tuple[Lowered, tuple[Layer, ...]]:
+    """A region's operations with their buffers, and the layers that they are on a machine, in order.
+
+    Last steps are fused; by the published schedule nothing is.
+    """
     if schedule == "seed":
-        return split(lower(region.operations, values, region.inputs, region.outputs))
-    fused = fuse(region.operations, region.outputs, arch, lambda one: shortage(one, arch, schedule) is None)
-    return lower(fused, values, region.inputs, region.outputs)
+        lowered = split(lower(region.operations, values, region.inputs, region.outputs))
+    else:
+        fused = fuse(region.operations, region.outputs, arch, lambda one: shortage(one, arch, schedule) is None)
+        lowered = lower(fused, values, region.inputs, region.outputs)
+    return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
 
 
 def _emitted(

@@ -5,7 +5,7 @@ Greedy in order of production: a buffer stays if every layer in between still ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from byoc.choices import NOTHING, Choices
@@ -27,12 +27,38 @@ class LayerPlan:
 
 
 @dataclass(frozen=True)
-class _Life:
+class Life:
     """Layers, first and last, between which a buffer must be kept."""
 
     nbytes: int
     first: int
     last: int
+
+
+class Rooms:
+    """What could stay in the scratchpad, ``lives`` in order of production, and what that would leave every layer."""
+
+    def __init__(self, layers: Sequence[Layer], lowered: Lowered, arch: Arch) -> None:
+        self._whole = arch.sram_bytes
+        self._uses = [
+            (
+                tuple(lowered.place(item).buffer for item in layer.operation.inputs),
+                lowered.place(layer.operation.output).buffer,
+            )
+            for layer in layers
+        ]
+        self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
+
+    def of(self, index: int, residents: Collection[str], capacity: int) -> tuple[Resident, int]:
+        """Which operands of a layer are resident, and what residents leave it of ``capacity`` bytes.
+
+        Where nothing is resident, that is the whole scratchpad.
+        """
+        sources, target = self._uses[index]
+        lives = (self.lives[name] for name in residents)
+        taken = sum(life.nbytes for life in lives if life.first <= index <= life.last)
+        resident = Resident(tuple(name in residents for name in sources), target in residents)
+        return resident, (capacity if taken else self._whole) - taken
 
 
 def plan_layers(
@@ -68,16 +94,9 @@ class _Planner:
         self._searches = searches
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
-        self._uses = [
-            (
-                tuple(lowered.place(item).buffer for item in layer.operation.inputs),
-                lowered.place(layer.operation.output).buffer,
-            )
-            for layer in layers
-        ]
-        self._lives = _candidates(layers, self._uses, lowered.buffers, arch)
-        fixed = chosen_residents(choices, self._lives) or ()
-        self.residents: dict[str, _Life] = {name: self._lives[name] for name in fixed}
+        self._rooms = Rooms(layers, lowered, arch)
+        lives = self._rooms.lives
+        self.residents: dict[str, Life] = {name: lives[name] for name in chosen_residents(choices, lives) or ()}
         self._capacity = arch.sram_bytes
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
@@ -95,7 +114,7 @@ class _Planner:
     def choose_residents(self, capacity: int) -> None:
         """Add residents while they pay."""
         self._capacity = capacity
-        for name, life in self._lives.items():
+        for name, life in self._rooms.lives.items():
             wanted = {**self.residents, name: life}
             span = range(life.first, life.last + 1)
             found = [self._choice(index, wanted) for index in span]
@@ -116,21 +135,17 @@ class _Planner:
             for index, (choice, pin) in enumerate(zip(self.choices, self._pins, strict=True))
         )
 
-    def _choice(self, index: int, residents: Mapping[str, _Life]) -> Choice | None:
+    def _choice(self, index: int, residents: Collection[str]) -> Choice | None:
         search, room, pin = self._searches[index], self._room(index, residents), self._pins[index]
         return search.best(*room) if pin is None else search.pinned(pin, *room)
 
-    def _room(self, index: int, residents: Mapping[str, _Life]) -> tuple[Resident, int]:
-        """Which operands of a layer are resident, and the bytes that residents leave it."""
-        sources, target = self._uses[index]
-        taken = sum(life.nbytes for life in residents.values() if life.first <= index <= life.last)
-        capacity = self._capacity if taken else self._arch.sram_bytes
-        return Resident(tuple(name in residents for name in sources), target in residents), capacity - taken
+    def _room(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
+        return self._rooms.of(index, residents, self._capacity)
 
 
 def _candidates(
     layers: Sequence[Layer], uses: Sequence[tuple[tuple[str, ...], str]], buffers: Sequence[Buffer], arch: Arch
-) -> dict[str, _Life]:
+) -> dict[str, Life]:
     """Buffers that are made and read here and that no copy touches, in order of production."""
     made: dict[str, int] = {}
     read: dict[str, int] = {}
@@ -143,7 +158,7 @@ def _candidates(
     last_made = {target: index for index, (_, target) in enumerate(uses)}
     sizes = {buffer.name: aligned(buffer.nbytes, arch.alignment) for buffer in buffers}
     return {
-        name: _Life(sizes[name], first, max(read[name], last_made[name]))
+        name: Life(sizes[name], first, max(read[name], last_made[name]))
         for name, first in made.items()
         if name in read and name not in excluded
     }

@@ -5,7 +5,7 @@ A sweep needs the cycles by kind alone, which take no timeline.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,7 +52,7 @@ class Accounts:
 
 def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
     """The accounts of one run. A sum that is not the total is an AssertionError."""
-    lengths, kind, layer = _timeline(labels, causes, times)
+    lengths, kind, layer = _timeline(labels, causes.by_unit, times)
     by_kind = np.bincount(kind, weights=lengths, minlength=len(KINDS)).astype(np.int64)
     by_layer = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
     if by_kind.sum() != times.total or by_layer.sum() != times.total:
@@ -63,13 +63,20 @@ def account(labels: Labels, causes: Causes, times: CommandTimes) -> Accounts:
     return Accounts(dict(zip(KINDS, kinds, strict=True)), dict(zip(KINDS, ex_cycles, strict=True)), layers)
 
 
-def _timeline(labels: Labels, causes: Causes, times: CommandTimes) -> tuple[Int64, Int64, Int64]:
+def layer_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> dict[str, int]:
+    """Cycles of the run by layer, as :func:`account` has them: they sum to the total."""
+    lengths, _, layer = _timeline(labels, demands.by_unit, times)
+    cycles = np.bincount(layer, weights=lengths, minlength=len(labels.layers)).astype(np.int64)
+    return dict(zip(labels.layers, cycles.tolist(), strict=True))
+
+
+def _timeline(labels: Labels, by_unit: Sequence[Int64], times: CommandTimes) -> tuple[Int64, Int64, Int64]:
     """(length, kind, layer) of stretches of the run, in order, in each of which nothing changes."""
     edges = np.unique(np.concatenate([[0, times.total], times.start, times.end]))
     begin = edges[:-1]
     if not len(times.end):
         return np.diff(edges), np.full(len(begin), ISSUE), np.zeros(len(begin), dtype=np.int64)
-    units = [executing(members, times, begin) for members in causes.by_unit]
+    units = [executing(members, times, begin) for members in by_unit]
     moving = (units[LD] >= 0) | (units[ST] >= 0)
     computing = units[EX] >= 0
     kind = np.where(computing, labels.kind[units[EX]], np.where(moving, DMA, ISSUE))
