@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.models import classifiers, detection, digits, imaging, inputs, light, sequences, transformers
+from experiments.models import classifiers, detection, digits, imaging, inputs, light, sequences, tiny, transformers
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -98,6 +98,7 @@ def _all() -> Iterator[BuiltinModel]:
     yield from _classifiers()
     yield from _of_images()
     yield from _of_sequences()
+    yield from _tiny()
 
 
 def _classifiers() -> Iterator[BuiltinModel]:
@@ -152,6 +153,33 @@ def _of_sequences() -> Iterator[BuiltinModel]:
     yield _seeded("autoencoder", title, imaging.autoencoder, partial(_normal, "spectrum", (1, 640)), samples=16)
 
 
+def _tiny() -> Iterator[BuiltinModel]:
+    """For microcontrollers; two more of MLPerf Tiny, resnet-8 and autoencoder, stand above."""
+    build: Callable[[int], ModelProto] = partial(classifiers.resnet_8, width=40)
+    title = "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32, seeded weights"
+    yield _photographed("resnet-8-large", title, build, 32, crops=16)
+    title = "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96, seeded weights"
+    yield _photographed("visual-wake-words", title, tiny.visual_wake_words, 96, crops=16)
+    title = "person detection of TensorFlow Lite for Microcontrollers, 7.2 MMAC, 96x96, seeded weights"
+    yield _seeded("person-detection", title, tiny.person_detection, partial(_luminance, size=96), samples=16)
+    for name, title, build, shape in (
+        ("keyword-spotting", "keyword spotting of MLPerf Tiny, 2.7 MMAC", tiny.keyword_spotting, (1, 1, 49, 10)),
+        (
+            "streaming-wake-word",
+            "streaming wake word of MLPerf Tiny, 0.8 MMAC",
+            tiny.streaming_wake_word,
+            (1, 40, 30, 1),
+        ),
+        (
+            "micro-speech",
+            "micro speech of TensorFlow Lite for Microcontrollers, 0.3 MMAC",
+            tiny.micro_speech,
+            (1, 1, 49, 40),
+        ),
+    ):
+        yield _seeded(name, f"{title}, seeded weights", build, partial(_normal, "spectrum", shape), samples=16)
+
+
 GPT2_PAST = 63
 _SAMPLE = 1 << 20
 """Seed of the feeds of a run, which no calibration uses."""
@@ -188,8 +216,8 @@ def _cached_token(blocks: int, seed: int) -> Feeds:
     }
 
 
-def _luminance(seed: int) -> Feeds:
-    return {"image": np.roll(inputs.luminance(), seed - _SAMPLE, axis=-1)}
+def _luminance(seed: int, size: int = 224) -> Feeds:
+    return {"image": np.roll(inputs.luminance(size), seed - _SAMPLE, axis=-1)}
 
 
 def _video(seed: int) -> Feeds:

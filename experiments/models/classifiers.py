@@ -45,13 +45,16 @@ def mobilenet_v1_blocks(net: NetworkBuilder, source: str) -> list[str]:
     return found
 
 
-def resnet_8(seed: int = 0) -> ModelProto:
-    """The image-classification network of MLPerf Tiny: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10)."""
+def resnet_8(seed: int = 0, width: int = 16) -> ModelProto:
+    """The image-classification network of MLPerf Tiny: input ``image`` (1, 3, 32, 32), output ``logits`` (1, 10).
+
+    Its large form is 40 channels wide.
+    """
     net = NetworkBuilder("resnet-8", "image", (1, 3, 32, 32), seed)
-    value = net.layer("stem", "image", (3, 16), 3)
-    for index, channels in enumerate(((16, 16), (16, 32), (32, 64)), start=1):
+    value = net.layer("stem", "image", (3, width), 3)
+    for index, channels in enumerate(((width, width), (width, 2 * width), (2 * width, 4 * width)), start=1):
         value = _basic_block(net, f"block{index}", value, channels)
-    return net.classifier(value, (64, 10))
+    return net.classifier(value, (4 * width, 10))
 
 
 def resnet_18(seed: int = 0) -> ModelProto:

@@ -17,7 +17,7 @@ from byoc.frontend.onnx.rewriting.edit import shapes_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
-from experiments.models import MODELS, classifiers, detection, imaging, sequences, transformers
+from experiments.models import MODELS, classifiers, detection, imaging, sequences, tiny, transformers
 from isa.arch import Arch
 from tests.e2e.harness import compare
 
@@ -152,6 +152,19 @@ WORDS = 1000
         # 264,192: Banbury et al. (2021); 2.98 GMAC: the formula of Shi et al. (2016), section 3.2, with four layers.
         pytest.param(imaging.autoencoder, 264_192 + 3 * 1032 + 640, 264_192, id="autoencoder"),
         pytest.param(imaging.super_resolution, 59_657, 224 * 224 * 59_488, id="super-resolution"),
+        # What Vela 5.2 counts in the TensorFlow Lite files: weights, less what it rounds a layer's up by to 16 bytes,
+        # and MACs, less those of average pool and softmax. A bias a channel; batch normalisation has two numbers.
+        pytest.param(tiny.keyword_spotting, 22_016 + 588, 2_664_792 - 8_000 - 24, id="keyword-spotting"),
+        pytest.param(tiny.visual_wake_words, 208_128 - 16 + 2_738, 7_491_972 - 2_304 - 4, id="visual-wake-words"),
+        pytest.param(tiny.person_detection, 207_984 - 16 + 2_738, 7_160_196 - 2_304 - 4, id="person-detection"),
+        pytest.param(tiny.streaming_wake_word, 46_048 - 8 + 843, 826_374 - 6, id="streaming-wake-word"),
+        pytest.param(tiny.micro_speech, 16_640 + 12, 336_008 - 8, id="micro-speech"),
+        pytest.param(
+            partial(classifiers.resnet_8, width=40),
+            479_488 - 8 + 2 * 840 + 10,
+            76_484_180 - 10_240 - 20,
+            id="resnet-8-large",
+        ),
     ],
 )
 def test_sizes_worked_by_hand(build: Build, weights: int, macs: int) -> None:
@@ -166,6 +179,10 @@ SMALL = {
     "shufflenet-v2": partial(classifiers.shufflenet_v2, size=32),
     "unet": partial(imaging.unet, size=32, width=4),
     "autoencoder": imaging.autoencoder,
+    "keyword-spotting": tiny.keyword_spotting,
+    "person-detection": tiny.person_detection,
+    "streaming-wake-word": tiny.streaming_wake_word,
+    "micro-speech": tiny.micro_speech,
     "super-resolution": partial(imaging.super_resolution, size=12),
     "yolo-v8n": partial(detection.yolo_v8n, size=64),
     "point-pillars": partial(detection.point_pillars, size=(16, 24)),
