@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.rewriting.edit import array_of, copy_model, is_float32
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, Pass, apply
 from byoc.package.origin import Fidelity
+from byoc.quantisation.calibrate import default_feeds
 from byoc.session import OnnxRuntimeSession
+from isa.errors import InputError
 
 TOLERANCE = 1e-5
 """Share of a tensor's range by which a float tensor may always differ."""
@@ -66,7 +67,7 @@ def prepared_faithfully(
     while True:
         numbers, names = feed(prepared), _survivors(given, prepared)
         before = _values(given, names, numbers)
-        found = _compare(before, _values(prepared, names, numbers), given, prepared)
+        found = _differences(given, prepared, before, names, numbers)
         allowed = _allowed(given, kept, before, names, numbers) if _worst(found) else {}
         worst = _worst(found, allowed)
         if worst is None or (integers and not integer_difference(given, prepared, numbers)):
@@ -101,7 +102,7 @@ def _guilty(
     current = given
     for step in steps:
         current = step(current)
-        worst = _worst(_compare(before, _values(current, names, feed), given, current), allowed)
+        worst = _worst(_differences(given, current, before, names, feed), allowed)
         if worst is not None:
             return step.__name__, *worst
     return None
@@ -115,7 +116,7 @@ def _allowed(
     It moves with the inputs, or where all of these are integers, with the constants.
     """
     plain = apply([step for step in steps if step.__name__ not in ROUNDING], given)
-    if _worst(_compare(before, _values(plain, names, feed), given, plain)):
+    if _worst(_differences(given, plain, before, names, feed)):
         return {}
     generator, allowed = np.random.default_rng(0), dict[str, float]()
     integers = all(array.dtype != np.float32 for array in feed.values())
@@ -147,28 +148,18 @@ def _with_moved_constants(model: ModelProto, generator: np.random.Generator | No
 def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -> float:
     """How far the outputs of a model that came quantised are from those of the prepared one, with integer operators.
 
-    A share of the range of the worst output; 0: equal to the bit. Which groups ONNX Runtime fuses can depend on the
-    form that passes have changed, dead code included: then both are right, and differ in the last bit.
+    A share of the range of the worst output; 0: equal to the bit; infinite: the prepared one does not run. Which groups
+    ONNX Runtime fuses can depend on the form that passes have changed, dead code included: then both are right, and
+    differ in the last bit.
     """
     before = _values(given, [], feed, optimised=True)
-    found = _compare(before, _values(prepared, [], feed, optimised=True), given, prepared)
+    found = _differences(given, prepared, before, [], feed, optimised=True)
     return _rounded(max(found.values(), default=0.0))
 
 
-def trial_feed(model: ModelProto, seed: int) -> dict[str, NDArray[Any]]:
-    """One input of a model with static shapes: standard-normal numbers, any 8-bit integers, zeros of other types."""
-    generator = np.random.default_rng(seed)
-    feed: dict[str, NDArray[Any]] = {}
-    for value in model.graph.input:
-        shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        dtype = np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
-        if dtype.kind == "f":
-            feed[value.name] = generator.standard_normal(shape).astype(dtype)
-        elif dtype in (np.int8, np.uint8):
-            feed[value.name] = generator.integers(0, 256, shape, np.uint8).view(dtype)
-        else:
-            feed[value.name] = np.zeros(shape, dtype)
-    return feed
+def trial_feed(model: ModelProto, seed: int) -> Tensors:
+    """One input of a model with static shapes: the first that a quantiser without samples draws."""
+    return next(default_feeds(model, seed))
 
 
 def resemblance(
@@ -240,6 +231,23 @@ def _values(
     return session.run([*outputs, *further], {name: array for name, array in feed.items() if name in inputs})
 
 
+def _differences(
+    given: ModelProto,
+    made: ModelProto,
+    before: Tensors,
+    names: Sequence[str],
+    feed: Tensors,
+    *,
+    optimised: bool = False,
+) -> dict[str, float]:
+    """How far each tensor of ``made`` is from ``before``, those of ``given``: infinitely where it does not run."""
+    try:
+        after = _values(made, names, feed, optimised=optimised)
+    except InputError:
+        return dict.fromkeys(before, float("inf"))
+    return _compare(before, after, given, made)
+
+
 def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProto) -> dict[str, float]:
     """How far each tensor of both differs, by the first one's names: outputs go by place, others by name."""
     pairs = {
@@ -250,14 +258,21 @@ def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProt
 
 
 def _difference(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """The largest difference of two tensors as a share of the first one's range; infinite for other shapes or types."""
+    """The largest difference of two tensors as a share of the first one's range; infinite for other shapes or types.
+
+    So it is where one is infinite, or no number, and the other not the same. Of integers and flags it is AT_MOST at
+    least: they have no rounding.
+    """
     if before.shape != after.shape or before.dtype != after.dtype:
         return float("inf")
     if np.array_equal(before, after, equal_nan=before.dtype.kind == "f"):
         return 0.0
-    first, second = before.astype(np.float64), after.astype(np.float64)
-    if not np.array_equal(np.isfinite(first), np.isfinite(second)):
+    if before.dtype.kind not in "biuf":
         return float("inf")
-    finite = np.isfinite(first)
+    first, second = before.astype(np.float64), after.astype(np.float64)
+    finite = np.isfinite(first) & np.isfinite(second)
+    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+        return float("inf")
     spread = float(np.ptp(first[finite])) or float(np.abs(first[finite]).max()) or 1.0
-    return float(np.abs(first[finite] - second[finite]).max()) / spread
+    share = float(np.abs(first[finite] - second[finite]).max()) / spread
+    return share if before.dtype.kind == "f" else max(share, AT_MOST)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from byoc.fidelity import integer_difference, prepared_faithfully, resemblance, trial_feed
+from byoc.fidelity import PassError, integer_difference, prepared_faithfully, resemblance, trial_feed
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
@@ -143,6 +143,8 @@ def _as_it_is(
         integer = integer_difference(model, faithful, trial_feed(faithful, seed))
     except InputError:
         return package_of(quantise_tables(integer_biases(prepared)), source)
+    if integer == float("inf"):
+        raise PassError("ONNX Runtime does not run what passes make of the model; please report it with the model")
     return package_of(faithful, source, replace(fidelity, integer=integer, **facts))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
-from onnx.helper import make_node, make_tensor_value_info
+from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dtype
 
 from byoc.frontend.onnx.rewriting.attention import softmax_operands
 from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
@@ -28,20 +28,20 @@ NEGLIGIBLE = np.float32(16)
 
 
 def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict[str, NDArray[np.generic]]]:
-    """``count`` feeds of standard-normal numbers, float32, for every input.
+    """``count`` feeds of standard-normal numbers and of any integers of 8 bits, for every input.
 
     Integers that choose rows of constant tables are drawn from those there are; other integers are zeros.
     """
-    from onnx.helper import tensor_dtype_to_np_dtype
-
     generator, rows = np.random.default_rng(seed), rows_to_choose(model)
     for _ in range(count):
         feeds: dict[str, NDArray[np.generic]] = {}
         for value in model.graph.input:
             shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-            dtype = tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+            dtype = np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
             if np.issubdtype(dtype, np.floating):
                 feeds[value.name] = generator.standard_normal(shape).astype(dtype)
+            elif value.name not in rows and dtype in (np.int8, np.uint8):
+                feeds[value.name] = generator.integers(0, 256, shape, np.uint8).view(dtype)
             else:
                 feeds[value.name] = generator.integers(rows.get(value.name, 1), size=shape).astype(dtype)
         yield feeds

@@ -6,6 +6,7 @@ The files in ``tests/cases`` are the smallest found by trying that once went wro
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -104,15 +105,75 @@ def test_a_wrong_pass_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             node.op_type = "Identity" if node.op_type == "Relu" else node.op_type
         return result
 
+    _add_pass(monkeypatch, forget_relus)
+    with pytest.raises(fidelity.PassError, match=r"^the pass forget_relus changes tensor 'y' by \d\.\d+ of its range"):
+        importing.import_model(CASES / "preact.onnx")
+
+
+def _add_pass(monkeypatch: pytest.MonkeyPatch, wrong: importing.Pass) -> None:
+    """Let a pass be the second of those that models go through."""
     steps = importing.passes
 
     def with_a_bug(model: onnx.ModelProto, shapes: object = None) -> tuple[importing.Pass, ...]:
         first, *rest = steps(model)
-        return (first, forget_relus, *rest)
+        return (first, wrong, *rest)
 
     monkeypatch.setattr(importing, "passes", with_a_bug)
-    with pytest.raises(fidelity.PassError, match=r"^the pass forget_relus changes tensor 'y' by \d\.\d+ of its range"):
-        importing.import_model(CASES / "preact.onnx")
+
+
+@pytest.mark.parametrize("name", ["gemm", "double"])
+def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a float model as of one that came quantised: it is not the user's model that is wrong."""
+
+    def misspell(model: onnx.ModelProto) -> onnx.ModelProto:
+        result = tidy.copy_model(model)
+        result.graph.node[-1].op_type = "Nothing"
+        return result
+
+    _add_pass(monkeypatch, misspell)
+    path = CASES / f"{name}.onnx"
+    with pytest.raises(fidelity.PassError, match=r"^the pass misspell changes tensor '.*' by inf of its range"):
+        importing.import_model(path)
+    monkeypatch.setattr(fidelity, "ROUNDING", fidelity.ROUNDING | {"misspell"})
+    found = importing.import_model(path).fidelity
+    assert found is not None
+    assert found.left_out == ("misspell",)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ([0.0, 4.0, np.nan, np.inf], [0.0, 3.0, np.nan, np.inf], 0.25),
+        ([0.0, np.inf], [0.0, -np.inf], np.inf),
+        ([np.nan, np.nan], [np.nan, np.inf], np.inf),
+        ([0.0, 1.0], [0.0, np.nan], np.inf),
+        ([0, 10**9], [1, 10**9], fidelity.AT_MOST),
+        ([False, True], [True, True], 1.0),
+        (["a", "b"], ["a", "b"], 0.0),
+        (["a", "b"], ["a", "c"], np.inf),
+    ],
+)
+def test_differences_are_shares_of_the_range(before: list[Any], after: list[Any], expected: float) -> None:
+    assert fidelity._difference(np.asarray(before), np.asarray(after)) == expected
+
+
+def test_what_is_tried_chooses_rows_of_tables_and_is_any_byte() -> None:
+    """Words that are all the first one, or black pictures, would show little."""
+    constants = {"table": np.arange(40, dtype=np.int8).reshape(20, 2), "s": np.float32(0.1)}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["table", "s"], ["real"]),
+        helper.make_node("Gather", ["real", "ids"], ["y"]),
+    ]
+    inputs = [("ids", TensorProto.INT64), ("bytes", TensorProto.UINT8), ("signed", TensorProto.INT8)]
+    model = make_model(nodes, [1, 500], constants)
+    del model.graph.input[:]
+    model.graph.input.extend(helper.make_tensor_value_info(name, kind, [1, 500]) for name, kind in inputs)
+    feed = fidelity.trial_feed(model, 0)
+    assert {name: (array.min(), array.max(), array.dtype.name) for name, array in feed.items()} == {
+        "ids": (0, 19, "int64"),
+        "bytes": (0, 255, "uint8"),
+        "signed": (-128, 127, "int8"),
+    }
 
 
 @pytest.mark.parametrize(("moves", "left_out"), [(fidelity.OWN_MOVES, ()), (0, ("fold_affine",))])

@@ -26,6 +26,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     types_of,
     unused,
 )
+from byoc.operators.onnx_view import DEQUANTIZE
 from byoc.operators.registry import installed
 
 _INTEGERS = {TensorProto.INT32, TensorProto.INT64}
@@ -64,9 +65,15 @@ def tabulate_rows(model: ModelProto) -> ModelProto:
 
 
 def rows_to_choose(model: ModelProto) -> dict[str, int]:
-    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables."""
+    """Of how many rows at least each tensor of integers chooses, for those that choose rows of constant tables.
+
+    Also of tables that are dequantised.
+    """
     tables = {tensor.name: tensor.dims for tensor in model.graph.initializer}
     producers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.op_type == DEQUANTIZE and node.input[0] in tables:
+            tables[node.output[0]] = tables[node.input[0]]
     found: dict[str, int] = {}
     for node in model.graph.node:
         if node.op_type != "Gather" or not tables.get(node.input[0]):
