@@ -145,16 +145,23 @@ def _prelu(w: _Writer, x: str) -> None:
 
 
 def _lrn(w: _Writer, x: str) -> None:
-    """x · (bias + alpha · mean of squares along the channels)^-beta; the mean is a pool where channels are rows."""
+    """x · (bias + alpha · mean of squares along the channels)^-beta.
+
+    The mean is a pool of which every pixel is a channel and every channel a row: pools work on channels side by side.
+    """
     size, images, channels = w.option("size", 1), *w.shape[:2]
-    plane = w.constant(np.array([images, 1, channels, math.prod(w.shape[2:])], np.int64))
-    squares = w.add("Reshape", w.add("Mul", x, x), plane)
+    pixels = math.prod(w.shape[2:])
+    rows = w.constant(np.array([images, channels, pixels], np.int64))
+    columns = w.constant(np.array([images, pixels, channels, 1], np.int64))
+    turned = w.add("Transpose", w.add("Reshape", w.add("Mul", x, x), rows), perm=[0, 2, 1])
     pads = [(size - 1) // 2, 0, size // 2, 0]
+    squares = w.add("Reshape", turned, columns)
     mean = w.add("AveragePool", squares, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
     scaled = w.add("Mul", mean, w.constant(np.float32(w.option("alpha", 1e-4))))
     moved = w.add("Add", scaled, w.constant(np.float32(w.option("bias", 1.0))))
     factor = w.add("Pow", moved, w.constant(np.float32(-w.option("beta", 0.75))))
-    w.add("Mul", x, w.add("Reshape", factor, w.constant(np.array(w.shape, np.int64))))
+    back = w.add("Transpose", factor, perm=[0, 2, 1, 3])
+    w.add("Mul", x, w.add("Reshape", back, w.constant(np.array(w.shape, np.int64))))
 
 
 def _layer_normalization(w: _Writer, x: str) -> None:
