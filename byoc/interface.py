@@ -54,14 +54,15 @@ class Port:
         0 of 614,400 drawn numbers, ties among them, come out otherwise than ONNX Runtime's.
         """
         limits = np.iinfo(self.value.dtype)
-        scaled = np.rint(np.asarray(numbers, np.float32) / self.quantization.scale)
-        integers: NDArray[Any] = np.clip(scaled + np.float32(self.quantization.zero_point), limits.min, limits.max)
-        return integers.astype(self.value.dtype)
+        with np.errstate(over="ignore"):  # infinity is beyond every limit
+            scaled = np.rint(np.asarray(numbers, np.float32) / self.quantization.scale)
+        integers = np.clip(scaled + np.float32(self.quantization.zero_point), limits.min, limits.max)
+        return np.asarray(integers, self.value.dtype)
 
     def dequantise(self, integers: NDArray[Any]) -> NDArray[np.float32]:
         """The real numbers that integers stand for: ``(q - zero point) * scale`` in float32."""
         numbers: NDArray[np.float32] = (integers.astype(np.int32) - self.quantization.zero_point).astype(np.float32)
-        return numbers * self.quantization.scale
+        return np.asarray(numbers * self.quantization.scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +104,8 @@ def _taken(port: Port, given: Tensors) -> NDArray[Any]:
     wanted = f"shape {list(port.value.shape)} and type {port.value.dtype}"
     if port.name not in given:
         raise InputError(f"input '{port.name}' is missing; it has {wanted}")
-    array = given[port.name]
+    array = np.asarray(given[port.name])
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     real = port.integer and array.dtype == np.float32
     if array.shape != port.value.shape or not (real or array.dtype.name == port.value.dtype):
         raise InputError(
@@ -194,12 +196,18 @@ def _not_by(node: Node, wanted: str, does: str) -> Finding | None:
 
 
 def _not_bytes(node: Node, integers: Value) -> Finding | None:
-    """That ``node`` does not deal in integers of 8 bits with one constant scale."""
+    """That ``node`` does not deal in integers of 8 bits with one constant scale, positive and finite."""
     if node.remark:
         return finding("{kind} '{node}': {remark}", kind=node.op_type, node=node.name, remark=node.remark)
     known = integers.quantization is not None and integers.quantization.per_tensor
     if known and integers.dtype in _BYTES:
-        return None
+        scale = float(_scale(integers).scale)
+        usable = 0 < scale < np.inf
+        return (
+            None
+            if usable
+            else finding("{kind} '{node}' has the scale {scale:g}", kind=node.op_type, node=node.name, scale=scale)
+        )
     text = "{kind} '{node}' has {dtype} of scales that are several, or computed"
     text = text if not known else "{kind} '{node}' has {dtype}, which are not 8 bits"
     return finding(text, kind=node.op_type, node=node.name, dtype=integers.dtype)

@@ -164,6 +164,17 @@ def test_wide_and_several_scales_stay_float() -> None:
     assert found["z"] == "DequantizeLinear 'dequantizelinear3' has int8 of scales that are several, or computed"
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.5, np.inf])
+def test_scales_that_nobody_can_divide_by_stay_float(scale: float) -> None:
+    builder = ModelBuilder()
+    q = builder.quantize(builder.input("x", (1, 4)), scale, 3)
+    builder.output(builder.dequantize(_unit(builder, q, scale, 3, "int8"), scale, 3, result="y"))
+    assert _reasons(builder.model()) == {
+        "x": f"QuantizeLinear 'quantizelinear0' has the scale {scale:g}",
+        "y": f"DequantizeLinear 'dequantizelinear4' has the scale {scale:g}",
+    }
+
+
 def test_an_output_in_another_scale_than_its_tensor_has_stays_float() -> None:
     builder = ModelBuilder()
     q = builder.quantize(builder.input("x", (1, 4)), 0.1, 0)
@@ -220,6 +231,8 @@ _WANTED = "; the model wants shape [2, 3] and type int8, or float32 to be quanti
         ({"z": np.zeros(1)}, "the model has no input 'z'; its inputs are x"),
         ({"x": np.zeros((2, 3), np.uint8)}, f"input 'x' has shape [2, 3] and type uint8{_WANTED}"),
         ({"x": np.zeros((2, 2), np.int8)}, f"input 'x' has shape [2, 2] and type int8{_WANTED}"),
+        ({"x": [[1, 2, 3], [4, 5, 6]]}, f"input 'x' has shape [2, 3] and type int64{_WANTED}"),
+        ({"x": None}, f"input 'x' has shape [] and type object{_WANTED}"),
         (
             {"x": np.full((2, 3), np.nan, np.float32)},
             "input 'x' has 6 elements that are infinite or no number, the first at [0, 0]; correct the input",
@@ -230,6 +243,20 @@ def test_wrong_inputs(feeds: dict[str, Any], message: str) -> None:
     interface = connect(import_model(_model(), "m"), INTEGER)
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         interface.taken(feeds)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+@pytest.mark.parametrize("kind", ["<f4", ">f4"])
+def test_numbers_of_any_size_order_and_dimensions_are_taken(shape: tuple[int, ...], kind: str) -> None:
+    """Such as are infinite in steps of the scale, no dimensions, the bytes of other machines."""
+    builder = ModelBuilder()
+    q = builder.quantize(builder.input("x", shape), 0.001, 5, result="q")
+    builder.output(builder.dequantize(_unit(builder, q, 0.001, 5, "int8"), 0.001, 5, result="y"))
+    package = import_model(builder.model(), "m")
+    for number, expected in ((3e38, 127), (-3e38, 5), (0.05, 55)):
+        _, run = _run(package, {"x": np.full(shape, number, kind)}, integer_io=True)
+        assert (run.outputs["y"].shape, set(run.outputs["y"].reshape(-1).tolist())) == (shape, {expected})
 
 
 def test_real_numbers_of_a_float_model_that_was_given(tmp_path: Path) -> None:
