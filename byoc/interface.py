@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node, Quantization, Value
+from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import Annotation
 from byoc.operators.rules import Finding, finding
@@ -201,13 +202,9 @@ def _not_bytes(node: Node, integers: Value) -> Finding | None:
         return finding("{kind} '{node}': {remark}", kind=node.op_type, node=node.name, remark=node.remark)
     known = integers.quantization is not None and integers.quantization.per_tensor
     if known and integers.dtype in _BYTES:
-        scale = float(_scale(integers).scale)
-        usable = 0 < scale < np.inf
-        return (
-            None
-            if usable
-            else finding("{kind} '{node}' has the scale {scale:g}", kind=node.op_type, node=node.name, scale=scale)
-        )
+        scale = _scale(integers).scale
+        text = "{kind} '{node}' has the scale {scale:g}"
+        return None if domain.usable(scale) else finding(text, kind=node.op_type, node=node.name, scale=float(scale))
     text = "{kind} '{node}' has {dtype} of scales that are several, or computed"
     text = text if not known else "{kind} '{node}' has {dtype}, which are not 8 bits"
     return finding(text, kind=node.op_type, node=node.name, dtype=integers.dtype)

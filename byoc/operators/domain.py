@@ -153,14 +153,34 @@ def per_tensor(graph: Graph, node: Node) -> Finding | None:
     return per_channel(graph, (*node.inputs, *node.outputs))
 
 
-@rule("scales are positive and finite")
+def usable(scale: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether integers of 8 bits in a scale are finite numbers, all different."""
+    return (scale > 0) & (scale <= np.finfo(np.float32).max / 255)
+
+
+@rule("scales are positive, and 255 of them are finite")
 def usable_scales(graph: Graph, node: Node) -> Finding | None:
-    """No scale is zero, negative, infinite or not a number."""
+    """No scale is zero, negative or not a number, and no number of a tensor infinite."""
     for name in (*node.inputs, *node.outputs):
         quantization = graph.values[name].quantization
-        if quantization is not None and not (np.isfinite(quantization.scale) & (quantization.scale > 0)).all():
-            scale = float(np.min(quantization.scale))
+        if quantization is None:
+            continue
+        wrong = quantization.scale[~usable(quantization.scale)]
+        if wrong.size:
+            scale = float(wrong[0])
             return finding("tensor '{name}' has the scale {scale:g}", name=name, scale=scale)
+    return None
+
+
+@rule("an operand's scale is at most 2^22 times that of the result")
+def near_scales(graph: Graph, node: Node) -> Finding | None:
+    """255 steps of each of two operands stay within int32, to which ONNX Runtime rounds sums and averages."""
+    result = affine(graph.values[node.outputs[0]])
+    for name in node.inputs:
+        ratio = float(affine(graph.values[name]).scale) / float(result.scale)
+        if ratio > 2.0**22:
+            values = {"name": name, "ratio": ratio, "result": node.outputs[0]}
+            return finding("the scale of '{name}' is {ratio:g} times that of '{result}'", **values)
     return None
 
 

@@ -201,12 +201,6 @@ class MaxPool(Pool):
         return {"EX_CLAMP_LOW": -128, "EX_CLAMP_HIGH": 127}
 
 
-@rule(domain.FIXED)
-def scales_in_int32(record: AveragePool, target: Target) -> Finding | None:
-    """An average of at most 255 steps."""
-    return domain.leaves_int32(255, record.input_scale / record.output_scale, target)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AveragePool(Pool):
     """Average pooling; ``global_average`` reduces each plane to one element.
@@ -235,11 +229,11 @@ class AveragePool(Pool):
     )
     requirements: ClassVar[tuple[Requirement, ...]] = (
         *_COMMON,
+        domain.near_scales,
         windows_meet_input,
         undilated_average,
         counted_without_rounding_up,
     )
-    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
     kinds: ClassVar[Kinds] = {**Window.kinds, "count_include_pad": flag, "ceil_mode": flag}
 
     count_include_pad: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,27 @@ def test_minimum_and_maximum(dtype: str, op_type: str) -> None:
     builder.quantize(builder.node(op_type, *operands, name="op"), *quantization, result="y")
     builder.output("y", dtype)
     _runs_on_accelerator(builder.model())
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(
+    ("op_type", "scales"),
+    [("Add", (2.0**12, 2.0**12, 2.0**-10)), ("Mul", (32.0, 1.0, 2.0**-10)), ("Sub", (8.0, 8.0, 2.0**-19))],
+)
+def test_as_far_beyond_the_result_as_operands_may_be(
+    op_type: str, scales: tuple[float, float, float], dtype: str
+) -> None:
+    """Steps of the result up to the end of int32, in both directions."""
+    low = np.iinfo(dtype).min
+    builder = ModelBuilder()
+    zero_points = (low, low) if op_type != "Mul" else (low, low + 255)
+    names = [
+        builder.dequantize(builder.input(name, (3, 700), dtype), scale, zero, dtype)
+        for name, scale, zero in zip("ab", scales[:2], zero_points, strict=True)
+    ]
+    builder.quantize(builder.node(op_type, *names, name="op"), scales[2], low + 9, dtype, result="y")
+    builder.output("y", dtype)
+    _runs_on_accelerator(builder.model(), target=replace(V2, instructions=V2.instructions | {"OP_E_SUB", "OP_E_MUL"}))
 
 
 @pytest.mark.parametrize("op_type", ["Min", "Max"])

@@ -347,6 +347,21 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
         "near_scales",
         {"name": "x0", "ratio": pytest.approx(1e35), "result": "y"},
     ),
+    "far products": (
+        lambda: _pair("Mul", (3, 7), (3, 7), scales=(8.0, 8.0, 2.0**-10)),
+        "near_product",
+        {"ratio": 2.0**16, "result": "y"},
+    ),
+    "far averages": (
+        lambda: unary_unit("AveragePool", (1, 2, 4, 4), kernel_shape=[2, 2], before=(4.0, 3), after=(2.0**-21, 3)),
+        "near_scales",
+        {"name": "x", "ratio": 2.0**23, "result": "y"},
+    ),
+    "far numbers": (
+        lambda: unary_unit("Relu", (3, 7), after=(3e38, 3)),
+        "usable_scales",
+        {"name": "y", "scale": pytest.approx(3e38)},
+    ),
     "slices": (lambda: _pair("Concat", (2, 3), (2, 4)), "permutation_available", {"isa": "v2", "copies": 2}),
     "bounds": (_run_time_bounds, "constant_bounds", {}),
     "slope": (lambda: unary_unit("LeakyRelu", (3, 7), alpha=float("inf")), "finite_slope", {"alpha": float("inf")}),
@@ -397,7 +412,7 @@ SENTENCES = {
     "per channel": (
         "tensor 'x' is quantised per channel along axis 1; activations have one scale and one zero point a tensor"
     ),
-    "scale": "tensor 'y' has the scale 0; scales are positive and finite",
+    "scale": "tensor 'y' has the scale 0; scales are positive, and 255 of them are finite",
     "empty": "tensor 'x' of shape (0, 4, 5, 6) is empty; tensors have at least one element",
     "run-time weights": "weights 'w' are computed at run time; only constant weights run on the accelerator",
     "constant operands": "'k' and 'w' are constant; one of the operands is computed at run time",
@@ -452,12 +467,20 @@ SENTENCES = {
     "constants alone": "all operands are constant; one operand at least is computed at run time",
     "small product": (
         "it is 9.99995e-41 times that of 'y'; "
-        "the product of the operands' scales is 2^-100 to 2^100 times the scale of the result"
+        "the product of the operands' scales is 2^-100 to 2^15 times the scale of the result"
     ),
     "constant operand": "input 'k' is constant; all operands are computed at run time",
     "far scales": (
-        "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^100 times that of the result"
+        "the scale of 'x0' is 1e+35 times that of 'y'; an operand's scale is at most 2^22 times that of the result"
     ),
+    "far products": (
+        "it is 65536 times that of 'y'; "
+        "the product of the operands' scales is 2^-100 to 2^15 times the scale of the result"
+    ),
+    "far averages": (
+        "the scale of 'x' is 8.38861e+06 times that of 'y'; an operand's scale is at most 2^22 times that of the result"
+    ),
+    "far numbers": "tensor 'y' has the scale 3e+38; scales are positive, and 255 of them are finite",
     "slices": (
         "2 strided copies need OP_PERMUTE, which is not in ISA v2; "
         "operands of which the result has several slices each are copied there by OP_PERMUTE: use --isa v4"
@@ -555,13 +578,12 @@ FIXED = replace(V2, numerics="fixed", instructions=V2.instructions | {"OP_E_SUB"
 TOO_LARGE = {
     "Relu": lambda: unary_unit("Relu", (3, 7), before=(0.5, 0), after=(1e-8, 0)),
     "LeakyRelu": lambda: unary_unit("LeakyRelu", (3, 7), alpha=-1e8),
-    "AveragePool": lambda: unary_unit("AveragePool", (1, 3, 6, 7), before=(0.5, 0), after=(1e-8, 0), **POOL),
     "Conv": lambda: _conv(before=(5.0, 0), after=(1e-9, 0)),
-    "Add": lambda: _pair("Add", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
+    "Add": lambda: _pair("Add", (3, 7), (3, 7), scales=(10.0, 0.1, 1e-5)),
     "Flatten": lambda: unary_unit("Flatten", (3, 7), before=(0.5, 0), after=(1e-8, 0)),
     "Concat": lambda: _pair("Concat", (1, 3), (1, 4), scales=(1e3, 0.1, 1e-5)),
-    "Sub": lambda: _pair("Sub", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
-    "Mul": lambda: _pair("Mul", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
+    "Sub": lambda: _pair("Sub", (3, 7), (3, 7), scales=(10.0, 0.1, 1e-5)),
+    "Mul": lambda: _pair("Mul", (3, 7), (3, 7), scales=(32.0, 1.0, 2.0**-10)),
     "Div": lambda: _pair("Div", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
     "Max": lambda: _pair("Max", (3, 7), (3, 7), scales=(1e3, 0.1, 1e-5)),
 }
