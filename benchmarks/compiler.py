@@ -28,6 +28,7 @@ from typing import NamedTuple
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from byoc.compiler import compile as compile_network
 from byoc.options import DEFAULTS
+from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.running.network import load_network
 from experiments.sweep.preparation import Preparation
@@ -55,7 +56,7 @@ ASPECTS = (("2x8", "4x16", "8x32", "16x64"), ("4x4", "8x8", "16x16", "32x32"), (
 BUSES = (4, 8, 16, 32)
 SLACK = 1.005
 """How much slower a larger machine may be."""
-BEGIN, END = "<!-- benchmarks.compiler -->", "<!-- /benchmarks.compiler -->"
+MARKS = "<!-- benchmarks.compiler -->", "<!-- /benchmarks.compiler -->"
 
 
 class Place(NamedTuple):
@@ -86,9 +87,14 @@ def arch(array: str, kib: int) -> Arch:
     return Arch(isa="v4", pe=PeArray(ic=ic, oc=oc), sram_bytes=kib * 1024)
 
 
-def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int]) -> Iterator[Points]:
-    """The points of a network, array by array; what cannot be compiled is said and left out."""
-    preparation = Preparation(load_network(network).package)
+def measure(
+    network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int], package: Package | None = None
+) -> Iterator[Points]:
+    """The points of a network, array by array; what cannot be compiled is said and left out.
+
+    Without a ``package`` it is the built-in network of that name.
+    """
+    preparation = Preparation(package or load_network(network).package)
     for array in arrays:
         machines = [arch(array, kib) for kib in sizes]
         prepared = preparation.prepared(machines[0], DEFAULTS)
@@ -202,11 +208,12 @@ def line(place: Place) -> str:
     return f"{place.network} on {{{place.array.replace('x', ', ')}}}, {place.kib} KiB, {place.bus_bytes} bytes/cycle"
 
 
-def write_markdown(path: Path, lines: Iterable[str]) -> None:
+def write_markdown(path: Path, lines: Iterable[str], marks: tuple[str, str] = MARKS) -> None:
     """Replace what stands between the marks of a document."""
-    head, _, rest = path.read_text().partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    path.write_text("\n".join((head + BEGIN, *lines, END + tail)))
+    begin, end = marks
+    head, _, rest = path.read_text().partition(begin)
+    _, _, tail = rest.partition(end)
+    path.write_text("\n".join((head + begin, *lines, end + tail)))
 
 
 # Growth. ------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,526 @@
+"""Cycles and bytes beside those that Arm's Vela estimates: TinyML networks at equal MACs, bus and scratchpad, ISA v4.
+
+    python -m benchmarks.vela [--networks A,B] [--record benchmarks/vela-ours.csv] [--markdown docs/vela.md]
+    python -m benchmarks.vela --table benchmarks/vela-ours.csv
+    python -m benchmarks.vela --files FOLDER [--keep FOLDER]
+
+Vela's side stands in benchmarks/vela.csv. ``--files`` makes it anew, with Vela (``pip install '.[vela]'``) and the
+TensorFlow Lite files of the public repositories below, found anywhere in a folder by their SHA-256; ``--keep`` is where
+Vela leaves its outputs, its estimates layer by layer among them. Our side is measured each time, with the built-in
+networks of the same shapes and a softmax where the file has one; ``--record`` keeps it, and ``--table`` prints what was
+kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import chain
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks import measuring  # before NumPy, whose number of threads it sets
+from benchmarks.compiler import (
+    BUS_BYTES,
+    Place,
+    Point,
+    Points,
+    geometric_mean,
+    measure,
+    read_record,
+    write_markdown,
+    write_record,
+)
+from byoc.importing import import_model
+from experiments.models import MODELS
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+RECORD = Path(__file__).with_name("vela.csv")
+SIZES = (16, 32, 64, 128, 256, 512)
+
+
+@dataclass(frozen=True)
+class Public:
+    """A TensorFlow Lite file, ``path`` in a repository on GitHub, and whether it ends with a softmax."""
+
+    repository: str
+    path: str
+    digest: str
+    softmax: bool = True
+
+
+_TINY, _MICRO = ("mlcommons/tiny", "benchmark/training"), ("tensorflow/tflite-micro", "tensorflow/lite/micro")
+
+
+def _public(place: tuple[str, str], path: str, digest: str, softmax: bool = True) -> Public:
+    return Public(place[0], f"{place[1]}/{path}", digest, softmax)
+
+
+NETWORKS: Mapping[str, Public] = {
+    "keyword-spotting": _public(
+        _TINY,
+        "keyword_spotting/trained_models/kws_ref_model.tflite",
+        "aeea436800704fce17b17292e4412630ad856e9d777c044c64ef748a880bd0ae",
+    ),
+    "visual-wake-words": _public(
+        _TINY,
+        "visual_wake_words/trained_models/vww_96_int8.tflite",
+        "597a384c8c2c8a1276f04702f25013b7838f2f814f1ca7c174d295b73e3d6b7b",
+    ),
+    "person-detection": _public(
+        _MICRO,
+        "models/person_detect.tflite",
+        "808cfdfc0cf3a6fa6f6fa26bfa379ea97c16d5db7334637766e39c3408502e9d",
+    ),
+    "streaming-wake-word": _public(
+        _TINY,
+        "streaming_wakeword/trained_models/str_ww_ref_model.tflite",
+        "3af8550895ba7d5c584277102b5075c52dcfa63ba9d2b2240f37c4e6abd5dd2b",
+    ),
+    "micro-speech": _public(
+        _MICRO,
+        "examples/micro_speech/models/micro_speech_quantized.tflite",
+        "09e5e2a9dfb2d8ed78802bf18ce297bff54281a66ca18e0c23d69ca14f822a83",
+    ),
+    "resnet-8": _public(
+        _TINY,
+        "image_classification/trained_models/pretrainedResnet_quant.tflite",
+        "3c002613d1b2475eb51dd78dfb85a546c8ae658dee71cf6ade43b022fe205415",
+    ),
+    "resnet-8-large": _public(
+        _TINY,
+        "image_classification/trained_models/pretrainedResnet_large_int8.tflite",
+        "dc27dcd823f5665533352f7da516b0c9bc6f089914b8283782e55961b3423fcf",
+    ),
+    "autoencoder": _public(
+        _TINY,
+        "anomaly_detection/trained_models/ad01_int8.tflite",
+        "87cf24194ef93d1d9b11a591d805526b98008e351655d29883c825c9c106ba24",
+        softmax=False,
+    ),
+}
+
+ACCELERATORS = {
+    "ethos-u55-64": 64, "ethos-u55-128": 128, "ethos-u55-256": 256,
+    "ethos-u85-128": 128, "ethos-u85-256": 256, "ethos-u85-1024": 1024,
+}  # fmt: skip
+"""Vela's configurations and their MACs a cycle."""
+SHAPES = {
+    64: ("4x16", "8x8", "16x4"),
+    128: ("4x32", "8x16", "16x8"),
+    256: ("8x32", "16x16", "32x8"),
+    1024: ("16x64", "32x32", "64x16", "128x8"),
+}
+"""Arrays of so many MACs, input by output channels, of which one is chosen for all networks and scratchpads."""
+
+DEDICATED, SHARED = "dedicated", "shared"
+CONFIGURATION = """
+[System_Config.machine]
+core_clock=1e9
+axi0_port=Sram
+axi1_port=Dram
+Sram_clock_scale=1.0
+Sram_ports_used={ports}
+Sram_burst_length={sram_burst}
+Sram_read_latency=32
+Sram_write_latency=32
+Sram_max_reads=8
+Sram_max_writes=8
+Dram_clock_scale={scale}
+Dram_ports_used=1
+Dram_burst_length=64
+Dram_read_latency=100
+Dram_write_latency=100
+Dram_max_reads=16
+Dram_max_writes=16
+[Memory_Mode.dedicated]
+const_mem_area=Axi1
+arena_mem_area=Axi1
+cache_mem_area=Axi0
+[Memory_Mode.shared]
+const_mem_area=Axi1
+arena_mem_area=Axi0
+cache_mem_area=Axi0
+"""
+"""Our default Timing: 8 bytes a cycle, bursts of 64, 16 in flight, latency 100; the scratchpad as Arm has it."""
+MARKS = "<!-- benchmarks.vela -->", "<!-- /benchmarks.vela -->"
+
+
+class Setting(NamedTuple):
+    """What Vela compiled: network, configuration, scratchpad, and whether tensors live in it or in system memory."""
+
+    network: str
+    accelerator: str
+    kib: int
+    mode: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What Vela estimates: bytes of the scratchpad that it uses, cycles, bytes of feature maps and of constants that it
+    moves, bytes of constants as stored, and of weights before and after compression.
+    """
+
+    sram_bytes: int
+    cycles: int
+    map_bytes: int
+    constant_bytes: int
+    stored_bytes: int
+    weights: int
+    encoded_weights: int
+
+    @property
+    def moved_bytes(self) -> int:
+        """All that crosses the bus."""
+        return self.map_bytes + self.constant_bytes
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The same, had the weights not been compressed: constants are moved as often, and are as much larger.
+
+        They are moved once at least, though Vela's account leaves out a softmax's table of 1,024 bytes.
+        """
+        plain = self.stored_bytes - self.encoded_weights + self.weights
+        return self.map_bytes + round(max(self.constant_bytes / self.stored_bytes, 1.0) * plain)
+
+
+Estimates = dict[Setting, Estimate]
+
+# Vela's side. -------------------------------------------------------------------------------------------------------
+
+
+def find_files(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """The files of networks, found in a folder by their contents; exits with a line that names the first missing."""
+    digests = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in sorted(folder.rglob("*.tflite"))}
+    for name in names:
+        public = NETWORKS[name]
+        if public.digest not in digests:
+            _refuse(f"{folder} has no file of {name}: {public.path} of github.com/{public.repository}")
+    return {name: digests[NETWORKS[name].digest] for name in names}
+
+
+def estimate(name: str, file: Path, accelerator: str, kib: int, folder: Path) -> Iterator[tuple[Setting, Estimate]]:
+    """What Vela estimates in either mode; its outputs go to folders of their own below ``folder``."""
+    configuration = folder / f"{accelerator}.ini"
+    small = "u55" in accelerator
+    ports = 1 if small else 4 if ACCELERATORS[accelerator] == 1024 else 2
+    text = CONFIGURATION.format(ports=ports, sram_burst=32 if small else 64, scale=1.0 if small else 0.5)
+    configuration.write_text(text)
+    rows = {}
+    for mode in (DEDICATED, SHARED):
+        output = folder / f"{name}-{accelerator}-{kib}-{mode}"
+        words = [
+            "--config", str(configuration), "--system-config", "machine", "--memory-mode", mode,
+            "--accelerator-config", accelerator, "--arena-cache-size", str(kib * 1024), "--verbose-performance",
+            "--output-dir", str(output), str(file),
+        ]  # fmt: skip
+        run = subprocess.run([sys.executable, "-m", "ethosu.vela", *words], capture_output=True, text=True)
+        if run.returncode:
+            _refuse(f"Vela failed with {name} on {accelerator}: {(run.stderr or run.stdout).strip().splitlines()[-1]}")
+        rows[mode] = read_summary(next(output.glob("*_summary_machine.csv")))
+    stored = round(1024 * float(rows[SHARED]["dram_memory_used"]))  # nothing else lies there in this mode
+    for mode, row in rows.items():
+        yield Setting(name, accelerator, kib, mode), parse_summary(row, stored)
+
+
+def read_summary(path: Path) -> dict[str, str]:
+    """The only row of Vela's summary."""
+    with path.open(newline="") as file:
+        return next(csv.DictReader(file))
+
+
+def parse_summary(row: Mapping[str, str], stored_bytes: int) -> Estimate:
+    """What a summary says; of constants Vela's total has more than it lists as weights: scales and tables."""
+    maps = int(row["dram_feature_map_read_bytes"]) + int(row["dram_feature_map_write_bytes"])
+    return Estimate(
+        sram_bytes=round(1024 * float(row["sram_memory_used"])),
+        cycles=int(row["cycles_total"]),
+        map_bytes=maps,
+        constant_bytes=int(row["dram_total_bytes"]) - maps,
+        stored_bytes=stored_bytes,
+        weights=int(row["total_original_weights"]),
+        encoded_weights=int(row["total_npu_encoded_weights"]),
+    )
+
+
+def read_estimates(path: Path) -> Estimates:
+    """Vela's side of a record."""
+    with path.open(newline="") as file:
+        return {
+            Setting(row["network"], row["accelerator"], int(row["kib"]), row["mode"]): Estimate(
+                **{field.name: int(row[field.name]) for field in fields(Estimate)}
+            )
+            for row in csv.DictReader(file)
+        }
+
+
+def write_estimates(path: Path, estimates: Estimates) -> None:
+    """Keep Vela's side, sorted."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow((*Setting._fields, *(field.name for field in fields(Estimate))))
+        for setting in sorted(estimates):
+            writer.writerow((*setting, *asdict(estimates[setting]).values()))
+
+
+def run_vela(files: Mapping[str, Path], sizes: Sequence[int], keep: Path | None) -> Estimates:
+    """All estimates anew."""
+    found: Estimates = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, file in files.items():
+            for accelerator in ACCELERATORS:
+                for kib in sizes:
+                    found |= dict(estimate(name, file, accelerator, kib, folder))
+            print(f"Vela: {name}", flush=True)
+    return found
+
+
+# Our side. ----------------------------------------------------------------------------------------------------------
+
+
+def model_of(name: str) -> ModelProto:
+    """The built-in network as the file has it."""
+    model = MODELS[name].build(0)
+    if NETWORKS[name].softmax:
+        add_softmax(model)
+    return model
+
+
+def add_softmax(model: ModelProto) -> None:
+    """Let a network that ends with logits end with their softmax."""
+    from onnx import helper
+
+    logits, result = model.graph.output[0].name, "probabilities"
+    model.graph.node.append(helper.make_node("Softmax", [logits], [result], name=result, axis=-1))
+    model.graph.output[0].name = result
+
+
+def ends_of(model: ModelProto) -> int:
+    """Bytes of the inputs and outputs as integers of 8 bits."""
+    values = (*model.graph.input, *model.graph.output)
+    return sum(prod(axis.dim_value for axis in value.type.tensor_type.shape.dim) for value in values)
+
+
+def chosen_shapes(points: Points) -> dict[int, str]:
+    """The array of each number of MACs with the least geometric mean of cycles, over all that was measured."""
+    return {
+        macs: min(shapes, key=lambda shape: geometric_mean(p.cycles for at, p in points.items() if at.array == shape))
+        for macs, shapes in SHAPES.items()
+    }
+
+
+# Tables. ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """Vela's side of a pair: its best cycles, the mode that takes them, its fewest bytes as moved and with weights as
+    they are, and how many times it compresses those.
+    """
+
+    mode: str
+    cycles: int
+    moved_bytes: int
+    unpacked_bytes: int
+    compression: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A network on a machine of either side."""
+
+    network: str
+    accelerator: str
+    kib: int
+    array: str
+    ours: Point
+    theirs: Theirs
+
+    @property
+    def cycles(self) -> float:
+        """Ours over theirs."""
+        return self.ours.cycles / self.theirs.cycles
+
+    @property
+    def bytes(self) -> float:
+        """Ours over theirs."""
+        return self.ours.moved_bytes / self.theirs.moved_bytes
+
+    @property
+    def unpacked_bytes(self) -> float:
+        """Ours over theirs, had they not compressed weights."""
+        return self.ours.moved_bytes / self.theirs.unpacked_bytes
+
+
+def pairs(points: Points, estimates: Estimates, names: Iterable[str]) -> list[Pair]:
+    """Each network and machine that both have, but for those where Vela wants more scratchpad in both modes."""
+    arrays, found = chosen_shapes(points), []
+    for name in names:
+        ends = ends_of(model_of(name))
+        for accelerator, macs in ACCELERATORS.items():
+            for kib in SIZES:
+                settings = (Setting(name, accelerator, kib, mode) for mode in (DEDICATED, SHARED))
+                fitting = {one.mode: estimates[one] for one in settings if _fits(one, estimates)}
+                ours = points.get(Place(arrays[macs], kib, BUS_BYTES, name))
+                if fitting and ours is not None:
+                    found.append(Pair(name, accelerator, kib, arrays[macs], ours, best(fitting, ends)))
+    return found
+
+
+def _fits(setting: Setting, estimates: Estimates) -> bool:
+    return setting in estimates and estimates[setting].sram_bytes <= setting.kib * 1024
+
+
+def best(modes: Mapping[str, Estimate], ends: int) -> Theirs:
+    """The best of each figure over Vela's modes.
+
+    In the shared one it finds inputs in the scratchpad and leaves outputs there, which we load and store: their bytes,
+    ``ends``, and the cycles that these take, are added.
+    """
+    extra = {mode: ends if mode == SHARED else 0 for mode in modes}
+    cycles = {mode: one.cycles + -(-extra[mode] // BUS_BYTES) for mode, one in modes.items()}
+    mode = min(cycles, key=lambda mode: cycles[mode])
+    return Theirs(
+        mode=mode,
+        cycles=cycles[mode],
+        moved_bytes=min(one.moved_bytes + extra[key] for key, one in modes.items()),
+        unpacked_bytes=min(one.unpacked_bytes + extra[key] for key, one in modes.items()),
+        compression=modes[mode].weights / modes[mode].encoded_weights,
+    )
+
+
+def tables(found: Sequence[Pair]) -> Iterator[str]:
+    """Means over the networks, every network, and what is lost and why, as Markdown."""
+    sizes = sorted({pair.kib for pair in found})
+    head = f"{' | '.join(f'{kib} KiB' for kib in sizes)} |"
+    yield from (f"| over Vela's | array | {head}", f"|---|---|{'---|' * len(sizes)}")
+    for title, ratio in (
+        ("cycles", lambda pair: pair.cycles),
+        ("bytes", lambda pair: pair.bytes),
+        ("bytes, its weights unpacked", lambda pair: pair.unpacked_bytes),
+    ):
+        for accelerator in ACCELERATORS:
+            of = [pair for pair in found if pair.accelerator == accelerator]
+            groups = ([ratio(pair) for pair in of if pair.kib == kib] for kib in sizes)
+            means = (_bold(geometric_mean(group)) if group else "-" for group in groups)
+            yield f"| {title}, {accelerator} | {{{of[0].array.replace('x', ', ')}}} | {' | '.join(means)} |"
+    yield from ("", f"| network | beside | {head}", f"|---|---|{'---|' * len(sizes)}")
+    for (name, accelerator), of in _grouped(found).items():
+        cells = {pair.kib: f"{_bold(pair.cycles)}, {_bold(pair.unpacked_bytes)}{_mark(pair)}" for pair in of}
+        yield f"| {name} | {accelerator} | {' | '.join(cells.get(kib, '-') for kib in sizes)} |"
+    yield from ("", *lost(found))
+
+
+def lost(found: Sequence[Pair]) -> Iterator[str]:
+    """Where we take more cycles and why, and from 32 KiB on move more bytes than Vela with weights unpacked."""
+    slower = [pair for pair in found if pair.cycles > 1]
+    yield f"Fewer cycles in {len(found) - len(slower)} of {len(found)}. The others, and why in the worst of a row:"
+    yield from ("", "| network | beside | KiB | cycles | Vela's | because |", "|---|---|---|---|---|---|")
+    for (name, accelerator), of in _grouped(slower).items():
+        worst = max(of, key=lambda pair: pair.cycles)
+        counts = f"{_listed(of)} | {worst.ours.cycles:,} | {worst.theirs.cycles:,}"
+        yield f"| {name} | {accelerator} | {counts} | {because(worst)} |"
+    large = [pair for pair in found if pair.kib >= 32]
+    more = [pair for pair in large if pair.unpacked_bytes > 1]
+    yield from ("", f"No more bytes in {len(large) - len(more)} of the {len(large)} from 32 KiB on. The others:")
+    yield from ("", "| network | beside | KiB | bytes | Vela's, unpacked |", "|---|---|---|---|---|")
+    for (name, accelerator), of in _grouped(more).items():
+        worst = max(of, key=lambda pair: pair.unpacked_bytes)
+        counts = f"{_listed(of)} | {worst.ours.moved_bytes:,} | {worst.theirs.unpacked_bytes:,}"
+        yield f"| {name} | {accelerator} | {counts} |"
+
+
+def because(pair: Pair) -> str:
+    """The first of the possible reasons that alone is enough."""
+    ours, theirs, roofline = pair.ours, pair.theirs, pair.ours.roofline or 0
+    bus, unpacked = -(-ours.moved_bytes // BUS_BYTES), -(-theirs.unpacked_bytes // BUS_BYTES)
+    if min(unpacked, roofline) >= theirs.cycles:
+        times = f"Vela compresses these weights {theirs.compression:.2f} times"
+        return f"{times}: unpacked, its bytes alone take {unpacked:,}; no schedule of ours has fewer than {roofline:,}"
+    if roofline >= theirs.cycles:
+        return f"no schedule has fewer than {roofline:,} on this array and bus"
+    if bus >= theirs.cycles:
+        return f"bytes: they alone take {bus:,}, Vela's {-(-theirs.moved_bytes // BUS_BYTES):,}"
+    return f"array and bus wait for each other: bytes alone take {bus:,}, and the roofline is {roofline:,}"
+
+
+def _grouped(found: Iterable[Pair]) -> dict[tuple[str, str], list[Pair]]:
+    """By network and accelerator, in order of appearance."""
+    groups: dict[tuple[str, str], list[Pair]] = {}
+    for pair in found:
+        groups.setdefault((pair.network, pair.accelerator), []).append(pair)
+    return groups
+
+
+def _listed(of: Iterable[Pair]) -> str:
+    return ", ".join(str(pair.kib) for pair in of)
+
+
+def _bold(ratio: float) -> str:
+    return f"**{ratio:.2f}**" if ratio > 1 else f"{ratio:.2f}"
+
+
+def _mark(pair: Pair) -> str:
+    return " s" if pair.theirs.mode == SHARED else ""
+
+
+def _refuse(message: str) -> None:
+    """End with a line and status 2."""
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def main() -> None:
+    """Measure what the arguments ask for, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="names with commas between them")
+    parser.add_argument("--files", type=Path, help="folder with TensorFlow Lite files: run Vela, keep its estimates")
+    parser.add_argument("--keep", type=Path, help="folder for Vela's outputs")
+    parser.add_argument("--record", type=Path, help="CSV for our points")
+    parser.add_argument("--table", type=Path, help="print this record, measure nothing")
+    parser.add_argument("--markdown", type=Path, help="document that has the tables between two marks")
+    chosen = parser.parse_args()
+    names = chosen.networks.split(",")
+    unknown = [name for name in names if name not in NETWORKS]
+    if unknown:
+        _refuse(f"--networks {unknown[0]}: the networks are {', '.join(NETWORKS)}")
+    estimates = read_estimates(RECORD)
+    if chosen.files:
+        if importlib.util.find_spec("ethosu") is None:
+            _refuse("Vela is not installed; install the project with the extra 'vela'")
+        estimates |= run_vela(find_files(chosen.files, names), SIZES, chosen.keep)
+        write_estimates(RECORD, estimates)
+    print(measuring.settings(), end="\n\n")
+    points = read_record(chosen.table) if chosen.table else measured(names)
+    if chosen.record:
+        write_record(chosen.record, read_record(chosen.record) | points)
+    lines = tuple(tables(pairs(points, estimates, names)))
+    print(*lines, sep="\n")
+    if chosen.markdown:
+        write_markdown(chosen.markdown, lines, MARKS)
+
+
+def measured(names: Iterable[str]) -> Points:
+    """Our points of networks on all arrays and scratchpads."""
+    points: Points = {}
+    for name in names:
+        package = import_model(model_of(name), name, calibration=MODELS[name].calibration(0))
+        for found in measure(name, chain(*SHAPES.values()), SIZES, (BUS_BYTES,), package):
+            points |= found
+    return points
+
+
+if __name__ == "__main__":
+    main()
