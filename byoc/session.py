@@ -117,6 +117,8 @@ class OnnxRuntimeSession:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4
         options.add_session_config_entry("session.qdqisint8allowed", "1")
+        # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         if _quantises_to_uint8_only(model) and not _has_vnni():
             options.add_session_config_entry("session.x64quantprecision", "1")
         if not optimised:  # for a few inferences: no second copy of the weights in another order

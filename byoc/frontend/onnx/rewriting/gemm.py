@@ -84,13 +84,13 @@ def join_biases(model: ModelProto) -> ModelProto:
     """
     result = copy_model(model)
     graph = result.graph
-    _flatten_integer_weights(graph)
+    taken = names_of(graph)
+    _flatten_integer_weights(graph, taken)
     arrays = ConstantArrays(graph, lambda tensor: True)
     shapes, uses = shapes_of(graph), use_counts(graph)
     readers = {name: node for node in graph.node for name in node.input}
     dequantised = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
     absorbed: set[str] = set()
-    taken = names_of(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         if node.output and node.output[0] in absorbed:
@@ -122,8 +122,8 @@ def _row(node: NodeProto, graph: GraphProto, numbers: NDArray[np.float32], colum
     return add_constant(graph, f"{node.output[0]}_bias", np.broadcast_to(numbers.reshape(-1), (columns,)))
 
 
-def _flatten_integer_weights(graph: GraphProto) -> None:
-    """Make matrices, in place, of constants (1, ..., K, N) that a MatMul alone reads dequantised."""
+def _flatten_integer_weights(graph: GraphProto, taken: set[str]) -> None:
+    """Make matrices, in place, of constants (1, ..., K, N) that a MatMul alone reads dequantised, under other names."""
     arrays, uses, shapes = (
         ConstantArrays(graph, lambda tensor: len(tensor.dims) > 2),
         use_counts(graph),
@@ -140,6 +140,7 @@ def _flatten_integer_weights(graph: GraphProto) -> None:
         if not fits or along - {weights.ndim - 1} or attributes(source).get("block_size", 0):
             continue
         source.input[0] = add_constant(graph, f"{node.output[0]}_weight", weights.reshape(weights.shape[-2:]))
+        source.output[0] = node.input[1] = unused(f"{node.output[0]}_matrix", taken)
         _drop(source, "axis")
         source.attribute.append(helper.make_attribute("axis", 1))
 
