@@ -21,7 +21,6 @@ from dla_sim.kernels.dispatch import Kernels
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit
 from isa.ops import ALL
-from isa.registers import RESET
 
 SRAM_BYTES = 16 << 20
 SHAPES = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
@@ -44,7 +43,8 @@ class Layer:
 def make(mnemonic: str, **registers: int) -> Command:
     """A command with ``registers`` (names without EX_), everything else at reset; it requantises with ReLU."""
     instruction = ALL[mnemonic]
-    snapshot = {name: RESET[name] for name in instruction.registers} | {f"EX_{k}": v for k, v in registers.items()}
+    snapshot = {item.name: item.reset for item in instruction.register_declarations()}
+    snapshot |= {f"EX_{name}": value for name, value in registers.items()}
     fields = {field.name: 0 for field in instruction.fields}
     fields.update({name: 1 for name in ("requantise", "relu") if name in fields})
     return Command(0, instruction, Unit.EX, False, False, False, False, fields, snapshot)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dla_sim.engine.breakdown import roles
 from dla_sim.engine.causes import explain
 from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.simulation import simulate
 from dla_sim.engine.times import CommandTimes, completion_order
 from dla_sim.engine.workload import Workload
+from dla_sim.kernels.compiled import load_compiled
 from dla_sim.kernels.dispatch import Kernel, Kernels, carry_out
 from dla_sim.memory import SystemMemory, check_inputs, scratchpad
 from dla_sim.prepared import Prepared, prepare
@@ -28,7 +28,7 @@ from isa.program import Execution, Program
 
 Engine = Callable[[Workload], CommandTimes]
 """Finds when the commands of a workload start and end; there are two, equal to the cycle:
-``dla_sim.engine.simulation.simulate`` on SimPy and ``dla_sim.engine.recurrence.compute_times``, which is faster."""
+``dla_sim.engine.recurrence.compute_times``, the default, and ``dla_sim.engine.simulation.simulate`` on SimPy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +48,10 @@ class LoadedProgram:
 class Device:
     """A machine with an :class:`Arch` and a :class:`Timing`; an ``isa.program.Executor``. Not for several threads.
 
-    ``engine`` finds the times; by default it is the event engine for runs on data and the recurrence for timing-only
-    runs. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose others to find programs
-    that read what they never wrote).
+    ``engine`` finds the times. The scratchpad's bytes are ``sram_reset`` at the start of every run (0; tests choose
+    others to find programs that read what they never wrote). With ``compiled`` some kernels are those that numba
+    compiles: the same bits in less time, worth half a second of loading from about a hundred inferences on; InputError
+    without the extra ``fast``.
     """
 
     def __init__(
@@ -58,13 +59,14 @@ class Device:
         arch: Arch | None = None,
         timing: Timing | None = None,
         *,
-        engine: Engine | None = None,
+        engine: Engine = compute_times,
         sram_reset: int = 0,
+        compiled: bool = False,
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
         self._engine = engine
-        self._kernels = Kernels(self.arch)
+        self._kernels = Kernels(self.arch, load_compiled() if compiled else None)
         self._sram_reset = sram_reset
         self._loaded: WeakKeyDictionary[Program, LoadedProgram] = WeakKeyDictionary()
 
@@ -92,8 +94,7 @@ class Device:
         loaded = self.load(program)
         if not timing_only:
             check_inputs(program.inputs, inputs)
-        engine = self._engine or (compute_times if timing_only else simulate)
-        times = engine(loaded.workload)
+        times = self._engine(loaded.workload)
         causes = explain(loaded.workload, times)
         loaded.prepared.footprints.check(times)
         outputs = {} if timing_only else self._execute(loaded, program, inputs, times)

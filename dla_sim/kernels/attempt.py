@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dla_sim.kernels.compiled import Compiled
 from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -21,12 +22,13 @@ _LINE = 64
 
 
 class Scratch:
-    """Buffers by name. Not thread-safe: each device that runs beside another needs its own.
+    """Buffers by name, and compiled kernels if they are wanted. Not thread-safe: each device needs its own.
 
     An array from :meth:`array` holds whatever was left there, and is valid until the next call with the same name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, compiled: Compiled | None = None) -> None:
+        self.compiled = compiled
         self._buffers: dict[str, NDArray[np.uint8]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

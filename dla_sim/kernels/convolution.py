@@ -1,7 +1,5 @@
-"""``OP_CONV`` and ``OP_GROUP_CONV`` as float32 matrix products on raw int8 values, one a group.
+"""``OP_CONV`` and ``OP_GROUP_CONV`` as exact matrix products of raw int8 values, one a group.
 
-Float32 sums of int8 products are exact while there are at most 1024 of them (2**24 / 2**14), in any order: so neither
-the order of summation in BLAS nor its number of threads can change a bit. Longer sums are cut and added up in int32.
 The zero point stays in the bias, as the instruction has it.
 """
 
@@ -15,7 +13,8 @@ from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Scratch
 from dla_sim.kernels.depthwise import depthwise_window
-from dla_sim.kernels.results import CHUNK, Results, add_chunks, multiply, prepare_window
+from dla_sim.kernels.products import Products, add_chunks, products
+from dla_sim.kernels.results import Results, prepare_window
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa.arch import Arch
 from isa.instruction import Command
@@ -47,10 +46,11 @@ def _prepare(shape: Window, groups: int, element: int, command: Command, arch: A
     alone = not command.fields.get(ACCUMULATE.name, 0)
     if shape.ic == groups and (groups > 1 or shape.oc == 1) and alone:
         return depthwise_window(shape, element, command, arch)
-    products = shape.ic // groups * shape.kh * shape.kw
+    taps = shape.ic // groups * shape.kh * shape.kw
     weights, fill = command["EX_OPERAND_ADDRESS"], command["EX_INPUT_ZERO_POINT"]
-    run = _Convolution(_groups(shape, groups), weights, fill).run
-    return prepare_window(shape, products, element, command, arch, run)
+    way = products(shape.oc // groups * taps * shape.pixels)
+    run = _Convolution(_groups(shape, groups), weights, fill, way).run
+    return prepare_window(shape, taps, element, command, arch, run)
 
 
 def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
@@ -72,78 +72,70 @@ def _groups(shape: Window, groups: int) -> tuple[Window, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Convolution:
-    """A convolution: the window of each group, where the weights are, and what the padding reads."""
+    """A convolution: the window of each group, where the weights are, what the padding reads, the way to multiply."""
 
     groups: tuple[Window, ...]
     weights: int
     fill: int
+    way: Products
 
     def run(self, results: Results, scratch: Scratch) -> None:
         """Computes all groups."""
         machine = results.machine
         for number, shape in enumerate(self.groups):
             size = shape.oc, shape.ic * shape.kh * shape.kw
-            weights: NDArray[np.float32] = scratch.array("weights", size, np.float32)
-            np.copyto(weights, np.ndarray(size, np.int8, machine.sram, self.weights + number * size[0] * size[1]))
+            stored = np.ndarray(size, np.int8, machine.sram, self.weights + number * size[0] * size[1])
+            weights = self.way.left(stored, scratch)
             planes = source(shape, machine, scratch, self.fill, shape.split)
-            _blocks(shape, number * shape.oc, planes, weights, results, scratch)
+            _Group(planes, weights, self.way, scratch).run(shape, number * shape.oc, results)
 
 
-def _blocks(
-    shape: Window, first: int, planes: Source, weights: NDArray[np.float32], results: Results, scratch: Scratch
-) -> None:
-    """Computes a window, whose first channel is ``first`` of the command, in blocks of outputs of a good size."""
-    budget = max(_BLOCK_ELEMENTS // (weights.shape[1] + shape.oc), 1)
-    dtype, sram = results.finish.dtype, results.machine.sram
-    if budget >= shape.pixels:
-        sums = _sums(shape, planes, 0, weights, scratch)
-        results.store(sums, shape.output_view(sram, dtype, 0, shape.oc), first, 0)
-        return
-    rows, columns = (budget // shape.ow, shape.ow) if budget >= shape.ow else (1, budget)
-    for top in range(0, shape.oh, rows):
-        for left in range(0, shape.ow, columns):
-            part = replace(
-                shape,
-                oh=min(rows, shape.oh - top),
-                ow=min(columns, shape.ow - left),
-                output=shape.output + (top * shape.ow + left) * np.dtype(dtype).itemsize,
-            )
-            sums = _sums(part, planes, top * shape.sy * planes.row + left * planes.step, weights, scratch)
-            results.store(sums, part.output_view(sram, dtype, 0, shape.oc), first, 0, top * shape.ow + left)
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """One group of a running convolution: what its taps read, and its weights as ``way`` wants them."""
 
+    planes: Source
+    weights: NDArray[Any]
+    way: Products
+    scratch: Scratch
 
-def _sums(part: Window, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch) -> NDArray[Any]:
-    """(OC, OH * OW) sums of products of one block: float32 where that is exact, otherwise int32."""
-    taps = part.kh * part.kw
-    chunk = CHUNK // taps
-    if part.ic <= chunk:
-        return _product(part, part.ic, planes, skip, weights, scratch)
-    parts = (
-        _product(
-            part,
-            min(chunk, part.ic - first),
-            planes,
-            skip + first * planes.plane,
-            weights[:, first * taps : (first + chunk) * taps],
-            scratch,
-        )
-        for first in range(0, part.ic, chunk)
-    )
-    return add_chunks(parts, (part.oc, part.pixels), scratch)
+    def run(self, shape: Window, first: int, results: Results) -> None:
+        """Computes a window, whose first channel is ``first`` of the command, in blocks of outputs of a good size."""
+        budget = max(_BLOCK_ELEMENTS // (self.weights.shape[1] + shape.oc), 1)
+        if budget >= shape.pixels:
+            results.store(self._sums(shape, 0), shape.output, shape.output_plane, first, 0)
+            return
+        rows, columns = (budget // shape.ow, shape.ow) if budget >= shape.ow else (1, budget)
+        for top in range(0, shape.oh, rows):
+            for left in range(0, shape.ow, columns):
+                part = replace(
+                    shape,
+                    oh=min(rows, shape.oh - top),
+                    ow=min(columns, shape.ow - left),
+                    output=shape.output + (top * shape.ow + left) * np.dtype(results.finish.dtype).itemsize,
+                )
+                sums = self._sums(part, top * shape.sy * self.planes.row + left * self.planes.step)
+                results.store(sums, part.output, part.output_plane, first, 0, top * shape.ow + left)
 
+    def _sums(self, part: Window, skip: int) -> NDArray[Any]:
+        """(OC, OH * OW) exact sums of products of one block."""
+        taps = part.kh * part.kw
+        chunk = self.way.longest // taps
+        if part.ic <= chunk:
+            return self._product(part, 0, part.ic, skip)
+        parts = (self._product(part, first, min(chunk, part.ic - first), skip) for first in range(0, part.ic, chunk))
+        return add_chunks(parts, (part.oc, part.pixels), self.scratch)
 
-def _product(
-    part: Window, channels: int, planes: Source, skip: int, weights: NDArray[np.float32], scratch: Scratch
-) -> NDArray[np.float32]:
-    """(OC, OH * OW) float32 sums of at most 1024 products each, over some input channels."""
-    if part.kh * part.kw == 1 and part.sy == 1 and planes.step == 1 and planes.row == part.ow:
-        matrix: NDArray[np.float32] = scratch.array("columns", (channels, part.pixels), np.float32)
-        np.copyto(matrix, planes.view(matrix.shape, (planes.plane, 1), skip))
-    else:
-        taps = scratch.array("columns", (channels, part.kh, part.kw, part.oh, part.ow), np.float32)
+    def _product(self, part: Window, first: int, channels: int, skip: int) -> NDArray[Any]:
+        """(OC, OH * OW) sums over some input channels."""
+        planes, taps = self.planes, part.kh * part.kw
+        skip += first * planes.plane
+        weights = self.weights if channels == part.ic else self.weights[:, first * taps : (first + channels) * taps]
+        if taps == 1 and part.sy == 1 and planes.step == 1 and planes.row == part.ow:
+            stored = planes.view((channels, part.pixels), (planes.plane, 1), skip)
+            return self.way.multiply(weights, self.way.right(stored, self.scratch), self.scratch)
+        size = channels, part.kh, part.kw, part.oh, part.ow
+        columns = self.scratch.array("columns", size, self.way.dtype)
         strides = (planes.plane, part.dy * planes.row, part.sy * planes.row, planes.step)
-        planes.copy_taps(taps.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
-        matrix = taps.reshape(-1, part.pixels)
-    sums: NDArray[np.float32] = scratch.array("sums", (part.oc, part.pixels), np.float32)
-    multiply(weights, matrix, sums)
-    return sums
+        planes.copy_taps(columns.transpose(2, 0, 1, 3, 4), strides, skip, part.dx)
+        return self.way.multiply(weights, columns.reshape(-1, part.pixels), self.scratch)

@@ -1,6 +1,7 @@
 """``OP_DEPTH_CONV``, and ``OP_CONV`` with one input and one output channel (an emulated depthwise filter).
 
-Two ways, chosen by the shape. Sums of at most 1024 products are exact in float32 in any order (see `convolution`).
+Compiled kernels compute the results at once; else two ways, chosen by the shape. Sums of at most 1024 products are
+exact in float32 in any order (see `products`).
 
 - By planes, for large planes or few channels: the input becomes float32 in one copy a kernel column, each with exactly
   the columns of the outputs, rows split by their phase under the stride. Then all outputs of a channel are one
@@ -54,16 +55,32 @@ def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) 
 
     def run(results: Results, scratch: Scratch) -> None:
         factors = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights)
-        compute(shape, fill, factors, results, scratch)
+        if scratch.compiled is not None and results.finish.compilable:
+            _at_once(shape, fill if shape.padded else 0, factors, results, scratch)
+        else:
+            compute(shape, fill, factors, results, scratch)
 
     return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
+
+
+def _at_once(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
+    """Computes and stores the results with the compiled kernel."""
+    assert scratch.compiled is not None
+    planes = shape.input, shape.input_plane, shape.ic, shape.ih, shape.iw, shape.top, shape.left, fill
+    taps = shape.kh, shape.kw, shape.sy, shape.sx, shape.dy, shape.dx, shape.oh, shape.ow, shape.oc // shape.ic
+    rows = -(-shape.rows // shape.sy) * shape.sy
+    scratch.compiled.depthwise(
+        planes, weights.reshape(-1), taps,
+        scratch.array("padded", (rows * shape.columns + shape.kw * shape.dx,), np.int8),
+        scratch.array("int32 sums", (shape.oh * shape.columns,), np.int32),
+        *results.ended(slice(0, shape.oc)), results.machine.sram.view(np.int8), shape.output, shape.output_plane,
+    )  # fmt: skip
 
 
 def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
     """Computes the window; ``weights`` int8 (OC, KH, KW), ``fill`` what the padding reads."""
     multiplier = shape.oc // shape.ic
-    machine, dtype = results.machine, results.finish.dtype
-    planes = source(shape, machine, scratch, fill, shape.split)
+    planes = source(shape, results.machine, scratch, fill, shape.split)
     factors = weights.astype(np.float32).transpose(2, 1, 0)
     height = -(-shape.rows // shape.sy)
     inputs = max(_PLANE_ELEMENTS // (multiplier * shape.kw * shape.sy * height * shape.ow), 1)
@@ -72,7 +89,7 @@ def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Resu
         channel, channels = first * multiplier, count * multiplier
         copies = _copies(shape, planes, first, count, scratch)
         sums = _sums_by_planes(shape, copies, factors[:, :, channel : channel + channels], scratch)
-        results.store(sums, shape.output_view(machine.sram, dtype, channel, channels), channel, 0)
+        results.store(sums, shape.output + channel * shape.output_plane, shape.output_plane, channel, 0)
 
 
 def _copies(shape: Window, planes: Source, first: int, count: int, scratch: Scratch) -> NDArray[np.float32]:
@@ -132,7 +149,7 @@ def _store_pixels(shape: Window, sums: NDArray[np.float32], first: int, results:
     pixels, channels = sums.shape
     dtype = results.finish.dtype
     result = scratch.array("result", (pixels, channels + _SKEW), dtype)[:, :channels]
-    results.store(sums, result, first, 1)
+    results.write(sums, result, first, 1)
     np.copyto(shape.output_view(results.machine.sram, dtype, first, channels), result.T)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from dla_sim.kernels import pairs
 from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
+from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
 from dla_sim.kernels.elementwise import addition, comparison, unary
@@ -62,12 +63,13 @@ class Kernels:
     """The kernels of one device, and their scratch memory. Not thread-safe: one for each thread.
 
     No result depends on earlier commands: kept are buffers, never values, and what follows from a command's registers
-    alone, as long as the command lives.
+    alone, as long as the command lives. With ``compiled`` kernels convolutions and products end on those, and depthwise
+    ones run on them.
     """
 
-    def __init__(self, arch: Arch) -> None:
+    def __init__(self, arch: Arch, compiled: Compiled | None = None) -> None:
         self.arch = arch
-        self.scratch = Scratch()
+        self.scratch = Scratch(compiled)
         self._prepared: WeakKeyDictionary[Command, Attempt | None] = WeakKeyDictionary()
 
     def kernel_for(self, mnemonic: str) -> Kernel:

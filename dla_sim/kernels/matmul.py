@@ -1,4 +1,4 @@
-"""``OP_MAT_MUL`` and ``OP_DYN_MAT_MUL`` as float32 matrix products; exactness as in `convolution`."""
+"""``OP_MAT_MUL`` and ``OP_DYN_MAT_MUL`` as exact matrix products."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
-from dla_sim.kernels.results import CHUNK, EXACT, LARGEST_SQUARES, Results, Sums, add_chunks, prepare_sums, product
+from dla_sim.kernels.products import (
+    EXACT,
+    IntegerProducts,
+    Products,
+    add_chunks,
+    float_product,
+    products,
+    spans,
+)
+from dla_sim.kernels.results import LARGEST_SQUARES, Results, Sums, prepare_sums
 from isa import numerics
 from isa.arch import Arch
 from isa.instruction import Command, Machine
@@ -25,18 +34,19 @@ def matrix_product(command: Command, arch: Arch) -> Attempt | None:
         return None
     output, left, right = (command[f"EX_{name}_ADDRESS"] for name in ("OUTPUT", "INPUT", "OPERAND"))
     result = output, output + m * n * element_bytes(command)
-    run = _MatrixProduct((m, k, n), left, right, output).run
+    run = _MatrixProduct((m, k, n), left, right, output, products(m * k * n)).run
     return prepare_sums(command, arch, Sums(n, m * n, k), result, ((left, left + m * k), (right, right + k * n)), run)
 
 
 @dataclass(frozen=True, eq=False)
 class _MatrixProduct:
-    """A matrix product: (M, K, N) and where the operands and the result are."""
+    """A matrix product: (M, K, N), where the operands and the result are, and the way to multiply."""
 
     shape: tuple[int, int, int]
     left: int
     right: int
     output: int
+    way: Products
 
     def run(self, results: Results, scratch: Scratch) -> None:
         """Computes the product."""
@@ -44,24 +54,12 @@ class _MatrixProduct:
         sram = results.machine.sram
         left = np.ndarray((m, k), np.int8, sram, self.left)
         right = np.ndarray((k, n), np.int8, sram, self.right)
-        sums: NDArray[Any] = scratch.array("sums", (m, n), np.float32)
-        if k <= CHUNK:
-            _product(left, right, scratch, sums)
-        else:
-            parts = (
-                _product(left[:, first : first + CHUNK], right[first : first + CHUNK], scratch, sums)
-                for first in range(0, k, CHUNK)
-            )
-            sums = add_chunks(parts, sums.shape, scratch)
-        results.store(sums, np.ndarray((m, n), results.finish.dtype, sram, self.output), 0, 1)
-
-
-def _product(
-    left: NDArray[np.int8], right: NDArray[np.int8], scratch: Scratch, out: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    wide = scratch.array("weights", right.shape, np.float32)
-    np.copyto(wide, right)
-    return product(left.astype(np.float32), wide, out)
+        parts = (
+            self.way.multiply(self.way.left(left[:, some], scratch), self.way.right(right[some], scratch), scratch)
+            for some in spans(k, self.way.longest)
+        )
+        sums = next(parts) if k <= self.way.longest else add_chunks(parts, (m, n), scratch)
+        results.store(sums, self.output, n * np.dtype(results.finish.dtype).itemsize, 0, 1)
 
 
 def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
@@ -78,12 +76,12 @@ def dynamic_product(command: Command, arch: Arch) -> Attempt | None:
     is_float = arch.numerics == "onnxruntime"
     if not all_apart(result, reads) or (is_float and not float(scale) ** 2 <= LARGEST_SQUARES):
         return None
-    end, chunk = highest(result, *reads), EXACT // largest
+    end, way = highest(result, *reads), products(m * k * n)
 
     def attempt(machine: Machine, scratch: Scratch) -> bool:
         if end > machine.sram.size:
             return False
-        sums = _dynamic_sums(command, machine, scratch, chunk)
+        sums = _dynamic_sums(command, machine, scratch, way)
         out = np.ndarray((m, n), np.int8 if command.fields["requantise"] else np.int32, machine.sram, output)
         if not command.fields["requantise"]:
             np.copyto(out, sums, casting="unsafe")
@@ -102,17 +100,21 @@ def _largest(zero_point: int) -> int:
     return max(abs(-128 - zero_point), abs(127 - zero_point))
 
 
-def _dynamic_sums(command: Command, machine: Machine, scratch: Scratch, chunk: int) -> NDArray[Any]:
-    """The exact sums: float32 where ``chunk`` products or fewer make one, else int32."""
+def _dynamic_sums(command: Command, machine: Machine, scratch: Scratch, way: Products) -> NDArray[Any]:
+    """The exact sums."""
     m, k, n = shape(command)
     left = np.ndarray((m, k), np.int8, machine.sram, command["EX_INPUT_ADDRESS"])
     right = np.ndarray(second_shape(command), np.int8, machine.sram, command["EX_OPERAND_ADDRESS"])
-    first, second = scratch.array("rows", (m, k), np.float32), scratch.array("weights", right.shape, np.float32)
-    np.subtract(left, np.float32(command["EX_INPUT_ZERO_POINT"]), out=first)
-    np.subtract(right, np.float32(command["EX_OPERAND_ZERO_POINT"]), out=second)
-    second = second.T if command.fields["transposed"] else second
+    zero_points = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"]
+    right = right.T if command.fields["transposed"] else right
+    if isinstance(way, IntegerProducts) and k <= way.longest and all(-128 <= zero <= 127 for zero in zero_points):
+        return way.multiply(way.left(left, scratch), way.right(right, scratch), scratch, zero_points)
+    first, second = scratch.array("left", (m, k), np.float32), scratch.array("columns", (k, n), np.float32)
+    np.subtract(left, np.float32(zero_points[0]), out=first)
+    np.subtract(right, np.float32(zero_points[1]), out=second)
     sums: NDArray[Any] = scratch.array("sums", (m, n), np.float32)
+    chunk = EXACT // (_largest(zero_points[0]) * _largest(zero_points[1]))
     if k <= chunk:
-        return product(first, second, sums)
-    spans = (slice(start, start + chunk) for start in range(0, k, chunk))
-    return add_chunks((product(first[:, span], second[span], sums) for span in spans), sums.shape, scratch)
+        return float_product(first, second, sums)
+    parts = (float_product(first[:, some], second[some], sums) for some in spans(k, chunk))
+    return add_chunks(parts, sums.shape, scratch)

@@ -1,11 +1,8 @@
-"""Exact sums of int8 products with float32 arithmetic, and from them to the result of a command.
-
-A result is the sum, the bias, then requantisation or int32, and the store.
-"""
+"""From exact sums of int8 products to the results of a command: bias, requantisation or int32, and the store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, NamedTuple
@@ -14,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Scratch, all_apart, highest
+from dla_sim.kernels.compiled import Limits
+from dla_sim.kernels.products import CHUNK, EXACT, PRODUCT
 from dla_sim.kernels.windows import Window
 from isa import numerics
 from isa.access import Range
@@ -22,15 +21,6 @@ from isa.instruction import Command, Machine
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 from isa.ops.requant import ChannelRecords, load_records, requantise_channels
 
-EXACT = 1 << 24
-"""Float32 holds every integer up to this magnitude."""
-PRODUCT = 1 << 14
-"""Largest magnitude of a product of two int8."""
-CHUNK = EXACT // PRODUCT
-"""Products whose float32 sum is exact: 1024. In any order, for every partial sum is an integer of at most 2**24."""
-_NARROW = 64, 128
-_COLUMNS = 448
-"""For at most so many rows and products BLAS is up to 1.4 times faster on so many columns at a time."""
 _INT32 = 1 << 31
 LARGEST_SQUARES = 1e36
 """Sum of squared scales up to which no accumulator times a scale leaves float32; not so if a scale is not a number."""
@@ -38,36 +28,6 @@ _FEW, _MANY = 256, 8192
 _BUFFER = 512
 """NumPy copies rows of up to ``_MANY`` elements through a buffer when one operand is broadcast, unless the buffer is
 small; for shorter rows than ``_FEW`` the copy is the faster way."""
-
-
-def product(left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32]) -> NDArray[np.float32]:
-    """``out = left @ right`` of finite numbers whose sums are finite.
-
-    Nothing of that is an invalid operation, but lanes that BLAS does not use may be: the processor reports those, too.
-    """
-    with np.errstate(invalid="ignore"):
-        return np.matmul(left, right, out=out)
-
-
-def multiply(left: NDArray[np.float32], right: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-    """``out = left @ right``, exact for raw int8 values and at most 1024 products a sum."""
-    rows, products = left.shape
-    columns = right.shape[1]
-    if rows > _NARROW[0] or products > _NARROW[1] or columns < 2 * _COLUMNS:
-        product(left, right, out)
-        return
-    for first in range(0, columns, _COLUMNS):
-        last = first + _COLUMNS
-        product(left, right[:, first:last], out[:, first:last])
-
-
-def add_chunks(parts: Iterable[NDArray[np.float32]], shape: tuple[int, ...], scratch: Scratch) -> NDArray[np.int32]:
-    """int32 sum of exact float32 ``parts``, which may share one buffer; the caller knows that it fits int32."""
-    total: NDArray[np.int32] = scratch.array("int32 sums", shape, np.int32)
-    total.fill(0)
-    for part in parts:
-        np.add(total, part.astype(np.int32), out=total)
-    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +54,12 @@ class Finish:
         """Type of the result's elements."""
         return np.int8 if self.requantise else np.int32
 
-    def load(self, machine: Machine) -> Results | None:
+    @property
+    def compilable(self) -> bool:
+        """Whether compiled kernels may end the sums."""
+        return self.requantise and self.is_float and self.partial is None and abs(self.zero_point) < 1 << 15
+
+    def load(self, machine: Machine, scratch: Scratch) -> Results | None:
         """The results with the channel records in the scratchpad.
 
         None for what is left to the semantics: sums that might leave int32, scales that are not finite or so large that
@@ -104,21 +69,21 @@ class Finish:
         raw = np.ndarray((self.channels, words), "<i4", machine.sram, self.address)
         bias = raw[:, 0]
         if self.partial is not None:
-            return self._continued(machine, raw.view("<f4")[:, 1:2])
+            return self._continued(machine, scratch, raw.view("<f4")[:, 1:2])
         bias_float = bias.astype(np.float32)
         scale = raw.view("<f4")[:, 1:2]
         if self.requantise and self.is_float and not np.vdot(scale, scale) <= LARGEST_SQUARES:
             return None
         room = EXACT - self.products * PRODUCT
         if sqrt(np.vdot(bias_float, bias_float)) <= 0.99 * room:
-            return Results(self, machine, bias, bias_float, scale)
+            return Results(self, machine, scratch, bias, bias_float, scale)
         largest = max(int(bias.max()), -int(bias.min()))
         if largest + self.products * PRODUCT >= _INT32:
             return None
         rounded_once = self.requantise and self.is_float and largest <= EXACT
-        return Results(self, machine, bias, bias_float if rounded_once or largest <= room else None, scale)
+        return Results(self, machine, scratch, bias, bias_float if rounded_once or largest <= room else None, scale)
 
-    def _continued(self, machine: Machine, scale: NDArray[np.float32]) -> Results | None:
+    def _continued(self, machine: Machine, scratch: Scratch, scale: NDArray[np.float32]) -> Results | None:
         """The results of a command that starts from the sums of an earlier one."""
         assert self.partial is not None
         first, last = self.partial
@@ -127,7 +92,7 @@ class Finish:
         scales_fit = not (self.requantise and self.is_float) or np.vdot(scale, scale) <= LARGEST_SQUARES
         if not scales_fit or largest + self.products * PRODUCT >= _INT32:
             return None
-        return Results(self, machine, sums, None, scale)
+        return Results(self, machine, scratch, sums, None, scale)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,39 +107,62 @@ class Results:
 
     finish: Finish
     machine: Machine
+    scratch: Scratch
     bias: NDArray[np.int32]
     bias_float: NDArray[np.float32] | None
     scale: NDArray[np.float32]
 
-    def store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0) -> None:
-        """Writes the results of exact ``sums`` (two axes, float32 or int32, DESTROYED) to ``output`` (same shape).
+    def store(self, sums: NDArray[Any], address: int, step: int, first: int, axis: int, start: int = 0) -> None:
+        """Writes the results of exact ``sums`` (two axes, float32 or int32, DESTROYED) to the scratchpad.
 
-        ``sums`` lack the bias; ``axis`` is their axis of channels, of which the first is ``first``; along the other
-        they are those from ``start`` on.
+        Rows are dense and ``step`` bytes apart, the first is at ``address``. ``sums`` lack the bias; ``axis`` is their
+        axis of channels, of which the first is ``first``; along the other they are those from ``start`` on.
         """
+        finish, compiled = self.finish, self.scratch.compiled
+        memory = self.machine.sram
+        if compiled is None or sums.dtype != np.int32 or not finish.compilable or (axis and step != sums.shape[1]):
+            strides = step, np.dtype(finish.dtype).itemsize
+            self.write(sums, np.ndarray(sums.shape, finish.dtype, memory, address, strides), first, axis, start)
+            return
+        ended = self.ended(slice(first, first + sums.shape[axis]))
+        if axis == 0:
+            compiled.requantise_rows(sums, *ended, memory.view(np.int8), address, step)
+        else:
+            compiled.requantise_columns(sums, *ended, memory.view(np.int8), address)
+
+    def ended(self, channels: slice) -> tuple[NDArray[np.int32], NDArray[np.float32], Limits]:
+        """How compiled kernels end sums of some channels: biases, scales, and limits before the zero point."""
+        finish = self.finish
+        limits = float(finish.low - finish.zero_point), float(finish.high - finish.zero_point), finish.zero_point
+        return np.array(self.bias[channels]), np.array(self.scale[channels, 0]), limits
+
+    def write(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0) -> None:
+        """As :meth:`store`, to ``output`` (same shape)."""
         if _FEW <= sums.shape[1] <= _MANY and sums.shape[0] > 1:
             with np.errstate():
                 np.setbufsize(_BUFFER)
-                self._store(sums, output, first, axis, start)
+                self._write(sums, output, first, axis, start)
         else:
-            self._store(sums, output, first, axis, start)
+            self._write(sums, output, first, axis, start)
 
-    def _store(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int) -> None:
+    def _write(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int) -> None:
         channels = slice(first, first + sums.shape[axis])
         if sums.dtype == np.float32 and self.bias_float is not None:
             np.add(sums, _along(self.bias_float[channels, None], axis), out=sums)
         else:
-            sums = sums.astype(np.int32)
+            sums = sums.astype(np.int32, copy=False)
             np.add(sums, self._initial(channels, axis, slice(start, start + sums.shape[1 - axis])), out=sums)
         finish = self.finish
         if not finish.requantise:
             np.copyto(output, sums, casting="unsafe")
         elif finish.is_float:
-            wide = sums.astype(np.float32, copy=False)
+            wide = sums if sums.dtype == np.float32 else self.scratch.array("wide", sums.shape, np.float32)
+            if wide is not sums:
+                np.copyto(wide, sums, casting="unsafe")
             scale = _along(self.scale[channels], axis)
             numerics.requantise_float32(wide, scale, finish.zero_point, finish.low, finish.high, out=output)
         else:
-            self._store_fixed(sums.astype(np.int32), output, channels, axis)
+            self._store_fixed(sums.astype(np.int32, copy=False), output, channels, axis)
 
     def _initial(self, channels: slice, axis: int, others: slice) -> NDArray[np.int32]:
         """What the sums of some channels start from."""
@@ -226,7 +214,7 @@ def prepare_sums(
     end = highest(output, *reads, *(() if finish.partial is None else (finish.partial,)))
 
     def attempt(machine: Machine, scratch: Scratch) -> bool:
-        results = finish.load(machine) if end <= machine.sram.size else None
+        results = finish.load(machine, scratch) if end <= machine.sram.size else None
         if results is None:
             return False
         compute(results, scratch)

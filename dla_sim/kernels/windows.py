@@ -119,7 +119,7 @@ class Source(NamedTuple):
     step: int
     split: int = 0
 
-    def copy_taps(self, target: NDArray[np.float32], strides: tuple[int, ...], skip: int, dilation: int) -> None:
+    def copy_taps(self, target: NDArray[Any], strides: tuple[int, ...], skip: int, dilation: int) -> None:
         """Fills ``target`` (KW, ...) with what each kernel column reads, ``skip`` bytes further.
 
         ``strides`` are the byte strides of the axes of ``target`` behind the first.

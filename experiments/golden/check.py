@@ -8,7 +8,8 @@ from typing import get_args
 
 import numpy as np
 
-from dla_sim.device import Device
+from dla_sim.device import Device, Engine
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from experiments.golden.case import Record, StoredCase
@@ -201,7 +202,7 @@ class _Runs:
         """The outputs of the device itself, which executes in an order of its own."""
         try:
             trace = self.trace
-            engine = None if trace is None else lambda workload: trace.times
+            engine: Engine = compute_times if trace is None else lambda workload: trace.times
             device = Device(self.program.arch, self.timing, engine=engine)
             outputs = device.run(self.program, tensors(self.program, self.case.inputs)).outputs
         except Exception as error:  # as above

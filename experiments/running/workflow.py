@@ -14,7 +14,7 @@ from byoc.compiler import compile as compile_network
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
 from dla_sim.device import Device, Engine
-from dla_sim.engine.simulation import simulate
+from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_hardware
@@ -148,7 +148,7 @@ def infer(
     progress(f"compiling {network.name}")
     compiled = compile_network(network.package, hardware.arch, options)
     progress(f"simulating {network.name}")
-    device = Device(hardware.arch, hardware.timing, engine=once(simulate))
+    device = Device(hardware.arch, hardware.timing, engine=once(compute_times))
     runtime = Runtime(compiled, device, host)
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 

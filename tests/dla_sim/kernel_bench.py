@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dla_sim.kernels import products
+from dla_sim.kernels.compiled import load_compiled
 from dla_sim.kernels.dispatch import Kernels
 from isa import numerics
 from isa.arch import Arch
@@ -18,6 +23,31 @@ from tests.isa.bench import make_command
 ARCHS = {"onnxruntime": Arch(), "fixed": Arch(numerics="fixed")}
 KERNELS = {name: Kernels(arch) for name, arch in ARCHS.items()}
 """One instance for all tests: what is left in the scratch memory by one command must not matter to the next."""
+
+
+@cache
+def compiled_kernels() -> Mapping[str, Kernels]:
+    """The same with the kernels that numba compiles."""
+    return {name: Kernels(arch, load_compiled()) for name, arch in ARCHS.items()}
+
+
+@cache
+def integer_ways() -> Mapping[str, products.IntegerProducts]:
+    """ONNX Runtime's integer products, with the right operand as int8 and as uint8."""
+    return {kind: products.IntegerProducts(products.session(kind), kind == "uint8") for kind in ("int8", "uint8")}
+
+
+PRODUCT_WAYS = ("float32", "int8", "uint8")
+
+
+@contextmanager
+def product_way(name: str) -> Iterator[pytest.MonkeyPatch]:
+    """All products, however small, in one of ``PRODUCT_WAYS``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dla_sim.kernels.products._SMALL", -1)
+        patch.setattr("dla_sim.kernels.products.integer_products", lambda: integer_ways().get(name))
+        yield patch
+
 
 SCALES = st.one_of(
     st.sampled_from([0.0, 1e-30, 1e-7, 0.25, 0.5, 1.0, 3.0, 1e10, -0.5]),
@@ -62,6 +92,7 @@ def compare(
     sram: NDArray[np.uint8],
     arch: Arch,
     dram: NDArray[np.uint8] | None = None,
+    compiled: bool = False,
 ) -> bool:
     """Asserts that kernel and semantics leave the same memories; whether the kernel did it without the semantics."""
     command = make_command(mnemonic, registers, fields)
@@ -69,7 +100,7 @@ def compare(
     expected = Machine(arch, sram.copy(), main.copy())
     found = Machine(arch, sram.copy(), main.copy())
     error = outcome(command.instruction.semantics, command, expected)
-    kernels = KERNELS[arch.numerics]
+    kernels = (compiled_kernels() if compiled else KERNELS)[arch.numerics]
     assert outcome(kernels.run, command, found) == error
     np.testing.assert_array_equal(found.sram, expected.sram)
     np.testing.assert_array_equal(found.dram, expected.dram)

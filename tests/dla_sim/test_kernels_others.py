@@ -14,7 +14,16 @@ from dla_sim.kernels.elementwise import exact_in_float64
 from isa import numerics
 from isa.ops import ALL
 from isa.registers import RESET
-from tests.dla_sim.kernel_bench import ARCHS, BIASES, SCALES, compare, random_bytes, write_records
+from tests.dla_sim.kernel_bench import (
+    ARCHS,
+    BIASES,
+    PRODUCT_WAYS,
+    SCALES,
+    compare,
+    product_way,
+    random_bytes,
+    write_records,
+)
 
 FLOAT = ARCHS["onnxruntime"]
 EXACT = settings(max_examples=80, deadline=None, derandomize=True)
@@ -43,8 +52,8 @@ def looks(data: Any) -> int:
 
 
 @EXACT
-@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
-def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), way=st.sampled_from(PRODUCT_WAYS))
+def test_matrix_products(data: Any, seed: int, arch: Any, way: str) -> None:
     m, n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 40))
     if data.draw(st.booleans()):
         k = data.draw(st.sampled_from([1024, 1025, 2100]))
@@ -64,12 +73,13 @@ def test_matrix_products(data: Any, seed: int, arch: Any) -> None:
     biases = data.draw(st.lists(BIASES, min_size=n, max_size=n))
     scales = data.draw(st.lists(SCALES, min_size=n, max_size=n))
     write_records(sram, 33002, biases, scales, arch)
-    compare("OP_MAT_MUL", registers, fields, sram, arch)
+    with product_way(way):
+        compare("OP_MAT_MUL", registers, fields, sram, arch, compiled=data.draw(st.booleans()))
 
 
 @EXACT
-@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())))
-def test_dynamic_matrix_products(data: Any, seed: int, arch: Any) -> None:
+@given(data=st.data(), seed=SEEDS, arch=st.sampled_from(list(ARCHS.values())), way=st.sampled_from(PRODUCT_WAYS))
+def test_dynamic_matrix_products(data: Any, seed: int, arch: Any, way: str) -> None:
     """Also sums of several parts, and results that lie over an operand."""
     m, n, k = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 9)), data.draw(st.integers(1, 40))
     if data.draw(st.booleans()):
@@ -85,7 +95,8 @@ def test_dynamic_matrix_products(data: Any, seed: int, arch: Any) -> None:
     if arch is not FLOAT:
         registers["EX_SCALE_A"] = data.draw(st.integers(0, 2**31 - 1))
         registers["EX_SHIFT_A"] = data.draw(st.integers(-31, 0))
-    compare("OP_DYN_MAT_MUL", registers, fields, random_bytes(17000, seed), arch)
+    with product_way(way):
+        compare("OP_DYN_MAT_MUL", registers, fields, random_bytes(17000, seed), arch)
 
 
 @EXACT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isa.arch import Arch
-from tests.dla_sim.kernel_bench import ARCHS, BIASES, SCALES, compare, random_bytes, write_records
+from tests.dla_sim.kernel_bench import (
+    ARCHS,
+    BIASES,
+    PRODUCT_WAYS,
+    SCALES,
+    compare,
+    product_way,
+    random_bytes,
+    write_records,
+)
 
 SIZE = 1 << 17
 
@@ -83,7 +93,9 @@ WAYS: dict[str, dict[str, int]] = {
     "by pixels": {"depthwise._FEW_PIXELS": 1 << 30, "depthwise._NARROW": 1 << 30, "depthwise._MANY_CHANNELS": 1},
     "split columns": {"windows._WORTH_SPLITTING": 1, "depthwise._FEW_PIXELS": 0},
     "small blocks": {f"{name}_ELEMENTS": 60 for name in ("convolution._BLOCK", "depthwise._PLANE", "depthwise._PIXEL")}
-    | {"results._COLUMNS": 2, "results._FEW": 2},
+    | {"products._COLUMNS": 2, "results._FEW": 2},
+    "integer products": {"products._SMALL": -1},
+    "compiled": {"products._SMALL": -1},
 }
 """Settings of the kernels' own choices, which otherwise depend on sizes that a test can hardly reach."""
 
@@ -108,14 +120,23 @@ def test_random_windows(kind: str, way: str, data: Any, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in WAYS[way].items():
             patch.setattr(f"dla_sim.kernels.{name}", value)
-        took = compare(MNEMONICS[kind], registers, fields, sram, arch)
+        took = compare(MNEMONICS[kind], registers, fields, sram, arch, compiled=way == "compiled")
     in_order = registers["EX_CLAMP_HIGH"] >= max(registers["EX_CLAMP_LOW"], registers["EX_OUTPUT_ZERO_POINT"])
     if registers["EX_INPUT_ZERO_POINT"] < 128 and in_order and not in_the_way:
         assert took
 
 
 def convolution(
-    ic: int, oc: int, size: int, kernel: int, bias: int, scale: float, weight: int | None, arch: Arch, **fields: int
+    ic: int,
+    oc: int,
+    size: int,
+    kernel: int,
+    bias: int,
+    scale: float,
+    weight: int | None,
+    arch: Arch,
+    compiled: bool = False,
+    **fields: int,
 ) -> bool:
     """Compares one dense convolution; ``weight`` None means random weights."""
     out = size - kernel + 1
@@ -132,17 +153,19 @@ def convolution(
         start = registers["EX_INPUT_ADDRESS"]
         sram[start : start + ic * size**2 : 2] = weight & 255
     write_records(sram, registers["EX_CHANNEL_ADDRESS"], [bias] * oc, [scale] * oc, arch)
-    return compare("OP_CONV", registers, fields, sram, arch)
+    return compare("OP_CONV", registers, fields, sram, arch, compiled=compiled)
 
 
 @pytest.mark.parametrize("arch", ARCHS.values(), ids=list(ARCHS))
-@pytest.mark.parametrize("requantise", [0, 1])
 @pytest.mark.parametrize("bias", [0, 12345, (1 << 24) + 1, -(1 << 30)])
-@pytest.mark.parametrize(("ic", "kernel"), [(1023, 1), (1024, 1), (1025, 1), (2500, 1), (120, 3), (300, 2)])
-def test_sums_around_and_beyond_float32(arch: Arch, requantise: int, bias: int, ic: int, kernel: int) -> None:
+@pytest.mark.parametrize("way", PRODUCT_WAYS)
+def test_sums_around_and_beyond_float32(arch: Arch, way: str, bias: int) -> None:
     """Sums of about and far more than 2**24: what float32 cannot hold is rounded once, from the exact integer."""
-    for weight in (None, -128, 127):
-        assert convolution(ic, 3, 4, kernel, bias, 1e-5, weight, arch, requantise=requantise)
+    for ic, kernel in ((1023, 1), (1024, 1), (1025, 1), (2500, 1), (120, 3), (300, 2)):
+        for weight, requantise in product((None, -128, 127), (0, 1)):
+            with product_way(way):
+                given = ic, 3, 4, kernel, bias, 1e-5, weight, arch, way == "int8"
+                assert convolution(*given, requantise=requantise)
 
 
 def test_sum_that_leaves_int32_is_the_error_of_the_semantics() -> None:
@@ -150,16 +173,18 @@ def test_sum_that_leaves_int32_is_the_error_of_the_semantics() -> None:
 
 
 @pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan, 3e38])
-def test_scales_that_are_no_numbers(scale: float) -> None:
-    assert not convolution(4, 2, 5, 3, 77, scale, None, ARCHS["onnxruntime"], requantise=1)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scales_that_are_no_numbers(scale: float, compiled: bool) -> None:
+    assert not convolution(4, 2, 5, 3, 77, scale, None, ARCHS["onnxruntime"], compiled, requantise=1)
 
 
 @pytest.mark.parametrize(
     ("ic", "oc", "size", "kernel"), [(64, 130, 57, 1), (8, 16, 61, 3), (3, 32, 113, 3), (40, 700, 20, 1)]
 )
-def test_blocks(ic: int, oc: int, size: int, kernel: int) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_blocks(ic: int, oc: int, size: int, kernel: int, compiled: bool) -> None:
     """Planes and channels that are computed in several blocks."""
-    assert convolution(ic, oc, size, kernel, -999, 3e-4, None, ARCHS["onnxruntime"], requantise=1, relu=1)
+    assert convolution(ic, oc, size, kernel, -999, 3e-4, None, ARCHS["onnxruntime"], compiled, requantise=1, relu=1)
 
 
 @pytest.mark.parametrize("mnemonic", ["OP_CONV", "OP_DEPTH_CONV"])

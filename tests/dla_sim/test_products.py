@@ -1,0 +1,85 @@
+"""Integer products are exact at the extremes, or not taken; kernels that need numba say so where it is missing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dla_sim.device import Device
+from dla_sim.kernels import products
+from dla_sim.kernels.attempt import Scratch
+from dla_sim.kernels.compiled import load_compiled
+from isa.errors import InputError
+from tests.dla_sim.kernel_bench import integer_ways
+
+SCRATCH = Scratch()
+LONGEST = products.IntegerProducts.longest
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("zero_points", [(0, 0), (-128, 127), (127, -128), (-128, -128), (127, 127)])
+@pytest.mark.parametrize("count", [1, 3, LONGEST - 1, LONGEST])
+def test_extremes(kind: str, zero_points: tuple[int, int], count: int) -> None:
+    """The longest sums of the largest products, of one sign, near the limits of int32, and of both."""
+    way = integer_ways()[kind]
+    values = np.array([-128, 127, -128, 127, 0], np.int8)
+    left = np.repeat(values[:, np.newaxis], count, axis=1)
+    left[4] = np.where(np.arange(count) % 2, 127, -128)
+    right = np.repeat(values[np.newaxis, :], count, axis=0)
+    right[:, 4] = left[4]
+    expected = (left.astype(np.int64) - zero_points[0]) @ (right.astype(np.int64) - zero_points[1])
+    found = way.multiply(way.left(left, SCRATCH), way.right(right, SCRATCH), SCRATCH, zero_points)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, expected)
+
+
+def saturating(feed: dict[str, Any]) -> Any:
+    """What a processor without instructions for integer products does: pairs of products add up in 16 bits."""
+    left, right = feed["a"].astype(np.int64), feed["b"].astype(np.int64)
+    if feed["b"].dtype == np.uint8:  # these are widened before they are multiplied
+        pairs = left @ right
+    else:
+        left, right = np.pad(left, ((0, 0), (0, left.shape[1] % 2))), np.pad(right, ((0, len(right) % 2), (0, 0)))
+        products_ = left[:, :, np.newaxis] * right[np.newaxis]
+        sums = products_[:, 0::2] + products_[:, 1::2]
+        pairs = np.clip(sums, -(1 << 15), (1 << 15) - 1).sum(axis=1)
+    zeros = int(feed["za"]), int(feed["zb"])
+    corrections = zeros[1] * left.sum(axis=1)[:, np.newaxis] + zeros[0] * right.sum(axis=0)
+    return pairs - corrections + zeros[0] * zeros[1] * feed["a"].shape[1]
+
+
+class Saturating:
+    """A session of such a processor."""
+
+    def run(self, names: None, feed: dict[str, Any]) -> list[Any]:
+        return [saturating(feed).astype(np.int32)]
+
+
+def test_a_processor_that_saturates_gets_the_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "session", lambda kind: Saturating())
+    found = products.integer_products.__wrapped__()
+    assert found is not None
+    assert found._flipped
+
+
+def test_products_that_are_never_exact_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Saturating, "run", lambda self, names, feed: [saturating(feed).astype(np.int32) + 1])
+    monkeypatch.setattr(products, "session", lambda kind: Saturating())
+    assert products.integer_products.__wrapped__() is None
+
+
+def test_without_onnx_runtime_products_are_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert products.integer_products.__wrapped__() is None
+    monkeypatch.setattr(products, "integer_products", lambda: None)
+    assert isinstance(products.products(1 << 40), products.FloatProducts)
+
+
+def test_without_numba_compiled_kernels_are_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    load_compiled.cache_clear()
+    with pytest.raises(InputError, match=r"pip install 'dla-byoc-simulator\[fast\]'"):
+        Device(compiled=True)
