@@ -1,12 +1,14 @@
 """Estimated cycles of a layer under a tiling: the instructions' own cycle formulas against the bytes moved.
 
 An estimate that ranks tilings, not a promise: the compiler knows nothing of latencies and bandwidths. It assumes a bus
-of 8 bytes a cycle on which a row of a strided transfer wastes one cycle.
+of 8 bytes a cycle on which rows of a strided transfer waste some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 from byoc.operators.nest import Span, band_rows, make_tile
@@ -18,6 +20,10 @@ from isa.instruction import Command, Instruction, Unit, ceil_div
 from isa.registers import RESET
 
 BUS_BYTES = 8
+BURST_BYTES = 64
+"""Aligned blocks of system memory that are fetched at a time."""
+BURST_GAP = 7
+"""Bus cycles that even the least part of one takes."""
 TILE_OVERHEAD = 600
 """What one tile more must gain: fill, drain, latency, command words - and the time that it takes to simulate."""
 COMMAND_OVERHEAD = 24
@@ -262,6 +268,23 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
+@lru_cache(maxsize=None)
+def rows_cycles(count: int, nbytes: int, pitch: int) -> int:
+    """Estimated bus cycles of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes."""
+    starts = range(0, BURST_BYTES, gcd(pitch, BURST_BYTES))
+    return count * sum(_row_cycles(start, nbytes) for start in starts) // len(starts)
+
+
+def _row_cycles(start: int, nbytes: int) -> int:
+    """Bus cycles of a row from byte ``start`` of a burst on: what beats of its bursts take, each at least the gap."""
+    cycles, end = 0, start + nbytes
+    while start < end:
+        stop = min(end, (start // BURST_BYTES + 1) * BURST_BYTES)
+        cycles += max(ceil_div(stop, BUS_BYTES) - start // BUS_BYTES, BURST_GAP)
+        start = stop
+    return cycles
+
+
 def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
     """Bus cycles of an input of one tile."""
     nest = geometry.nest
@@ -275,13 +298,18 @@ def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int, dept
         strided_rows = 1
     else:
         strided_rows = nbytes // (band_rows(nest, rows) * nest.input_columns * geometry.input_bytes)
-    return nbytes // BUS_BYTES + strided_rows
+    if strided_rows == 1:
+        return nbytes // BUS_BYTES + 1
+    pitch = nest.input_channels if nest.matrix else nest.input_columns
+    return rows_cycles(strided_rows, nbytes // strided_rows, pitch * geometry.input_bytes)
 
 
 def _output_cycles(geometry: Geometry, channels: int, rows: int) -> int:
     """Bus cycles of the output of one tile."""
     nest = geometry.nest
     nbytes = geometry.output_tile_bytes(channels, rows)
-    if nest.matrix:
-        return ceil_div(nbytes, BUS_BYTES) + (rows if channels < nest.channels else 1)
-    return ceil_div(nbytes, BUS_BYTES) + (channels if rows < nest.rows else 1)
+    strided_rows = (rows if channels < nest.channels else 1) if nest.matrix else channels if rows < nest.rows else 1
+    if strided_rows == 1:
+        return ceil_div(nbytes, BUS_BYTES) + 1
+    pitch = nest.channels if nest.matrix else nest.columns
+    return rows_cycles(strided_rows, nbytes // strided_rows, pitch * geometry.output_bytes)
