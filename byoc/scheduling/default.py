@@ -1,32 +1,27 @@
 """The default schedule: fused, resident where it pays, double-buffered and pipelined across layers.
 
-What looks best on paper may not pack: the plan is then made again with less of the scratchpad given to residents and
-to loads that run ahead. With none of either, every layer's buffers fit by construction.
+What looks best on paper may not pack: the plan is then made again with less of the scratchpad given to residents. With
+none, every layer's buffers fit by construction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
 from byoc.scheduling.chosen import as_choice
-from byoc.scheduling.memplan import plan
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import LayerPlan, plan_layers
-from byoc.scheduling.schedule import Scheduled, place
+from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import sizes, tiles
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
-_AHEAD_SHARES = (100, 90, 75, 0)
-BOUNDLESS = 1 << 62
-"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
 
 
 def schedule_default(
@@ -51,16 +46,14 @@ def schedule_default(
             return kept
         memory = fresh()
         streamed, cycles = _stream(layers, chosen, searches, memory)
-        sizes = [nbytes for _, nbytes in memory.scratch]
-        for ahead in _AHEAD_SHARES:
-            steps = pipelined(streamed, cycles, sizes, arch.sram_bytes * ahead // 100)
-            found = place(steps, memory)
-            if found is not None:
-                found = replace(found, choices=_as_choices(layers, chosen))
-                free = first and subject is not None and steps == pipelined(streamed, cycles, sizes, BOUNDLESS)
-                if free and found.addresses == plan(found.requests, BOUNDLESS, arch.alignment):
-                    pool.keep(subject, chosen, arch, found)
-                return found
+        found = pipelined(streamed, cycles, memory.scratch, arch)
+        if found is not None:
+            scheduled = Scheduled(
+                found.steps, memory, found.requests, found.addresses, choices=_as_choices(layers, chosen)
+            )
+            if first and subject is not None and found.free:
+                pool.keep(subject, chosen, arch, scheduled)
+            return scheduled
     if choices:
         raise InputError(
             f"{choices.source}: tiles and residents find no place in {arch.sram_bytes} bytes of SRAM together; "

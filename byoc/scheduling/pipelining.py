@@ -1,158 +1,326 @@
-"""Software pipelining: loads move ahead of the computation of earlier tiles, as far as memory and data allow.
+"""Software pipelining: every load begins as early as it is wanted, the bus idles and the scratchpad has room.
 
-The stream stays correct when it is executed in order: a load moves neither before the last use of the tile buffer that
-it fills nor before a store of bytes that it reads. It moves no further than it must to be there in time, by a coarse
-estimate in which EX never waits; at least one tile, so that loading and computing overlap at all.
+A first plan gives every tile buffer a place that is its own for as long as its layer lasts. What is left of the
+scratchpad, tile by tile, takes copies of coming tiles' operands, nearest first, so that a layer that waits for the bus
+finds there what was loaded while others computed. The tiles are gone through in order, with an estimate of when EX and
+LD are done with what they have: while LD would idle beside a tile's computation, it gets the next load.
+
+The stream stays correct when it is executed in order: a load moves neither before the last use of the bytes that
+it fills nor before a store of bytes that it reads.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
 
-from byoc.scheduling.steps import Step
+from byoc.scheduling.fetches import LATENCY, Fetch, buffers_of, fetches_of, step_cycles, want
+from byoc.scheduling.memplan import Request, check_plan, plan
+from byoc.scheduling.steps import Pointer, Step
 from byoc.scheduling.stream import TileSteps
-from byoc.tiling.cost import BUS_BYTES
-from isa.access import Access, strided, touch
+from isa.arch import Arch
 
-DISTANCE = 48
-"""Tiles that a load may run ahead at most."""
-MARGIN = 400
-"""Cycles that a load should be complete before it is needed: the latency that the estimate leaves out."""
+WINDOW = 64
+"""Loads that are looked at for one that can begin beside a tile."""
+TRIES = 4
+"""Loads that find no place before the rest is left for a later tile."""
+BOUNDLESS = 1 << 62
+"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
+_SHARES = (100, 90, 75, 0)
+"""Per cent of the scratchpad that first loads may fill by moving ahead in the first plan: fragments may waste some."""
 
 
-@dataclass(frozen=True)
-class _Load:
-    """A load of tile ``tile`` that may accompany the computation of tile ``earliest`` or a later one."""
+class Pipelined(NamedTuple):
+    """The stream and its scratchpad plan.
 
-    step: Step
-    tile: int
-    earliest: int
+    ``cycles``: the estimate of all of it. ``free``: every larger scratchpad gets the same.
+    """
+
+    steps: tuple[Step, ...]
+    requests: tuple[Request, ...]
+    addresses: tuple[int, ...]
     cycles: int
+    free: bool
 
 
 def pipelined(
-    tiles: Sequence[TileSteps], cycles: Sequence[int], sizes: Sequence[int], limit: int
-) -> list[tuple[int, Step]]:
-    """All steps in stream order, each with the number of the tile that it accompanies.
+    tiles: Sequence[TileSteps], cycles: Sequence[int], scratch: Sequence[tuple[str, int]], arch: Arch
+) -> Pipelined | None:
+    """The steps of ``tiles`` in stream order with a checked plan of the scratchpad, or None where that fails.
 
-    ``cycles``: estimated cycles of each tile's computation. ``sizes``: bytes of the scratchpad buffers by number; at
-    most ``limit`` bytes are live at any tile after moving a load ahead (0: only buffers that are live anyway move).
+    ``cycles``: estimated cycles of each tile's computation. ``scratch``: names and bytes of the buffers by number.
     """
-    used = [frozenset(_buffers(tile)) for tile in tiles]
-    loads = _loads(tiles, used)
-    profile = _Profile(used, sizes, limit)
-    ahead: list[list[Step]] = [[] for _ in tiles]
-    own: list[list[Step]] = [[] for _ in tiles]
-    for load, wanted in zip(loads, _wanted(loads, tiles, cycles), strict=True):
-        position = max(wanted, load.earliest)
-        while position < load.tile and not profile.admits(load, position):
-            position += 1
-        (ahead if position < load.tile else own)[position].append(load.step)
-    # A load for later follows the computation: the command processor must not wait for LD's queue before EX has work.
-    return [
-        (number, step)
-        for number, tile in enumerate(tiles)
-        for step in (*own[number], *tile.computes, *ahead[number], *tile.stores)
-    ]
+    fetches = fetches_of(tiles)
+    free = want(fetches, tiles, cycles, arch.sram_bytes)
+    lives = _lives(tiles)
+    for share in _SHARES:
+        profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
+        requests = profile.requests(fetches)
+        addresses = plan(requests, arch.sram_bytes, arch.alignment)
+        if addresses is not None:
+            break
+    else:
+        return None
+    free &= profile.free and share == _SHARES[0] and addresses == plan(requests, BOUNDLESS, arch.alignment)
+    space = _Space(requests, addresses, arch)
+    estimate = _run(tiles, cycles, fetches, space)
+    check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
+    stream = tuple(_stream(tiles, fetches))
+    return Pipelined(stream, tuple(space.requests), tuple(space.addresses), estimate, free and space.free)
 
 
-def _wanted(loads: Sequence[_Load], tiles: Sequence[TileSteps], cycles: Sequence[int]) -> list[int]:
-    """For each load the last tile whose computation it must accompany so that no later computation waits."""
-    starts = [0]
-    for duration in cycles:
-        starts.append(starts[-1] + duration)
-    stores = [sum(_cycles(step, "ST") for step in tile.stores) for tile in tiles]
-    wanted: list[int] = []
-    deadline, number = starts[-1], len(tiles)
-    for load in reversed(loads):
-        while number > load.tile:
-            number -= 1
-            deadline = min(deadline - stores[number], starts[number])
-        deadline = deadline - load.cycles
-        wanted.append(min(bisect_right(starts, deadline - MARGIN) - 1, load.tile - 1))
-    return [max(position, 0) for position in reversed(wanted)]
+# The first plan. -----------------------------------------------------------------------------------------------------
 
 
-def _loads(tiles: Sequence[TileSteps], used: Sequence[frozenset[int]]) -> list[_Load]:
-    """The loads in order, with the first tile before which each may stand."""
-    found: list[_Load] = []
-    last_use: dict[int, int] = {}
-    written: list[tuple[int, Access]] = []
+def _lives(tiles: Sequence[TileSteps]) -> dict[int, tuple[int, int]]:
+    """The first and the last tile that uses each buffer."""
+    found: dict[int, tuple[int, int]] = {}
     for number, tile in enumerate(tiles):
-        for step in tile.loads:
-            source = _dram(step, "LD")
-            earliest = max(number - DISTANCE, last_use.get(step.pointers["LD_SRAM_ADDRESS"].buffer, -1) + 1, 0)
-            for writer, target in reversed(written):
-                if writer < earliest:
-                    break
-                if touch(source, target):
-                    earliest = writer + 1
-            found.append(_Load(step, number, earliest, _cycles(step, "LD")))
-        written += [(number, _dram(step, "ST")) for step in tile.stores]
-        last_use |= dict.fromkeys(used[number], number)
+        for buffer in buffers_of((*tile.loads, *tile.computes, *tile.stores)):
+            found[buffer] = found.get(buffer, (number,))[0], number
     return found
 
 
-_NAMES = {
-    unit: (
-        f"{unit}_DRAM_ADDRESS",
-        f"{unit}_BYTES",
-        [(f"{unit}_COUNT_{n}", f"{unit}_DRAM_STRIDE_{n}") for n in (3, 2, 1)],
-    )
-    for unit in ("LD", "ST")
-}
-"""Registers of the DMA units: address and bytes of a row, count and stride of the dimensions, outermost first."""
-
-
-def _dram(step: Step, unit: str) -> Access:
-    """The bytes of system memory that a DMA step reads or writes."""
-    registers = step.registers
-    address, nbytes, loops = _NAMES[unit]
-    dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]
-    return strided("dram", registers[address], registers[nbytes], *dims)
-
-
-def _cycles(step: Step, unit: str) -> int:
-    """Estimated bus cycles of a DMA step."""
-    _, nbytes, ((outer, _), (middle, _), (inner, _)) = _NAMES[unit]
-    registers = step.registers
-    return registers[outer] * registers[middle] * registers[inner] * (registers[nbytes] // BUS_BYTES + 1)
-
-
-def _buffers(tile: TileSteps) -> Iterator[int]:
-    """Scratchpad buffers that a tile's computation and stores use, and those that its loads fill."""
-    for step in (*tile.computes, *tile.stores, *tile.loads):
-        for pointer in step.pointers.values():
-            yield pointer.buffer
-
-
 class _Profile:
-    """Live bytes at every tile, while loads move ahead."""
+    """Live bytes at every tile, while what buffers hold first moves ahead; at most ``limit`` thereafter."""
 
-    def __init__(self, used: Sequence[frozenset[int]], sizes: Sequence[int], limit: int) -> None:
-        self._sizes, self._limit = sizes, limit
-        self._first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for number, buffers in enumerate(used):
-            for buffer in buffers:
-                self._first.setdefault(buffer, number)
-                last[buffer] = number
-        self._live = [0] * len(used)
-        for buffer, first in self._first.items():
-            for number in range(first, last[buffer] + 1):
-                self._live[number] += sizes[buffer]
+    def __init__(
+        self, lives: Mapping[int, tuple[int, int]], scratch: Sequence[tuple[str, int]], count: int, limit: int
+    ) -> None:
+        self._lives, self._scratch, self._limit = dict(lives), scratch, limit
+        self.free = True
+        changes = [0] * (count + 1)
+        for buffer, (first, last) in lives.items():
+            changes[first] += scratch[buffer][1]
+            changes[last + 1] -= scratch[buffer][1]
+        self._live = list(accumulate(changes))
 
-    def admits(self, load: _Load, position: int) -> bool:
-        """Whether the load may stand before tile ``position``; its buffer is then live from there on."""
-        if position < load.earliest:
+    def requests(self, fetches: Sequence[Fetch]) -> list[Request]:
+        """Every buffer from where its first fetch is wanted, or has room, to its last use."""
+        for fetch in fetches:
+            if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
+                self._move(fetch)
+        return [
+            Request(name, nbytes, *self._lives.get(buffer, (0, 0)))
+            for buffer, (name, nbytes) in enumerate(self._scratch)
+        ]
+
+    def _move(self, fetch: Fetch) -> None:
+        size = self._scratch[fetch.buffer][1]
+        position = fetch.tile
+        while position > max(fetch.wanted, fetch.release):
+            if self._live[position - 1] + size > self._limit:
+                self.free = False
+                break
+            position -= 1
+            self._live[position] += size
+        self._lives[fetch.buffer] = position, self._lives[fetch.buffer][1]
+
+
+# The stream. ---------------------------------------------------------------------------------------------------------
+
+
+def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch], space: _Space) -> int:
+    """Give every fetch its position and place; the estimated cycles of all."""
+    clock = _Clock()
+    head = 0
+    for number, tile in enumerate(tiles):
+        following = head
+        while following < len(fetches) and fetches[following].tile == number:
+            fetch = fetches[following]
+            if fetch.position < 0:
+                space.settle(fetch, number)
+                clock.load(fetch, late=True)
+            clock.await_load(fetch)
+            following += 1
+        head = following
+        clock.compute(cycles[number], tile.stores)
+        if clock.idle:
+            for fetch in _candidates(fetches, head, number):
+                if space.admits(fetch, number):
+                    clock.load(fetch)
+                elif space.full:
+                    break
+                if not clock.idle:
+                    break
+        clock.store(tile.stores)
+    return clock.end
+
+
+def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fetch]:
+    """What may accompany tile ``number`` and is wanted by then, nearest first."""
+    for fetch in fetches[head : head + WINDOW]:
+        if fetch.wanted > number:
+            return
+        if fetch.position < 0 and fetch.release <= number:
+            yield fetch
+
+
+class _Clock:
+    """When EX and LD are done with what they have, on a bus of 8 bytes a cycle. Stores take the bus from loads."""
+
+    def __init__(self) -> None:
+        self._start = self._ex = self._ld = 0
+        self._readable: list[int] = []
+        self._stored: dict[int, int] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether LD would wait for the end of the computation."""
+        return self._ld < self._ex
+
+    @property
+    def end(self) -> int:
+        """The estimated cycles of everything."""
+        return max(self._ex, self._ld)
+
+    def load(self, fetch: Fetch, *, late: bool = False) -> None:
+        """LD loads: beside the computation of the current tile, or before (``late``)."""
+        source = self._readable[fetch.release - 1] if fetch.release else 0
+        self._ld = fetch.arrival = max(self._ld, source, 0 if late else self._start) + fetch.cycles
+
+    def await_load(self, fetch: Fetch) -> None:
+        """EX waits for a load."""
+        self._ex = max(self._ex, fetch.arrival)
+
+    def compute(self, cycles: int, stores: Iterable[Step]) -> None:
+        """EX computes into buffers that ``stores`` empty, and that earlier ones may not have emptied yet."""
+        self._start = max(self._ex, *(self._stored.get(buffer, 0) for buffer in buffers_of(stores)), 0)
+        self._ex = self._start + cycles
+
+    def store(self, stores: Iterable[Step]) -> None:
+        """ST stores what has been computed."""
+        for step in stores:
+            self._ld = max(self._ld, self._ex) + step_cycles(step, "ST")
+            for buffer in buffers_of((step,)):
+                self._stored[buffer] = self._ld + LATENCY
+        self._readable.append(max(self._ld, self._ex) + LATENCY)
+
+
+class _Taken(NamedTuple):
+    """Bytes of the scratchpad that buffer ``buffer`` has from tile ``first`` to tile ``last``."""
+
+    address: int
+    end: int
+    first: int
+    last: int
+    buffer: int
+
+
+class _Space:
+    """What of the scratchpad is taken when: by the buffers of the first plan, and by copies as they come."""
+
+    def __init__(self, requests: Sequence[Request], addresses: Sequence[int], arch: Arch) -> None:
+        self.requests, self.addresses = list(requests), list(addresses)
+        self.free = True
+        self._capacity, self._alignment = arch.sram_bytes, arch.alignment
+        placed = zip(requests, addresses, strict=True)
+        taken = [
+            _Taken(address, address + request.nbytes, request.first, request.last, buffer)
+            for buffer, (request, address) in enumerate(placed)
+        ]
+        self._coming = sorted(taken, key=lambda item: -item.first)
+        self._taken: list[_Taken] = []
+        self._pruned = 0
+        self._held: dict[int, Fetch] = {}
+        self._failed = 0
+        self._tile = -1
+
+    @property
+    def full(self) -> bool:
+        """Whether so many fetches found no place beside the current tile that others need not try."""
+        return self._failed >= TRIES
+
+    def settle(self, fetch: Fetch, position: int) -> None:
+        """Load into the fetch's own buffer, which is there for it."""
+        fetch.position, fetch.place = position, fetch.buffer
+        self._held[fetch.buffer] = fetch
+
+    def admits(self, fetch: Fetch, position: int) -> bool:
+        """Whether there is a place for the fetch beside tile ``position``; it has it from then on."""
+        self._advance(position, fetch.last)
+        if self._has_own(fetch, position):
+            self.settle(fetch, position)
+            return True
+        request = self.requests[fetch.buffer]
+        address = self._gap(request.nbytes, position, fetch.last)
+        end = address + request.nbytes
+        if end > self._capacity:
+            self.free = False
+            self._failed += 1
             return False
-        buffer = load.step.pointers["LD_SRAM_ADDRESS"].buffer
-        first, size = self._first[buffer], self._sizes[buffer]
-        if any(live + size > self._limit for live in self._live[position:first]):
-            return False
-        for number in range(position, first):
-            self._live[number] += size
-        self._first[buffer] = min(first, position)
+        fetch.position, fetch.place = position, len(self.requests)
+        insort(self._taken, _Taken(address, end, position, fetch.last, fetch.place))
+        self.addresses.append(address)
+        self.requests.append(Request(f"{request.name} ahead", request.nbytes, position, fetch.last))
         return True
+
+    def _has_own(self, fetch: Fetch, position: int) -> bool:
+        """Whether the fetch's own buffer is free beside tile ``position``, and stays with it from there on."""
+        buffer = fetch.buffer
+        held = self._held.get(buffer)
+        if (fetch.before is not None and fetch.before.position < 0) or (held is not None and held.last >= position):
+            return False
+        request, address = self.requests[buffer], self.addresses[buffer]
+        if position >= request.first:
+            return True
+        own = _Taken(address, address + request.nbytes, position, request.last, buffer)
+        for item in self._taken:
+            meets = item.first < request.first and item.last >= position
+            if meets and item.address < own.end and address < item.end and item.buffer != buffer:
+                return False
+        self._taken = [own if item.buffer == buffer else item for item in self._taken]
+        self.requests[buffer] = replace(request, first=position)
+        return True
+
+    def _advance(self, position: int, until: int) -> None:
+        """Forget what is over by tile ``position``, and look at what begins by tile ``until``."""
+        if position > self._tile:
+            self._tile, self._failed = position, 0
+        if position > self._pruned + 8:
+            self._pruned = position
+            self._taken = [item for item in self._taken if item.last >= position]
+        while self._coming and self._coming[-1].first <= until:
+            insort(self._taken, self._coming.pop())
+
+    def _gap(self, nbytes: int, first: int, last: int) -> int:
+        """The lowest address from which so many bytes are free from tile ``first`` to tile ``last``."""
+        address, alignment = 0, self._alignment
+        for start, end, born, died, _ in self._taken:
+            if born > last or died < first:
+                continue
+            if address + nbytes <= start:
+                break
+            if end > address:
+                address = -(-end // alignment) * alignment
+        return address
+
+
+def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Step]:
+    """All steps in order. A load for later follows the computation: EX must not wait until LD's queue has room."""
+    own: list[list[Step]] = [[] for _ in tiles]
+    ahead: list[list[Step]] = [[] for _ in tiles]
+    moved: dict[int, dict[int, int]] = {}
+    for fetch in fetches:
+        names = {fetch.buffer: fetch.place} if fetch.place != fetch.buffer else {}
+        (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(_renamed(fetch.steps, names))
+        for number in range(fetch.tile, fetch.last + 1) if names else ():
+            moved.setdefault(number, {}).update(names)
+    for number, tile in enumerate(tiles):
+        names = moved.get(number, {})
+        yield from own[number]
+        yield from _renamed(tile.computes, names)
+        yield from ahead[number]
+        yield from _renamed(tile.stores, names)
+
+
+def _renamed(steps: Iterable[Step], names: Mapping[int, int]) -> Iterable[Step]:
+    """The steps with other buffers."""
+    return (replace(step, pointers=_followed(step.pointers, names)) for step in steps) if names else steps
+
+
+def _followed(pointers: Mapping[str, Pointer], names: Mapping[int, int]) -> dict[str, Pointer]:
+    return {name: Pointer(names.get(buffer, buffer), offset) for name, (buffer, offset) in pointers.items()}

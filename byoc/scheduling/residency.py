@@ -12,6 +12,7 @@ from byoc.choices import NOTHING, Choices
 from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer
 from byoc.scheduling.chosen import chosen_residents, misfit, pins_of
+from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
 from isa.arch import Arch
@@ -127,13 +128,19 @@ class _Planner:
                 self.choices[life.first : life.last + 1] = chosen
 
     def tilings(self) -> tuple[Tiling, ...]:
-        """The tilings chosen, with more slots where a layer waits for its loads."""
-        return tuple(
-            choice.tiling
-            if pin is not None and pin.slots is not None
-            else self._searches[index].deepened(choice.tiling, *self._room(index, self.residents))
-            for index, (choice, pin) in enumerate(zip(self.choices, self._pins, strict=True))
-        )
+        """The tilings chosen; those before a layer that waits for the bus leave room for what it can load ahead."""
+        found: list[Tiling] = []
+        ahead = 0  # compute cycles, back from here, beside which loads for later layers may run
+        for index in reversed(range(len(self.choices))):
+            choice, search, room = self.choices[index], self._searches[index], self._room(index, self.residents)
+            tiling = choice.tiling
+            if ahead > 0 and self._pins[index] is None:
+                tiling = search.thriftiest(choice, *room)
+            found.append(tiling)
+            shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
+            hungry = search.cost.hungry(shape, tiling, room[0])
+            ahead = self._arch.sram_bytes // BUS_BYTES if hungry else ahead - shape.compute
+        return tuple(reversed(found))
 
     def _choice(self, index: int, residents: Collection[str]) -> Choice | None:
         search, room, pin = self._searches[index], self._room(index, residents), self._pins[index]

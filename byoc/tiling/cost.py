@@ -268,7 +268,7 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
-@lru_cache(maxsize=None)
+@lru_cache(maxsize=4096)
 def rows_cycles(count: int, nbytes: int, pitch: int) -> int:
     """Estimated bus cycles of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes."""
     starts = range(0, BURST_BYTES, gcd(pitch, BURST_BYTES))

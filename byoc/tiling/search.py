@@ -20,6 +20,8 @@ COMFORTABLE = 90
 """Per cent of the budget that tile buffers use if they can: the rest lets loads of the next layer run ahead."""
 GOOD = 1.05
 """A double-buffered tiling that takes at most this times what the layer takes in one tile is not improved on."""
+THRIFT = 1.01
+"""What a tiling in fewer bytes may take, times the best one's cycles."""
 _FINER = 2
 """How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
 
@@ -52,23 +54,20 @@ class TileSearch:
             self._answers[key] = self._search(resident, budget)
         return self._answers[key]
 
-    def deepened(self, tiling: Tiling, resident: Resident, budget: int) -> Tiling:
-        """``tiling`` with more slots for what is loaded, where loading is the bottleneck and memory is left.
+    def thriftiest(self, choice: Choice, resident: Resident, budget: int) -> Tiling:
+        """``choice``, the best for ``budget``, or the double-buffered tiling in the fewest bytes that takes as long.
 
-        A layer that waits for its loads gains from whatever can be there before it begins.
+        What a layer leaves of the scratchpad lets loads of later layers run ahead.
         """
+        tiling = choice.tiling
         shape = self.cost.shape(tiling.channels, tiling.rows, tiling.depth)
-        best = tiling
-        while self.cost.hungry(shape, best, resident):
-            slots = best.slots
-            more = best._replace(slots=Slots(slots.input + 1, slots.constants + 1, slots.output))
-            if (
-                more.slots.input > shape.parts * shape.bands * shape.chunks
-                or self.cost.working_set(shape, more, resident) > budget
-            ):
-                break
-            best = more
-        return best
+        least = self.cost.working_set(shape, tiling, resident)
+        for channels in self._channels:
+            if lies_dense(self._geometry, channels, resident):
+                for nbytes, other in self._considered(channels, resident, budget):
+                    if nbytes < least and other.cycles <= THRIFT * choice.cycles:
+                        least, tiling = nbytes, other.tiling
+        return tiling
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
         """The cheapest tiling that is as ``pin`` says and whose tile buffers take at most ``budget`` bytes, or None."""
@@ -133,17 +132,21 @@ class TileSearch:
         return (*self._rows, *more) if may_cut_rows(self._geometry, channels) else (nest.rows,)
 
     def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
-        """The better of ``best`` and the double-buffered tilings with this channel tile, coarsest bands first."""
+        """The better of ``best`` and the double-buffered tilings with this channel tile."""
+        for _, choice in self._considered(channels, resident, budget):
+            if best is None or choice.cycles < best.cycles:
+                best = choice
+        return best
+
+    def _considered(self, channels: int, resident: Resident, budget: int) -> Iterator[tuple[int, Choice]]:
+        """Double-buffered tilings with this channel tile, coarsest bands first, each with its bytes."""
         tried = 0
         for rows in self._bands(channels):
-            fitting = [choice for nbytes, choice in self._choices(channels, rows, resident) if nbytes <= budget]
-            for choice in fitting:
-                if best is None or choice.cycles < best.cycles:
-                    best = choice
+            fitting = [known for known in self._choices(channels, rows, resident) if known[0] <= budget]
+            yield from fitting
             tried += bool(fitting)
             if tried > _FINER:
                 break
-        return best
 
     def _choices(self, channels: int, rows: int, resident: Resident) -> tuple[tuple[int, Choice], ...]:
         """The double-buffered tilings with this tile, each with its bytes; no budget changes them."""

@@ -23,6 +23,7 @@ from byoc.operators.nest import (
     split,
 )
 from byoc.operators.operator import Geometry
+from byoc.tiling.cost import rows_cycles
 from byoc.tiling.search import TileSearch
 from byoc.tiling.space import tilings
 from byoc.tiling.tiling import (
@@ -153,10 +154,13 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
                 continue
             assert choice is not None
             assert working_set(layer.geometry, choice.tiling, resident, arch.alignment) <= budget
-            deeper = search.deepened(choice.tiling, resident, budget)
-            assert working_set(layer.geometry, deeper, resident, arch.alignment) <= budget
-            shape = search.cost.shape(deeper.channels, deeper.rows, deeper.depth)
-            assert search.cost.working_set(shape, deeper, resident) == working_set(layer.geometry, deeper, resident, 8)
+            shape = search.cost.shape(choice.tiling.channels, choice.tiling.rows, choice.tiling.depth)
+            taken = working_set(layer.geometry, choice.tiling, resident, 8)
+            assert search.cost.working_set(shape, choice.tiling, resident) == taken
+            thrifty = search.thriftiest(choice, resident, budget)
+            shape = search.cost.shape(thrifty.channels, thrifty.rows, thrifty.depth)
+            assert working_set(layer.geometry, thrifty, resident, 8) <= taken
+            assert search.cost.estimate(shape, thrifty, resident) <= 1.01 * choice.cycles
 
 
 SMALL = {
@@ -224,3 +228,18 @@ def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
     assert cost.tile_cycles(24, 20) - cost.tile_cycles(24, 10) == 54_000
     overhead = cost.tile_cycles(24, 20) - 108_000
     assert cost.shape(8, 20).compute == 108_000 + 3 * overhead
+
+
+@pytest.mark.parametrize(
+    ("count", "nbytes", "pitch", "cycles"),
+    [
+        (3, 64, 64, 24),  # whole bursts of 8 beats
+        (3, 32, 64, 21),  # half a burst takes the gap of 7
+        (2, 96, 64, 30),  # 8 and 7
+        (4, 64, 32, 44),  # every other row is 4 and 4 beats, 7 and 7: (8 + 14) / 2
+        (8, 8, 8, 56),  # never cut
+        (8, 16, 8, 63),  # cut in one of eight starts
+    ],
+)
+def test_rows_take_the_bursts_that_they_touch(count: int, nbytes: int, pitch: int, cycles: int) -> None:
+    assert rows_cycles(count, nbytes, pitch) == cycles
