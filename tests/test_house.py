@@ -24,7 +24,9 @@ LATE = {
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
-SLOW = {"PIL", "distributed", "matplotlib", "numba", "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn"}
+SLOW = {
+    "PIL", "distributed", "lightgbm", "matplotlib", "numba", "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn",
+}  # fmt: skip
 """Packages of others that take long to import, or come with an extra: imported inside functions anywhere."""
 
 

@@ -28,10 +28,19 @@ def chosen_residents(choices: Choices, candidates: Iterable[str]) -> tuple[str, 
     return None if wanted is None else tuple(name for name in candidates if name in wanted)
 
 
-def as_choice(layer: Layer, tiling: Tiling) -> LayerChoice:
-    """A tiling as the choice that leaves nothing of it open."""
+def choice_of(name: str, tiling: Tiling) -> LayerChoice:
+    """The tiling of a layer as the choice that leaves nothing of it open."""
     order, slots = order_of(tiling), tiling.slots
-    return LayerChoice(layer.name, tiling.channels, tiling.rows, tiling.depth, order, (*slots,))
+    return LayerChoice(name, tiling.channels, tiling.rows, tiling.depth, order, (*slots,))
+
+
+def tiling_of(choice: LayerChoice) -> Tiling:
+    """The tiling that a choice which leaves nothing open is."""
+    assert choice.channels is not None
+    assert choice.rows is not None
+    assert choice.depth is not None
+    assert choice.slots is not None
+    return Tiling(choice.channels, choice.rows, choice.order == "channels", Slots(*choice.slots), choice.depth)
 
 
 def misfit(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> InputError:

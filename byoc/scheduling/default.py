@@ -11,7 +11,7 @@ from typing import Any
 
 from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
-from byoc.scheduling.chosen import as_choice
+from byoc.scheduling.chosen import choice_of
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import LayerPlan, plan_layers
@@ -64,7 +64,7 @@ def schedule_default(
 
 def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
     """A plan as the choices that leave nothing of it open."""
-    tilings = tuple(as_choice(layer, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True))
+    tilings = tuple(choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True))
     return Choices(tilings, chosen.residents)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import asm, catalogue, compile, explore, golden, options, report, repro, run, simulate, sweep
+from experiments.cli import asm, catalogue, compile, explore, golden, options, report, repro, run, simulate, sweep, tune
 from experiments.literal import say
 from isa.errors import InputError
 
@@ -43,6 +43,7 @@ COMMANDS = {
     "report": report.command,
     "sweep": sweep.command,
     "explore": explore.command,
+    "tune": tune.command,
     "repro": repro.command,
     "support": catalogue.support,
     "isa": catalogue.isa,

@@ -6,17 +6,18 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from byoc.choices import NOTHING, load_pins
+from byoc.choices import load_pins
 from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.running import Progress, silent
 from isa import memory
+from isa.errors import InputError
 
 if TYPE_CHECKING:
     from dla_sim import presets
@@ -80,6 +81,10 @@ Pins = Annotated[
     Path | None,
     typer.Option("--pins", metavar="FILE.toml", help="Tilings of layers chosen by hand (docs/tuning.md)."),
 ]
+TunedLog = Annotated[
+    Path | None,
+    typer.Option("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
 
@@ -131,7 +136,10 @@ def _compile_option(option: Option) -> inspect.Parameter:
 _COMPILE_OPTIONS = tuple(map(_compile_option, OPTIONS))
 
 
-_CHOICES = (inspect.Parameter("pins", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Pins),)
+_CHOICES = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=about)
+    for name, about in (("pins", Pins), ("tuned", TunedLog))
+)
 """Where choices of schedules come from: options beside those with a few values each."""
 
 Command = Callable[..., int | None]
@@ -159,8 +167,18 @@ def expanded(command: Command) -> Command:
     return _presented(taking_options, command, parameters)
 
 
-def _compile_options(pins: Path | None = None, **options: Any) -> CompileOptions:
-    return CompileOptions(**options, chosen=NOTHING if pins is None else load_pins(pins))
+def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> CompileOptions:
+    plain = CompileOptions(**options)
+    if pins is not None and tuned is not None:
+        raise InputError("--pins and --tuned both choose a schedule; give one of them")
+    if pins is not None:
+        return replace(plain, chosen=load_pins(pins))
+    if tuned is not None:
+        from experiments.tune.log import load_tuned
+        from experiments.version import compiler_version
+
+        return replace(plain, chosen=load_tuned(tuned, plain, compiler_version()))
+    return plain
 
 
 def limited(command: Command) -> Command:

@@ -1,0 +1,179 @@
+"""The tuning log: what was measured, a JSON object a line, appended as it comes; a search reads it and goes on.
+
+The first line says what was tuned and how; every other one is a schedule and what it takes. There are no times in it:
+the same search writes the same bytes. Whoever is killed leaves at most a last line that is not whole, which nobody
+reads, and which is cut off when the search goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from byoc.choices import Choices, as_json, of_json
+from byoc.options import CompileOptions
+from experiments.tune.subject import Measurement
+from isa.errors import InputError
+from isa.reading import json_of, read_bytes
+
+MAXIMUM_BYTES = 1 << 30
+_REMEDY = "give a file that 'dla tune' wrote"
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def text(self) -> str:
+        """The line, with its end."""
+        return json.dumps(self.model_dump(), separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+class LoggedSite(_Line):
+    """A layer: its class, and the sizes that make a tiling so many tiles."""
+
+    layer: str
+    kind: str
+    channels: Annotated[int, Field(ge=1)]
+    rows: Annotated[int, Field(ge=1)]
+    inputs: Annotated[int, Field(ge=1)]
+
+
+class Header(_Line):
+    """What was tuned: digests of package, machine, Timing and compiler, and the words of the compiler's options.
+
+    ``search``: the settings that decide what is tried.
+    """
+
+    schema_: Literal["dla-tune/1"] = Field("dla-tune/1", alias="schema")
+    network: str
+    package: str
+    machine: str
+    timing: str
+    compiler: str
+    options: str
+    search: dict[str, int | bool | list[str]]
+    layers: list[LoggedSite]
+
+    def text(self) -> str:
+        """The line, with its end."""
+        return json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+class _Measured(_Line):
+    measurement: int
+    cycles: Count | None
+    sites: list[Count]
+    schedule: dict[str, Any]
+
+
+Line = TypeVar("Line", bound=_Line)
+
+
+@dataclass(frozen=True)
+class Record:
+    """A schedule and what was measured of it."""
+
+    choices: Choices
+    measurement: Measurement
+
+    def text(self, number: int) -> str:
+        """Its line as measurement ``number``, counted from 1."""
+        cycles, sites = self.measurement.cycles, list(self.measurement.sites)
+        return _Measured(measurement=number, cycles=cycles, sites=sites, schedule=as_json(self.choices)).text()
+
+
+@dataclass(frozen=True)
+class TuningLog:
+    """All that a log says."""
+
+    path: Path
+    header: Header
+    records: tuple[Record, ...]
+
+    @property
+    def best(self) -> Record:
+        """The schedule that takes the fewest cycles, of equal ones the first; raises InputError where there is none."""
+        placed = [record for record in self.records if record.measurement.cycles is not None]
+        if not placed:
+            raise InputError(f"{self.path}: nothing was measured yet; let 'dla tune' finish a measurement")
+        return min(placed, key=lambda record: record.measurement.cycles or 0)
+
+
+def read_log(path: Path) -> TuningLog:
+    """A log, less a last line that is not whole; raises InputError naming the line for anything else."""
+    header, *lines = _whole_lines(path) or [b""]
+    if not header:
+        raise InputError(f"{path}: it has not one whole line; {_REMEDY}")
+    read = _parsed(Header, header, f"{path}, line 1")
+    records = tuple(_record(line, number, read, path) for number, line in enumerate(lines, start=1))
+    return TuningLog(path, read, records)
+
+
+def mend(path: Path) -> bool:
+    """Cut off a last line that is not whole; whether a whole one is left."""
+    if not path.exists():
+        return False
+    whole = sum(len(line) + 1 for line in _whole_lines(path))
+    if whole < path.stat().st_size:
+        with path.open("r+b") as file:
+            file.truncate(whole)
+    return whole > 0
+
+
+def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:
+    """The best schedule of a log, to be compiled with ``options`` by the compiler of that digest.
+
+    Raises InputError where the log was made with others.
+    """
+    log = read_log(path)
+    header, given, source = log.header, " ".join(options.words), f"--tuned {path}"
+    if header.options != given:
+        raise InputError(f"{source}: tuned with the options '{header.options}', these are '{given}'; give the same")
+    if header.compiler != compiler:
+        raise InputError(
+            f"{source}: tuned by compiler {header.compiler}, this is {compiler}; tune again, --from takes it over"
+        )
+    words = ("--tuned", str(path))
+    return replace(log.best.choices, package=header.package, machine=header.machine, words=words)
+
+
+def difference(logged: Header, wanted: Header) -> str | None:
+    """What differs first between two headers, with both values; None where they are equal."""
+    old, new = (header.model_dump(exclude={"search"}) | header.search for header in (logged, wanted))
+    for name, value in new.items():
+        if old.get(name) != value:
+            return "it is of other layers" if name == "layers" else f"{name} was {old.get(name)!r} and is {value!r}"
+    return None
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    return read_bytes(path, MAXIMUM_BYTES, "a tuning log", _REMEDY).split(b"\n")[:-1]
+
+
+def _parsed(kind: type[Line], line: bytes, source: str) -> Line:
+    value = json_of(line, source, "a line of a tuning log", _REMEDY)
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise InputError(f"{source}: {place}: {problem['msg']}; {_REMEDY}") from error
+
+
+def _record(line: bytes, number: int, header: Header, path: Path) -> Record:
+    source = f"{path}, line {number + 1}"
+    found = _parsed(_Measured, line, source)
+    choices = of_json(found.schedule, source)
+    names = [choice.layer for choice in choices.layers]
+    whole = all(value is not None for choice in choices.layers for value in vars(choice).values())
+    if names != [site.layer for site in header.layers] or not whole or choices.residents is None:
+        raise InputError(f"{source}: its schedule is not of all layers in line 1; remove this line and all that follow")
+    if found.measurement != number or len(found.sites) != (0 if found.cycles is None else len(names)):
+        raise InputError(f"{source}: not measurement {number}; remove this line and all that follow")
+    return Record(choices, Measurement(found.cycles, tuple(found.sites)))

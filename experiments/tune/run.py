@@ -1,0 +1,195 @@
+"""One tuning: a search whose measurements stand in a log: those that do are taken from there, the others made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from byoc.compiler import partition_package
+from byoc.options import CompileOptions
+from byoc.tiling.tiling import Tiling
+from dla_sim.presets import Preset
+from experiments.running.network import Network
+from experiments.tune.log import Header, LoggedSite, Record, TuningLog, difference, mend, read_log
+from experiments.tune.model import CostModel, features, load_model, require_library
+from experiments.tune.search import Evolution, State, Tried, state_of
+from experiments.tune.subject import Subject
+from experiments.tune.transfer import OFFERS, choose_donor, offered, shares_of
+from experiments.version import compiler_version
+from isa.errors import InputError
+from isa.files import write_atomically
+
+Report = Callable[[int, int], None]
+"""Hears how many measurements there are, and the fewest cycles so far."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to search: ``measurements`` in all, from ``seed``, with the learned model or without, helped by logs."""
+
+    measurements: int = 200
+    seed: int = 0
+    model: bool = True
+    donors: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of it. ``kept``: measurements that the log had already; ``donor``: the log that schedules came from."""
+
+    log: TuningLog
+    kept: int
+    donor: Path | None
+
+
+def model_file(log: Path) -> Path:
+    """Where the model that belongs to a log is kept."""
+    return log.with_name(log.name + ".model")
+
+
+def tune(
+    network: Network,
+    hardware: Preset,
+    options: CompileOptions,
+    path: Path,
+    wanted: Wanted,
+    report: Report = lambda count, cycles: None,
+) -> Tuned:
+    """Measure schedules of ``network`` until the log at ``path`` has as many as wanted, and keep the model beside it.
+
+    What the log has is not measured again. Raises InputError for a log of something else, and for bad input.
+    """
+    if wanted.measurements < 1:
+        raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
+    if options.schedule == "seed" or options.chosen:
+        raise InputError("a tuning chooses the whole schedule; leave --schedule, --pins and --tuned out")
+    if wanted.model:
+        require_library()
+    found = partition_package(network.package, hardware.arch, options)
+    subject = Subject(found.regions, found.graph.values, hardware.arch, hardware.timing)
+    if not subject.sites:
+        raise InputError(f"{network.name}: no layer runs on the accelerator; 'dla partition' says why")
+    donors = tuple(read_log(donor) for donor in wanted.donors)
+    header = _header(network, hardware, options, wanted, subject)
+    logged = _opened(path, header)
+    session = _Session(subject, wanted, donors)
+    with path.open("ab") as file:
+        for number, record in enumerate(session.records(path, logged), start=1):
+            if number > len(logged):
+                file.write(record.text(number).encode())
+                file.flush()
+            report(number, session.fewest)
+    if session.model is not None:
+        session.model.save(model_file(path))
+    return Tuned(read_log(path), min(len(logged), wanted.measurements), session.donor)
+
+
+def _header(network: Network, hardware: Preset, options: CompileOptions, wanted: Wanted, subject: Subject) -> Header:
+    timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
+    donors = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in _donor_files(wanted)]
+    return Header(
+        network=network.name,
+        package=network.package.digest,
+        machine=hardware.arch.digest(),
+        timing=hashlib.sha256(timing).hexdigest()[:16],
+        compiler=compiler_version(),
+        options=" ".join(options.words),
+        search={"seed": wanted.seed, "model": wanted.model, "from": donors},
+        layers=[
+            LoggedSite(
+                layer=site.name,
+                kind=site.kind,
+                channels=site.geometry.nest.channels,
+                rows=site.geometry.nest.rows,
+                inputs=site.geometry.nest.input_channels,
+            )
+            for site in subject.sites
+        ],
+    )
+
+
+def _donor_files(wanted: Wanted) -> Iterator[Path]:
+    """The logs to take schedules from, and the models beside them."""
+    for path in wanted.donors:
+        yield path
+        if wanted.model and model_file(path).exists():
+            yield model_file(path)
+
+
+def _opened(path: Path, header: Header) -> tuple[Record, ...]:
+    """What a log has, if it is of the same search; a new one where there is none."""
+    if not mend(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, header.text())
+    log = read_log(path)
+    changed = difference(log.header, header)
+    if changed is not None:
+        raise InputError(
+            f"{path}: made otherwise ({changed}); give another --log, and this one with --from if it helps"
+        )
+    return log.records
+
+
+class _Session:
+    """A search over a subject, fed from a log and then from measurements."""
+
+    def __init__(self, subject: Subject, wanted: Wanted, donors: Sequence[TuningLog]) -> None:
+        self._subject, self._wanted, self._donors = subject, wanted, donors
+        self.model = CostModel() if wanted.model else None
+        self.donor: Path | None = None
+        self.fewest = 0
+
+    def records(self, path: Path, logged: Sequence[Record]) -> Iterator[Record]:
+        """Every measurement: those logged, which must be what the search asks for, then new ones."""
+        evolution = Evolution(self._subject, self._wanted.seed, self.model)
+        proposals = evolution.proposals(self._offers)
+        choices = next(proposals)
+        for number in range(self._wanted.measurements):
+            record = logged[number] if number < len(logged) else Record(choices, self._subject.measure(choices))
+            if record.choices != choices:
+                raise InputError(
+                    f"{path}, line {number + 2}: the search does not try this schedule; "
+                    "remove this line and all that follow"
+                )
+            cycles = record.measurement.cycles
+            if cycles is not None:
+                self.fewest = min(cycles, self.fewest or cycles)
+            yield record
+            choices = proposals.send(record.measurement)
+
+    def _offers(self, own: Tried) -> Iterator[State]:
+        """Schedules that take over, layer by layer, what the best donor offers: the most promising, then the next."""
+        if not self._donors:
+            return
+        subject = self._subject
+        donor = choose_donor(self._donors, shares_of(subject.sites, own.sites))
+        self.donor = donor.path
+        if [site.layer for site in donor.header.layers] == [site.name for site in subject.sites]:
+            yield state_of(donor.best.choices)  # the same network: another machine's, or another compiler's, as it is
+        kept = model_file(donor.path)
+        if self.model is not None and kept.exists():
+            self.model.take_over(load_model(kept))
+        ranking = self.model or CostModel()
+        offers = [self._ranked(number, own.state, donor, ranking) for number in range(len(subject.sites))]
+        for place in range(OFFERS):
+            tilings = (
+                offer[place] if place < len(offer) else known
+                for offer, known in zip(offers, own.state.tilings, strict=True)
+            )
+            yield replace(own.state, tilings=tuple(tilings))
+
+    def _ranked(self, number: int, own: State, donor: TuningLog, ranking: CostModel) -> list[Tiling]:
+        """What a donor offers a site, the most promising first."""
+        site = self._subject.sites[number]
+        resident, budget = self._subject.room(site, own.residents)
+        found = [one for one in offered(self._subject, site, resident, budget, donor) if one != own.tilings[number]]
+        if not found:
+            return []
+        cost = self._subject.search(number).cost
+        cycles = ranking.predict([features(cost, site, tiling, resident, budget) for tiling in found])
+        return [found[place] for place in np.argsort(cycles, kind="stable").tolist()]

@@ -1,0 +1,126 @@
+"""A network on a machine as tuning sees it: the places where something can be chosen, and what a choice takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from byoc.choices import NOTHING, Choices
+from byoc.emission.region import Compiled, Region, compile_region, layers_of
+from byoc.graph import Value
+from byoc.operators.layer import Layer
+from byoc.operators.operator import Geometry
+from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.residency import Rooms
+from byoc.tiling.search import TileSearch
+from byoc.tiling.tiling import Resident
+from dla_sim.program_timing import ProgramTiming
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from isa.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A layer whose tiling can be chosen; ``index`` is its place in its region.
+
+    ``kind`` is its class, after Gibson 2023, chapter 6: layers of one sequence of operators, whatever their sizes.
+    """
+
+    region: int
+    index: int
+    name: str
+    kind: str
+    geometry: Geometry
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Cycles of a network and of each of its sites, in order; None where the choices find no place."""
+
+    cycles: int | None
+    sites: tuple[int, ...] = ()
+
+
+def kind_of(layer: Layer) -> str:
+    """The class of a layer: its instruction, and what is fused into it."""
+    return layer.mnemonic + {"none": "", "one": "+look_up", "each": "+look_up_each"}[layer.geometry.tables]
+
+
+class Subject:
+    """Regions of a network on one machine; remembers how long each takes with the choices that it has met."""
+
+    def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, timing: Timing) -> None:
+        self.arch, self.timing = arch, timing
+        self._regions, self._values = tuple(regions), values
+        self._pool = SearchPool[Compiled]()
+        self._known: dict[tuple[int, Choices], tuple[int, dict[str, int]] | None] = {}
+        self._rooms: list[Rooms] = []
+        self._searches: list[TileSearch] = []
+        sites: list[Site] = []
+        for number, region in enumerate(self._regions):
+            lowered, layers = layers_of(region, values, arch)
+            self._rooms.append(Rooms(layers, lowered, arch))
+            self._searches += self._pool.searches(layers, arch)
+            sites += [
+                Site(number, index, layer.name, kind_of(layer), layer.geometry) for index, layer in enumerate(layers)
+            ]
+        self.sites = tuple(sites)
+
+    @property
+    def candidates(self) -> tuple[tuple[int, str], ...]:
+        """Every tensor that could stay in the scratchpad, with the number of its region."""
+        return tuple((number, name) for number, rooms in enumerate(self._rooms) for name in rooms.lives)
+
+    def span(self, region: int, name: str) -> range:
+        """The layers of a region, by index, beside which a tensor would stay."""
+        life = self._rooms[region].lives[name]
+        return range(life.first, life.last + 1)
+
+    def room(self, site: Site, residents: Collection[str]) -> tuple[Resident, int]:
+        """Which operands of a site are resident, and the bytes that residents leave it."""
+        rooms = self._rooms[site.region]
+        return rooms.of(site.index, [name for name in rooms.lives if name in residents], self.arch.sram_bytes)
+
+    def search(self, number: int) -> TileSearch:
+        """The compiler's own search for tilings of a site, with its estimates."""
+        return self._searches[number]
+
+    def own(self) -> Choices:
+        """What the compiler chooses by itself, nothing of it open."""
+        found = [self._compiled(number, NOTHING)[1].choices for number in range(len(self._regions))]
+        residents = tuple(name for one in found for name in one.residents or ())
+        return Choices(tuple(layer for one in found for layer in one.layers), residents)
+
+    def measure(self, choices: Choices) -> Measurement:
+        """The cycles of the network with these choices, by the timing-only engine, everything compiled anew."""
+        total, sites = 0, list[int]()
+        for number in range(len(self._regions)):
+            found = self._measured(number, self._part(number, choices))
+            if found is None:
+                return Measurement(None)
+            total += found[0]
+            sites += [found[1].get(site.name, 0) for site in self.sites if site.region == number]
+        return Measurement(total, tuple(sites))
+
+    def _part(self, number: int, choices: Choices) -> Choices:
+        """What of complete choices is about one region."""
+        chosen = [one for one, site in zip(choices.layers, self.sites, strict=True) if site.region == number]
+        known = self._rooms[number].lives
+        return Choices(tuple(chosen), tuple(name for name in choices.residents or () if name in known))
+
+    def _measured(self, number: int, choices: Choices) -> tuple[int, dict[str, int]] | None:
+        key = number, choices
+        if key not in self._known:
+            try:
+                program, _ = self._compiled(number, choices)
+            except InputError:  # they find no place: that is what was measured
+                self._known[key] = None
+            else:
+                layers = ProgramTiming(replace(program, segments=())).layers(self.timing)
+                self._known[key] = sum(layers.values()), layers
+        return self._known[key]
+
+    def _compiled(self, number: int, choices: Choices) -> Compiled:
+        region = self._regions[number]
+        return compile_region(region, self._values, self.arch, data=False, pool=self._pool, choices=choices)
