@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -76,6 +77,12 @@ def _dma(unit: str, address: int, transfer: Transfer) -> dict[str, int]:
         registers[f"{unit}_DRAM_STRIDE_{number}"] = axis.tensor
         registers[f"{unit}_SRAM_STRIDE_{number}"] = axis.buffer
     return registers
+
+
+def moved_by(step: Step) -> int:
+    """Bytes that a step of LD or ST moves."""
+    registers, unit = step.registers, step.unit.name
+    return registers[f"{unit}_BYTES"] * math.prod(registers[f"{unit}_COUNT_{number}"] for number in (1, 2, 3))
 
 
 _UNFINISHED = {REQUANTISE.name: 0, LOOK_UP.name: 0}

@@ -125,7 +125,7 @@ class LayerCost:
 
     def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
         """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
-        traffic, edge, alone = self.traffic(shape, tiling, resident)
+        traffic, edge, alone = self._traffic(shape, tiling, resident)
         tiles = shape.parts * shape.bands * shape.chunks
         return max(shape.compute + alone, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * tiles
 
@@ -140,7 +140,7 @@ class LayerCost:
             traffic += shape.output_cycles * shape.parts * shape.bands
         return max(shape.compute, traffic) + TRAFFIC * traffic + TILE_OVERHEAD * tiles
 
-    def traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> Traffic:
+    def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> Traffic:
         """The account of all transfers."""
         parts, bands, chunks, slots = shape.parts, shape.bands, shape.chunks, tiling.slots
         kept = slots.constants >= (chunks if tiling.channels_outer else parts * chunks)
@@ -180,7 +180,7 @@ class LayerCost:
 
     def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
         """Whether the bytes moved take longer than the computation."""
-        return self.traffic(shape, tiling, resident).cycles > shape.compute
+        return self._traffic(shape, tiling, resident).cycles > shape.compute
 
     def tile_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
         """Compute cycles of one tile, all of its commands."""

@@ -44,6 +44,7 @@ COMMANDS = {
     "sweep": sweep.command,
     "explore": explore.command,
     "tune": tune.command,
+    "explain": tune.explain,
     "repro": repro.command,
     "support": catalogue.support,
     "isa": catalogue.isa,

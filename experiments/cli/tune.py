@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +11,12 @@ import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options
-from experiments.literal import literal, say
+from experiments.literal import say
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from byoc.choices import LayerChoice
+    from experiments.tune.explain import Explanation
     from experiments.tune.run import Tuned
 
 Measurements = Annotated[int, typer.Option("--measurements", metavar="N", help="Schedules to measure in all.")]
@@ -83,7 +87,7 @@ def _print(tuned: Tuned, measurements: int) -> None:
         before, after = records[0].choices.layers[number], best.choices.layers[number]
         if before != after:
             cycles = f"{own.sites[number]:,}", f"{fewest.sites[number]:,}"
-            table.add_row(literal(site.layer), *cycles, _tiling(before), _tiling(after))
+            table.add_row(site.layer, *cycles, _tiling(before), _tiling(after))
     console.print(table)
     if tuned.donor is not None:
         console.print(line(f"schedules offered by {tuned.donor}"))
@@ -95,3 +99,71 @@ def _print(tuned: Tuned, measurements: int) -> None:
         ),
         soft_wrap=True,
     )
+
+
+LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="A layer; without one all are listed.")]
+
+
+@options.expanded
+def explain(
+    model: options.Model,
+    hardware: options.Hardware,
+    choices: CompileOptions,
+    opening: options.Opening,
+    layer: LayerName = None,
+    calibration: options.Calibration = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+) -> None:
+    """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
+    from experiments.running.network import load_network
+    from experiments.tune.explain import chosen_tilings
+    from experiments.tune.explain import explain as explain_layer
+
+    machine = hardware.load()
+    with options.stages() as progress:
+        progress(f"reading {model}")
+        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
+        progress(f"compiling {network.name}")
+        if layer is None:
+            _list(chosen_tilings(network.package, machine.arch, choices))
+            return
+        found = explain_layer(network.package, layer, machine.arch, choices)
+    if json is not None:
+        write_atomically(json, dumps(found.content(), indent=1) + "\n")
+    _print_explanation(found)
+
+
+def _list(chosen: Sequence[tuple[int, LayerChoice]]) -> None:
+    from experiments.report.terminal import plain_table, report_console
+
+    table = plain_table(("layer", "fold"), ("region", "right"), ("tiling", "left"))
+    for region, choice in chosen:
+        table.add_row(choice.layer, str(region), _tiling(choice))
+    report_console().print(table)
+
+
+def _print_explanation(found: Explanation) -> None:
+    from experiments.report.terminal import line, plain_table, report_console
+
+    console = report_console()
+    near = f", {', '.join(found.resident)} in the scratchpad" if found.resident else ""
+    console.print(
+        line(f"{found.layer} ({found.kind}, region {found.region}): {found.budget_bytes:,} bytes for tiles{near}")
+    )
+    columns = ("estimated cycles", "compute", "bytes moved", "buffers", "tiles", "missing")
+    table = plain_table(("tiling", "left"), *((name, "right") for name in columns))
+    for mark, one in (("* ", found.winner), *(("  ", one) for one in (*found.others, *found.misfits))):
+        figures = one.estimated_cycles, one.compute_cycles, one.moved_bytes, one.working_set_bytes, one.tiles
+        table.add_row(
+            mark + _tiling(one.choice),
+            *(f"{figure:,}" for figure in figures),
+            f"{one.missing:,}" if one.missing else "",
+        )
+    console.print(table)
+    for text in (
+        f"*: {found.why}",
+        f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; cycles are estimates",
+        "a tiling: output channels x rows [of input channels], outer loop, buffers of inputs/constants/outputs",
+    ):
+        console.print(line(text), soft_wrap=True)

@@ -50,7 +50,7 @@ class Header(_Line):
     ``search``: the settings that decide what is tried.
     """
 
-    schema_: Literal["dla-tune/1"] = Field("dla-tune/1", alias="schema")
+    schema_: Literal["dla-tune/1"] = Field(alias="schema")
     network: str
     package: str
     machine: str

@@ -56,16 +56,14 @@ def features(cost: LayerCost, site: Site, tiling: Tiling, resident: Resident, bu
     """What the model sees of a tiling, in whatever network; the last is the logarithm of the estimate."""
     shape = cost.shape(tiling.channels, tiling.rows, tiling.depth)
     nest, slots = site.geometry.nest, tiling.slots
-    traffic = cost.traffic(shape, tiling, resident)
     estimate = max(cost.estimate(shape, tiling, resident), 1.0)
     working_set = cost.working_set(shape, tiling, resident)
     counts = shape.parts, shape.bands, shape.chunks, shape.parts * shape.bands * shape.chunks
     sizes = nest.channels, nest.rows, nest.columns, nest.input_channels, tiling.channels, tiling.rows, tiling.depth
-    cycles = shape.compute, traffic.cycles, traffic.edge, traffic.alone, sum(shape.input_cycles), shape.output_cycles
+    nbytes = sum(shape.input_bytes), shape.constant_bytes, shape.output_bytes, shape.sums_bytes, working_set
     return (
-        *(math.log1p(value) for value in (*counts, *sizes, *cycles, working_set)),
-        traffic.cycles / max(shape.compute, 1),
-        traffic.alone / max(shape.compute, 1),
+        *(math.log1p(value) for value in (*counts, *sizes, *nbytes, shape.compute)),
+        estimate / max(shape.compute, 1),
         working_set / max(budget, 1),
         float(slots.input), float(slots.constants), float(slots.output),
         float(tiling.channels_outer), float(any(resident.inputs)), float(resident.output),

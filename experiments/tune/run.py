@@ -93,6 +93,7 @@ def _header(network: Network, hardware: Preset, options: CompileOptions, wanted:
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     donors = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in _donor_files(wanted)]
     return Header(
+        schema="dla-tune/1",
         network=network.name,
         package=network.package.digest,
         machine=hardware.arch.digest(),

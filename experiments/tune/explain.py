@@ -1,0 +1,276 @@
+"""Why a layer is tiled as it is: what the compiler considered, what it took each to cost, and what did not fit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from byoc.choices import Choices, LayerChoice
+from byoc.compiler import partition_package
+from byoc.emission.region import Compiled, Region, compile_region, layers_of
+from byoc.lowering import Lowered
+from byoc.operators.layer import Layer
+from byoc.operators.operator import Geometry
+from byoc.options import CompileOptions
+from byoc.package.package import Package
+from byoc.partition import Partition
+from byoc.scheduling.chosen import choice_of, tiling_of
+from byoc.scheduling.constants import ConstantPool
+from byoc.scheduling.pool import SearchPool, sizeless
+from byoc.scheduling.residency import Rooms
+from byoc.scheduling.steps import moved_by
+from byoc.scheduling.stream import Memory, stream_layer
+from byoc.tiling.cost import LayerCost, Shape
+from byoc.tiling.search import Choice, TileSearch
+from byoc.tiling.tiling import Resident, Tiling
+from experiments.tune.subject import kind_of
+from isa.arch import Arch
+from isa.errors import InputError
+
+SHOWN = 12
+"""Tilings of a kind, those that fit and those that do not, that are told of."""
+
+
+SAME = 0.0005
+"""Estimates that differ by less are told as equal."""
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A tiling with its estimates: cycles in all, of computation alone, bytes of system memory moved, tile buffers.
+
+    ``missing``: the bytes by which the buffers do not fit beside what is resident, 0 where they do.
+    """
+
+    choice: LayerChoice
+    estimated_cycles: int
+    compute_cycles: int
+    moved_bytes: int
+    working_set_bytes: int
+    tiles: int
+    missing: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why layer ``layer`` of region ``region`` is tiled as it is. ``budget_bytes`` is what residents leave it.
+
+    ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
+    tilings that were considered and fit, ``misfits`` the best of those, ``unfitting`` in number, that do not.
+    """
+
+    layer: str
+    kind: str
+    region: int
+    resident: tuple[str, ...]
+    budget_bytes: int
+    winner: Considered
+    chosen_by: str
+    fitting: int
+    unfitting: int
+    others: tuple[Considered, ...]
+    misfits: tuple[Considered, ...]
+
+    def content(self) -> dict[str, Any]:
+        """The explanation as JSON has it; every figure of a tiling but its bytes is an estimate."""
+        return {"schema": "dla-explain/1", **asdict(self), "why": self.why}
+
+    @property
+    def why(self) -> str:
+        """Why the winner won, in one sentence."""
+        if self.chosen_by != "compiler":
+            return f"chosen by {self.chosen_by}"
+        if not self.others:
+            return "it is the only tiling considered that fits"
+        other, winner = self.others[0], self.winner
+        dearer = other.estimated_cycles / max(winner.estimated_cycles, 1) - 1
+        if dearer < 0:
+            return "another is cheaper by itself; beside the other layers of the region the compiler prefers this one"
+        if dearer < SAME:
+            return (
+                "its estimate is the lowest of all that fit; of others as low it was considered first, or has more room"
+            )
+        reasons = {
+            "computes longer": other.compute_cycles / max(winner.compute_cycles, 1),
+            "moves more bytes": other.moved_bytes / max(winner.moved_bytes, 1),
+            "has more tiles": other.tiles / winner.tiles,
+        }
+        reason = max(reasons, key=lambda name: reasons[name])
+        tail = f": that {reason}" if reasons[reason] > 1.0 else ": that waits for its transfers"
+        return f"its estimate is the lowest of all that fit; the next one is {dearer:.1%} dearer{tail}"
+
+
+class _WatchedCost(LayerCost):
+    """Estimates, and which were asked for."""
+
+    def __init__(self, geometry: Geometry, arch: Arch) -> None:
+        super().__init__(geometry, arch)
+        self.asked: dict[tuple[Tiling, Resident], float] = {}
+
+    def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
+        found = self.asked[tiling, resident] = super().estimate(shape, tiling, resident)
+        return found
+
+
+class _WatchedSearch(TileSearch):
+    """The compiler's search, and what room it was asked about."""
+
+    def __init__(self, geometry: Geometry, arch: Arch) -> None:
+        super().__init__(geometry, arch)
+        self.cost = self.watched = _WatchedCost(geometry, arch)
+        self.rooms: list[tuple[Resident, int, Choice | None]] = []
+
+    def best(self, resident: Resident, budget: int) -> Choice | None:
+        found = super().best(resident, budget)
+        self.rooms.append((resident, budget, found))
+        return found
+
+    def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
+        found = super().pinned(pin, resident, budget)
+        self.rooms.append((resident, budget, found))
+        return found
+
+
+class _WatchingPool(SearchPool[Compiled]):
+    """A pool that watches the search of one layer."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.index = index
+        self.search: _WatchedSearch | None = None
+
+    def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
+        found = super().searches(layers, arch)
+        if self.search is None:
+            self.search = _WatchedSearch(layers[self.index].geometry, sizeless(arch))
+        found[self.index] = self.search
+        return found
+
+
+def chosen_tilings(package: Package, arch: Arch, options: CompileOptions) -> tuple[tuple[int, LayerChoice], ...]:
+    """What the compiler chooses for every layer, with the number of its region."""
+    found = _partitioned(package, arch, options)
+    compiled = [_compiled(region, found, arch, options, None)[1].choices for region in found.regions]
+    return tuple((number, layer) for number, one in enumerate(compiled) for layer in one.layers)
+
+
+def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -> Explanation:
+    """Why a layer (of several of one name the first) is tiled as it is; raises InputError where there is none."""
+    found = _partitioned(package, arch, options)
+    names: list[str] = []
+    for region in found.regions:
+        lowered, layers = layers_of(region, found.graph.values, arch)
+        own = [one.name for one in layers]
+        if layer in own:
+            pool = _WatchingPool(own.index(layer))
+            chosen = _compiled(region, found, arch, options, pool)[1].choices
+            return _Account(region.index, lowered, layers, arch, pool, chosen).explained(options)
+        names += own
+    close = difflib.get_close_matches(layer, names, n=1)
+    meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
+    raise InputError(f"no layer of the accelerator is called '{layer}'; {meant}")
+
+
+def _partitioned(package: Package, arch: Arch, options: CompileOptions) -> Partition:
+    if options.schedule == "seed":
+        raise InputError("schedule seed takes the largest tile that fits and considers nothing else; leave it out")
+    options.chosen.check_made_for(package.digest, arch.digest())
+    return partition_package(package, arch, options)
+
+
+def _compiled(
+    region: Region, found: Partition, arch: Arch, options: CompileOptions, pool: SearchPool[Compiled] | None
+) -> Compiled:
+    return compile_region(region, found.graph.values, arch, data=False, pool=pool, choices=options.chosen)
+
+
+class _Account:
+    """One layer of a compiled region, whose search was watched."""
+
+    def __init__(
+        self,
+        region: int,
+        lowered: Lowered,
+        layers: Sequence[Layer],
+        arch: Arch,
+        pool: _WatchingPool,
+        chosen: Choices,
+    ) -> None:
+        assert pool.search is not None
+        self._region, self._lowered, self._arch, self._chosen = region, lowered, arch, chosen
+        self._search = pool.search
+        self._layer, self._choice = layers[pool.index], chosen.layers[pool.index]
+        rooms = Rooms(layers, lowered, arch)
+        self._resident, room = rooms.of(pool.index, chosen.residents or (), arch.sram_bytes)
+        self._budget = self._asked_budget(room)
+
+    def _asked_budget(self, room: int) -> int:
+        """The bytes about which the search was asked when it gave what was chosen; else what residents leave."""
+        tiling = tiling_of(self._choice)
+        for resident, budget, found in reversed(self._search.rooms):
+            if resident == self._resident and found is not None:
+                same = found.tiling[:2] == tiling[:2] and found.tiling.depth == tiling.depth
+                if same:
+                    return budget
+        return room
+
+    def explained(self, options: CompileOptions) -> Explanation:
+        """The explanation."""
+        winner = tiling_of(self._choice)
+        asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]
+        ranked = sorted((self._estimate(tiling), place) for place, tiling in enumerate(asked) if tiling != winner)
+        missing = {place: self._missing(asked[place]) for _, place in ranked}
+        fitting = [asked[place] for _, place in ranked if not missing[place]]
+        misfits = [asked[place] for _, place in ranked if missing[place]]
+        pinned = options.chosen.of([self._layer.name])[0] is not None
+        return Explanation(
+            layer=self._layer.name,
+            kind=kind_of(self._layer),
+            region=self._region,
+            resident=self._resident_names(),
+            budget_bytes=self._budget,
+            winner=self._considered(winner),
+            chosen_by=options.chosen.source if pinned else "compiler",
+            fitting=len(fitting),
+            unfitting=len(misfits),
+            others=tuple(map(self._considered, fitting[:SHOWN])),
+            misfits=tuple(map(self._considered, misfits[:SHOWN])),
+        )
+
+    def _resident_names(self) -> tuple[str, ...]:
+        operation = self._layer.operation
+        names = [self._lowered.place(item).buffer for item in (*operation.inputs, operation.output)]
+        return tuple(dict.fromkeys(name for name in names if name in (self._chosen.residents or ())))
+
+    def _estimate(self, tiling: Tiling) -> float:
+        return self._search.cost.estimate(self._shape(tiling), tiling, self._resident)
+
+    def _missing(self, tiling: Tiling) -> int:
+        return max(self._search.cost.working_set(self._shape(tiling), tiling, self._resident) - self._budget, 0)
+
+    def _shape(self, tiling: Tiling) -> Shape:
+        return self._search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
+
+    def _considered(self, tiling: Tiling) -> Considered:
+        shape = self._shape(tiling)
+        return Considered(
+            choice=choice_of(self._layer.name, tiling),
+            estimated_cycles=round(self._estimate(tiling)),
+            compute_cycles=shape.compute,
+            moved_bytes=self._moved(tiling),
+            working_set_bytes=self._search.cost.working_set(shape, tiling, self._resident),
+            tiles=shape.parts * shape.bands * shape.chunks,
+            missing=self._missing(tiling),
+        )
+
+    def _moved(self, tiling: Tiling) -> int:
+        """Bytes that the layer's loads and stores move with a tiling, exactly: those of its steps."""
+        places = dict.fromkeys((buffer.name for buffer in self._lowered.buffers), 0)
+        stored = frozenset(buffer.name for buffer in self._lowered.buffers if buffer.role == "output")
+        memory = Memory(self._arch, self._lowered, places, ConstantPool(0, self._arch, data=False), stored=stored)
+        for name in self._chosen.residents or ():
+            memory.residents[name] = memory.reserve(name, 0)
+        steps = (step for tile in stream_layer(self._layer, tiling, memory) for step in (*tile.loads, *tile.stores))
+        return sum(moved_by(step) for step in steps)

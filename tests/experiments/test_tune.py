@@ -1,0 +1,296 @@
+"""``dla tune`` and ``dla explain``: logs that go on and are replayed exactly, the model, the donor, and bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import byoc
+from byoc.choices import as_json
+from byoc.compiler import partition_package
+from byoc.options import DEFAULTS, CompileOptions
+from dla_sim.presets import Preset, load_hardware
+from dla_sim.program_timing import ProgramTiming
+from experiments.running.network import Network, load_network
+from experiments.tune.explain import chosen_tilings, explain
+from experiments.tune.log import LoggedSite, load_tuned, mend, read_log
+from experiments.tune.model import CostModel, load_model
+from experiments.tune.run import Wanted, model_file, tune
+from experiments.tune.search import State, state_of
+from experiments.tune.subject import Subject
+from experiments.tune.transfer import choose_donor, donor_score, offered, schedules_of, shares_of
+from experiments.version import compiler_version
+from isa.errors import InputError
+from tests.experiments.command_line import dla
+
+SETTINGS = ["sram_bytes=2048", "sram_banks=1"]
+
+
+@cache
+def digits() -> Network:
+    return load_network("digits-cnn")
+
+
+@cache
+def machine() -> Preset:
+    return load_hardware(settings=SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log of a search that found something better."""
+    path = tmp_path_factory.mktemp("tune") / "digits.jsonl"
+    tune(digits(), machine(), DEFAULTS, path, Wanted(16))
+    return path
+
+
+def test_the_best_schedule_is_replayed_exactly(log: Path) -> None:
+    found = read_log(log)
+    own, best = found.records[0].measurement.cycles, found.best.measurement.cycles
+    assert own is not None
+    assert best is not None
+    assert best < own
+    for choices, cycles in (
+        (load_tuned(log, DEFAULTS, compiler_version()), best),
+        (DEFAULTS.chosen, own),
+    ):
+        network = byoc.compile(digits().package, machine().arch, CompileOptions(chosen=choices))
+        timings = [ProgramTiming(program).run(machine().timing) for program in network.programs.values()]
+        assert sum(timing.total for timing in timings) == cycles
+    assert sum(found.best.measurement.sites) == best
+
+
+def test_the_same_search_writes_the_same_bytes(log: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.jsonl"
+    tune(digits(), machine(), DEFAULTS, again, Wanted(16))
+    assert again.read_bytes() == log.read_bytes()
+    assert model_file(again).read_bytes() == model_file(log).read_bytes()
+    tune(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Wanted(4, seed=1))
+    other = (tmp_path / "other.jsonl").read_bytes().split(b"\n")
+    assert other[1] == log.read_bytes().split(b"\n")[1]  # the compiler's own schedule
+    assert other[2] != log.read_bytes().split(b"\n")[2]
+
+
+def test_a_log_that_was_cut_off_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
+    whole, path = '{"a":1}\n{"b":"é"}\n\n{"c":3}\n'.encode(), tmp_path / "cut.jsonl"
+    assert not mend(path)
+    for place in range(len(whole) + 1):
+        path.write_bytes(whole[:place])
+        kept = whole[: whole.rfind(b"\n", 0, place) + 1]
+        assert mend(path) == bool(kept)
+        assert path.read_bytes() == kept
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.55, 0.999, 1.0])
+def test_a_search_that_was_killed_goes_on_where_it_was(log: Path, tmp_path: Path, share: float) -> None:
+    whole, path = log.read_bytes(), tmp_path / "cut.jsonl"
+    path.write_bytes(whole[: int(len(whole) * share)])
+    measured: list[int] = []
+    found = tune(digits(), machine(), DEFAULTS, path, Wanted(16), lambda count, cycles: measured.append(count))
+    assert path.read_bytes() == whole
+    assert measured == list(range(1, 17))
+    assert found.kept == max(whole[: int(len(whole) * share)].count(b"\n") - 1, 0)
+
+
+def test_what_the_log_has_is_not_measured_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "measure", None)
+    assert tune(digits(), machine(), DEFAULTS, log, Wanted(16)).kept == 16
+    assert tune(digits(), machine(), DEFAULTS, log, Wanted(10)).kept == 10
+
+
+def test_without_the_model(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    path = tmp_path / "plain.jsonl"
+    with pytest.raises(InputError, match=r"needs LightGBM: pip install 'dla-byoc-simulator\[tune\]', or .* --no-model"):
+        tune(digits(), machine(), DEFAULTS, path, Wanted(3))
+    assert not path.exists()
+    found = tune(digits(), machine(), DEFAULTS, path, Wanted(12, model=False)).log
+    assert found.best.measurement.cycles <= (found.records[0].measurement.cycles or 0)
+    assert not model_file(path).exists()
+
+
+def test_the_model_learns_and_is_kept(tmp_path: Path) -> None:
+    """Twice the estimate where the second feature is large, half of it elsewhere."""
+    samples = [(float(n % 7), float(n % 2), math.log(100.0 + n)) for n in range(200)]
+    cycles = [round((100 + n) * (2.0 if n % 2 else 0.5)) for n in range(200)]
+    model = CostModel()
+    assert model.predict(samples)[0] == pytest.approx(100.0)  # nothing learnt: the estimate
+    model.train(samples[:10], cycles[:10])
+    assert model.predict(samples)[0] == pytest.approx(100.0)  # too few
+    model.train(samples, cycles)
+    assert model.predict(samples) == pytest.approx(cycles, rel=0.05)
+    model.save(tmp_path / "m")
+    assert load_model(tmp_path / "m").predict(samples).tolist() == model.predict(samples).tolist()
+    (tmp_path / "m").write_text("no model\n")
+    with pytest.raises(InputError, match=r"/m: no cost model .*; remove it"):
+        load_model(tmp_path / "m")
+
+
+def test_the_donor_by_hand() -> None:
+    """Convolutions take 3/4 of the cycles, additions 1/4: 9/16 · √4 + 1/16 · √1 = 1.1875; 9/16 + 1/16 · √9 = 0.75."""
+    shares = {"conv": 0.75, "add": 0.25}
+    assert donor_score(shares, {"conv": 4, "add": 1, "pool": 100}) == 1.1875
+    assert donor_score(shares, {"conv": 1, "add": 9}) == 0.75
+    assert donor_score(shares, {"pool": 100}) == 0.0
+
+
+def test_shares_and_schedules(log: Path) -> None:
+    found = partition_package(digits().package, machine().arch)
+    subject = Subject(found.regions, found.graph.values, machine().arch, machine().timing)
+    assert [site.kind for site in subject.sites] == ["OP_CONV", "OP_DEPTH_CONV", "OP_CONV", "OP_POOL", "OP_MAT_MUL"]
+    shares = shares_of(subject.sites, (30, 20, 40, 5, 5))
+    assert shares == {"OP_CONV": 0.7, "OP_DEPTH_CONV": 0.2, "OP_POOL": 0.05, "OP_MAT_MUL": 0.05}
+    donor = read_log(log)
+    assert schedules_of(donor) == {"OP_CONV": 2, "OP_DEPTH_CONV": 1, "OP_POOL": 1, "OP_MAT_MUL": 1}
+    assert choose_donor([donor], shares) is donor
+    site = subject.sites[0]
+    resident, budget = subject.room(site, frozenset())
+    tilings = list(offered(subject, site, resident, budget, donor))
+    assert tilings
+    assert len(set(tilings)) == len(tilings)
+
+
+def test_schedules_are_transferred(log: Path, tmp_path: Path) -> None:
+    """Offered to its own network a log's best schedule is measured second, and is as good as it was."""
+    path = tmp_path / "again.jsonl"
+    found = tune(digits(), machine(), DEFAULTS, path, Wanted(8, seed=3, donors=(log,)))
+    assert found.donor == log
+    assert found.log.records[1].measurement == read_log(log).best.measurement
+    assert as_json(found.log.records[1].choices) == as_json(read_log(log).best.choices)
+    other = load_hardware(settings=["sram_bytes=4096", "pe.ic=16"])
+    tune(digits(), other, DEFAULTS, tmp_path / "other.jsonl", Wanted(6, donors=(log,)))
+
+
+def test_logs_that_are_refused(log: Path, tmp_path: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    path = tmp_path / "bad.jsonl"
+
+    def refused(text: str, message: str) -> None:
+        path.write_text(text)
+        with pytest.raises(InputError, match=message) as caught:
+            read_log(path)
+        assert "\n" not in str(caught.value)
+
+    refused("", "has not one whole line; give a file that 'dla tune' wrote")
+    refused("{}\n", "line 1: schema: Field required")
+    refused("[1]\n", "line 1: ")
+    refused(lines[0].replace("dla-tune/1", "dla-tune/9"), "line 1: schema: Input should be 'dla-tune/1'")
+    refused(lines[0] + "?\n", "line 2: not a line of a tuning log")
+    refused(lines[0] + lines[2], "line 2: not measurement 1; remove this line and all that follow")
+    refused(lines[0] + lines[1].replace('"conv"', '"vonc"'), "line 2: its schedule is not of all layers in line 1")
+    refused(lines[0] + lines[1].replace('"rows":8', '"rows":0'), "line 2: layer 'conv': rows is 0; write a number")
+    path.write_text(lines[0])
+    with pytest.raises(InputError, match="nothing was measured yet"):
+        load_tuned(path, DEFAULTS, compiler_version())
+
+
+def test_searches_that_do_not_go_on(log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(log.read_bytes())
+    with pytest.raises(InputError, match=r"made otherwise \(seed was 0 and is 1\); give another --log"):
+        tune(digits(), machine(), DEFAULTS, path, Wanted(30, seed=1))
+    with pytest.raises(InputError, match=r"made otherwise \(machine was "):
+        tune(digits(), load_hardware(), DEFAULTS, path, Wanted(30))
+    lines = path.read_text().splitlines(keepends=True)
+    changed = json.loads(lines[2])
+    changed["schedule"]["layers"][0]["rows"] = 1
+    path.write_text("".join((*lines[:2], json.dumps(changed) + "\n")))
+    with pytest.raises(InputError, match="line 3: the search does not try this schedule; remove this line"):
+        tune(digits(), machine(), DEFAULTS, path, Wanted(30))
+    with pytest.raises(InputError, match="--measurements is 0; it must be 1 or more"):
+        tune(digits(), machine(), DEFAULTS, path, Wanted(0))
+    with pytest.raises(InputError, match="a tuning chooses the whole schedule; leave --schedule"):
+        tune(digits(), machine(), CompileOptions(schedule="seed"), path, Wanted(1))
+
+
+def test_states_and_choices(log: Path) -> None:
+    choices = read_log(log).best.choices
+    found = state_of(choices)
+    assert isinstance(found, State)
+    assert len(found.tilings) == len(choices.layers)
+
+
+def test_sites_are_logged(log: Path) -> None:
+    site = read_log(log).header.layers[2]
+    assert site == LoggedSite(layer="pointwise", kind="OP_CONV", channels=32, rows=8, inputs=16)
+
+
+@pytest.mark.parametrize("layer", ["conv", "depthwise", "pointwise", "pool", "classifier"])
+@pytest.mark.parametrize("sram", [2048, 4096, 1 << 16])
+def test_the_winner_is_what_the_compiler_chose(layer: str, sram: int) -> None:
+    arch = load_hardware(settings=[f"sram_bytes={sram}"]).arch
+    network = byoc.compile(digits().package, arch)
+    chosen = {one.layer: one for report in network.reports.values() for one in report.choices.layers}
+    found = explain(digits().package, layer, arch, DEFAULTS)
+    assert found.winner.choice == chosen[layer]
+    assert found.winner.missing == 0
+    assert found.winner.working_set_bytes <= found.budget_bytes
+    assert all(one.missing == one.working_set_bytes - found.budget_bytes for one in found.misfits)
+    assert all(one.working_set_bytes <= found.budget_bytes for one in found.others)
+    assert found.fitting >= len(found.others)
+    estimates = [one.estimated_cycles for one in found.others]
+    assert estimates == sorted(estimates)
+
+
+def test_bytes_are_those_of_the_program() -> None:
+    arch = machine().arch
+    network = byoc.compile(digits().package, arch)
+    timing = ProgramTiming(network.programs[0])
+    moved = sum(
+        explain(digits().package, one.layer, arch, DEFAULTS).winner.moved_bytes
+        for _, one in chosen_tilings(digits().package, arch, DEFAULTS)
+    )
+    assert moved == timing.dram_read_bytes + timing.dram_write_bytes
+
+
+def test_the_commands(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    mine = tmp_path / "mine.jsonl"
+    found = dla(capsys, "tune", "digits-cnn", *settings, "--measurements", "16", "--log", mine)
+    assert (found.status, found.err) == (0, "")
+    assert mine.read_bytes() == log.read_bytes()
+    best = read_log(log).best.measurement.cycles
+    assert f"{best:,} tuned" in found.out
+    report = tmp_path / "run.json"
+    found = dla(capsys, "run", "digits-cnn", *settings, "--tuned", mine, "--json", report)
+    assert found.status == 0
+    saved = json.loads(report.read_text())
+    assert saved["totals"]["cycles"] == best
+    assert saved["check"]["mismatches"] == 0
+    assert saved["hashes"]["choices"]
+    assert dla(capsys, "run", "digits-cnn", "--tuned", mine).err.startswith("error: --tuned ")
+    given = ("--tuned", mine, "--grouped", "cpu")
+    assert "tuned with the options '', these are '--grouped cpu'" in dla(capsys, "run", "digits-cnn", *given).err
+    found = dla(capsys, "explain", "digits-cnn", "conv", *settings, "--tuned", mine, "--json", tmp_path / "e.json")
+    assert "chosen by --tuned" in found.out
+    assert json.loads((tmp_path / "e.json").read_text())["schema"] == "dla-explain/1"
+    assert "classifier" in dla(capsys, "explain", "digits-cnn", *settings).out
+    assert dla(capsys, "explain", "digits-cnn", "cnov").err == (
+        "error: no layer of the accelerator is called 'cnov'; did you mean 'conv'?\n"
+    )
+    seeded = dla(capsys, "explain", "digits-cnn", "conv", "--schedule", "seed")
+    assert (seeded.status, seeded.err.count("\n")) == (2, 1)
+
+
+def test_pins_of_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pins = tmp_path / "pins.toml"
+    pins.write_text("[layers.conv]\nrows = 2\n")
+    report = tmp_path / "run.json"
+    found = dla(capsys, "run", "digits-cnn", "--pins", pins, "--json", report)
+    assert found.status == 0
+    saved = json.loads(report.read_text())
+    assert saved["command"].endswith(f"--pins {pins}")
+    assert next(layer["tiles"] for layer in saved["layers"] if layer["name"] == "conv") == 4
+    assert dla(capsys, "partition", "digits-cnn", "--pins", pins).status == 0
+    assert "chosen by --pins" in dla(capsys, "explain", "digits-cnn", "conv", "--pins", pins).out
+    both = dla(capsys, "run", "digits-cnn", "--pins", pins, "--tuned", pins)
+    assert both.err == "error: --pins and --tuned both choose a schedule; give one of them\n"
+    pins.write_text("[layers.conv]\nrows = 20\n")
+    assert dla(capsys, "run", "digits-cnn", "--pins", pins).err == (
+        f"error: --pins {pins}: layer 'conv': rows is 20; it is 1 to 8\n"
+    )
