@@ -1,4 +1,4 @@
-"""Schedules as data: what is chosen of a network's schedules beforehand, by hand in a small TOML file or by a search.
+"""Schedules as data: what is chosen of a network's schedules beforehand, by hand or by a search.
 
 Whatever a record leaves open the compiler chooses as ever; a record that leaves nothing open is the whole schedule, and
 the compiler streams it as it is. Bits never depend on it.
@@ -10,22 +10,14 @@ import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from isa.errors import InputError
-from isa.reading import read_bytes, toml_of
 
 Order = Literal["rows", "channels"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-OPERANDS = ("input", "constants", "output")
-"""What ``slots`` counts the buffers of, in this order."""
-MAXIMUM_BYTES = 1 << 20
-MOST = 1 << 20
-"""The largest number in a file."""
-_REMEDY = "docs/tuning.md shows such a file"
 
 
 @dataclass(frozen=True)
@@ -42,10 +34,6 @@ class LayerChoice:
     depth: int | None = None
     order: Order | None = None
     slots: tuple[int, int, int] | None = None
-
-
-KEYS = tuple(item.name for item in fields(LayerChoice) if item.name != "layer")
-"""What can be chosen of a layer."""
 
 
 @dataclass(frozen=True)
@@ -117,76 +105,6 @@ def _check_known(source: str, what: str, names: Iterable[str], known: Sequence[s
 
 
 def as_json(choices: Choices) -> dict[str, Any]:
-    """What is chosen, as plain values; :func:`of_json` reads them."""
+    """What is chosen, as plain values; :func:`byoc.pins.of_json` reads them."""
     layers = [{name: value for name, value in asdict(one).items() if value is not None} for one in choices.layers]
     return {"layers": layers} | ({} if choices.residents is None else {"residents": list(choices.residents)})
-
-
-def of_json(value: Any, source: str) -> Choices:
-    """What :func:`as_json` made; raises InputError for anything else, ``source`` being what messages call it."""
-    if not isinstance(value, dict) or not isinstance(value.get("layers"), list):
-        raise InputError(f"{source}: no schedule; {_REMEDY}")
-    layers = []
-    for entry in value["layers"]:
-        if not isinstance(entry, dict) or not isinstance(entry.get("layer"), str):
-            raise InputError(f"{source}: a layer without a name; {_REMEDY}")
-        layers.append(_layer(entry["layer"], {key: item for key, item in entry.items() if key != "layer"}, source))
-    return Choices(tuple(layers), _residents(value, source))
-
-
-def load_pins(path: Path) -> Choices:
-    """The choices in a TOML file: a table ``[layers.NAME]`` for each layer, and ``residents`` if they are chosen, too.
-
-    Raises InputError naming layer, key and value for whatever is wrong.
-    """
-    source = f"--pins {path}"
-    content = toml_of(read_bytes(path, MAXIMUM_BYTES, "a file of pins", _REMEDY), source, _REMEDY)
-    for name in content.keys() - {"layers", "residents"}:
-        raise InputError(f"{source}: unknown key '{name}'; the keys are layers and residents ({_REMEDY})")
-    tables = content.get("layers", {})
-    if not isinstance(tables, dict):
-        raise InputError(f"{source}: layers is {tables!r}; write a table [layers.NAME] for each layer")
-    for name, table in tables.items():
-        if not isinstance(table, dict):
-            raise InputError(f"{source}: layer '{name}' is {table!r}; write a table [layers.{name}] with {_keys()}")
-    layers = tuple(_layer(name, table, source) for name, table in tables.items())
-    return Choices(layers, _residents(content, source), words=("--pins", str(path)))
-
-
-def _residents(content: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
-    names = content.get("residents")
-    if names is None:
-        return None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{source}: residents is {names!r}; write a list of names of tensors")
-    return tuple(names)
-
-
-def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:
-    for key, value in values.items():
-        if key not in KEYS:
-            raise InputError(f"{source}: layer '{name}': unknown key '{key}'; the keys are {_keys()}")
-        wrong = _wrong(key, value)
-        if wrong:
-            raise InputError(f"{source}: layer '{name}': {key} is {value!r}; {wrong}")
-    slots = values.get("slots")
-    return LayerChoice(name, **{**values, **({} if slots is None else {"slots": tuple(slots)})})
-
-
-def _wrong(key: str, value: Any) -> str:
-    """What a value of a key should have been; empty where it is that."""
-    if key == "order":
-        return "" if value in ORDERS else f"write {' or '.join(ORDERS)}: what the outer loop runs over"
-    if key == "slots":
-        right = isinstance(value, list | tuple) and len(value) == len(OPERANDS) and all(map(_is_count, value))
-        return "" if right else f"write three numbers from 1 up, buffers of {', '.join(OPERANDS)}"
-    least = 0 if key == "depth" else 1
-    return "" if _is_count(value, least) else f"write a number from {least} to {MOST}"
-
-
-def _is_count(value: Any, least: int = 1) -> bool:
-    return type(value) is int and least <= value <= MOST
-
-
-def _keys() -> str:
-    return ", ".join(KEYS)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from byoc.choices import load_pins
 from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.running import Progress, silent
 from isa import memory
@@ -172,6 +171,8 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
     if pins is not None and tuned is not None:
         raise InputError("--pins and --tuned both choose a schedule; give one of them")
     if pins is not None:
+        from byoc.pins import load_pins
+
         return replace(plain, chosen=load_pins(pins))
     if tuned is not None:
         from experiments.tune.log import load_tuned

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import byoc
-from byoc.choices import NOTHING, Choices, LayerChoice, as_json, load_pins, of_json
+from byoc.choices import NOTHING, Choices, LayerChoice, as_json
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region, compile_region
 from byoc.graph import Value
@@ -20,6 +20,7 @@ from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Operator
 from byoc.options import CompileOptions
 from byoc.package.package import Package
+from byoc.pins import load_pins, of_json
 from experiments.models import MODELS
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
