@@ -25,7 +25,8 @@ LATE = {
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
 SLOW = {
-    "PIL", "distributed", "lightgbm", "matplotlib", "numba", "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn",
+    "PIL", "distributed", "lightgbm", "matplotlib", "numba", "onnx", "onnxruntime", "optuna", "pandas", "plotly",
+    "sklearn",
 }  # fmt: skip
 """Packages of others that take long to import, or come with an extra: imported inside functions anywhere."""
 
