@@ -406,8 +406,8 @@ def mapped_cycles(work: Work, mapping: int, arch: Arch) -> int:
 
 
 def best_mapping(work: Work, arch: Arch) -> int:
-    """The mapping of fewest cycles, the lowest of equals."""
-    return min(range(MAPPING.maximum + 1), key=lambda mapping: mapped_cycles(work, mapping, arch))
+    """The mapping of fewest cycles; the highest of equals: parts of the work may leave idle what all of it uses."""
+    return min(reversed(range(MAPPING.maximum + 1)), key=lambda mapping: mapped_cycles(work, mapping, arch))
 
 
 def least_mapped_cycles(work: Work, arch: Arch) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from isa.arch import Arch, PeArray
 from isa.instruction import Command, Unit, ceil_div
-from isa.ops.convolution import MAPPING, Work, least_mapped_cycles, mapped_cycles
+from isa.ops.convolution import MAPPING, Work, best_mapping, least_mapped_cycles, mapped_cycles
 from isa.plugins import variant
 from isa.registers import RESET
 
@@ -53,6 +53,15 @@ def test_where_nothing_is_idle_one_command_takes_the_least() -> None:
     assert least_mapped_cycles(Work(1, 64, 128, 14, 14, 1), arch) == best(Work(1, 64, 128, 14, 14, 1), arch)
     # 16 channels, then 8 with two columns at once.
     assert (least_mapped_cycles(Work(1, 4, 24, 1, 10, 1), arch), best(Work(1, 4, 24, 1, 10, 1), arch)) == (15, 20)
+
+
+def test_of_equal_mappings_the_one_is_best_that_serves_parts_of_the_work_too() -> None:
+    arch = Arch(isa="v4", pe=PeArray(ic=8, oc=8))
+    whole = Work(1, 8, 16, 4, 6, 9)
+    assert {mapped_cycles(whole, mapping, arch) for mapping in range(4)} == {2 * 9 * 4 * 6}
+    assert best_mapping(whole, arch) == 3
+    narrow = whole._replace(outputs=2)  # four columns at once
+    assert [mapped_cycles(narrow, mapping, arch) for mapping in range(4)] == [216, 216, 72, 72]
 
 
 def test_copies_may_choose_the_order_of_their_dimensions() -> None:
