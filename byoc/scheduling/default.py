@@ -7,7 +7,7 @@ none, every layer's buffers fit by construction.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
@@ -19,9 +19,18 @@ from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import sizes, tiles
+from isa.arch import Arch
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
+_OTHERS = ((1, 90), (1, 80), (2, 100), (4, 100))
+"""Other plans that are tried: made for a whole, a half, a quarter of the scratchpad, so many per cent for residents."""
+ENOUGH = 1.03
+"""A schedule that is estimated to take at most so many times what EX computes is taken."""
+BETTER = 0.995
+"""What another plan must be estimated to take, times the best one's cycles."""
+MOST_TILES = 600
+"""Tiles of all plans tried so far beyond which no other is."""
 
 
 def schedule_default(
@@ -35,31 +44,93 @@ def schedule_default(
 
     ``pool`` knows tilings, and what it has kept of ``subject`` (equal ones have equal layers) may serve again.
     """
-    memory = fresh()
-    arch = memory.arch
+    arch = fresh().arch
     searches = pool.searches(layers, arch)
+    best: _Candidate | None = None
     for share in _RESIDENT_SHARES if choices.residents is None else _RESIDENT_SHARES[:1]:
-        chosen = plan_layers(layers, searches, memory.lowered, arch, arch.sram_bytes * share // 100, choices)
+        chosen = plan_layers(layers, searches, fresh().lowered, arch, arch.sram_bytes * share // 100, choices)
         first = share == _RESIDENT_SHARES[0]
         kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
         if kept is not None:
             return kept
+        best = _candidate(layers, chosen, searches, fresh())
+        if best is not None:
+            break
+    if best is None:
+        raise _no_place(arch, choices)
+    if best.free and first:
+        if subject is not None:
+            pool.keep(subject, chosen, arch, best.scheduled)
+        return best.scheduled
+    return _best_of_others(best, chosen, layers, searches, fresh, choices).scheduled
+
+
+class _Candidate(NamedTuple):
+    """A schedule with its estimated cycles, those in which EX computes, and the number of its tiles.
+
+    ``free``: nothing was held back.
+    """
+
+    scheduled: Scheduled
+    cycles: int
+    compute: int
+    tiles: int
+    free: bool
+
+
+def _candidate(
+    layers: Sequence[Layer], chosen: LayerPlan, searches: Sequence[TileSearch], memory: Memory
+) -> _Candidate | None:
+    """The schedule of a plan; None where that finds no place."""
+    streamed, cycles = _stream(layers, chosen, searches, memory)
+    found = pipelined(streamed, cycles, memory.scratch, memory.arch)
+    if found is None:
+        return None
+    scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, _as_choices(layers, chosen))
+    return _Candidate(scheduled, found.cycles, sum(cycles), len(streamed), found.free)
+
+
+def _best_of_others(
+    best: _Candidate,
+    chosen: LayerPlan,
+    layers: Sequence[Layer],
+    searches: Sequence[TileSearch],
+    fresh: Callable[[], Memory],
+    choices: Choices,
+) -> _Candidate:
+    """The best of ``best``, whose plan is ``chosen``, and of other plans; of two that take about as long, the first.
+
+    Residents are chosen one by one, and fewer may serve better; tilings for less leave more room for loads ahead, and
+    see to it that a machine is hardly ever slower than one with less memory.
+    """
+    tiles, tried = best.tiles, [chosen]
+    for part, share in _OTHERS:
+        if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES:
+            break
         memory = fresh()
-        streamed, cycles = _stream(layers, chosen, searches, memory)
-        found = pipelined(streamed, cycles, memory.scratch, arch)
-        if found is not None:
-            scheduled = Scheduled(
-                found.steps, memory, found.requests, found.addresses, choices=_as_choices(layers, chosen)
-            )
-            if first and subject is not None and found.free:
-                pool.keep(subject, chosen, arch, scheduled)
-            return scheduled
+        nbytes = memory.arch.sram_bytes // part
+        smaller = memory.arch.model_copy(update={"sram_bytes": nbytes})
+        try:
+            plan = plan_layers(layers, searches, memory.lowered, smaller, nbytes * share // 100, choices)
+        except InputError:  # a layer has no tiling that is so small
+            break
+        if plan in tried:
+            continue
+        tried.append(plan)
+        other = _candidate(layers, plan, searches, memory)
+        if other is not None:
+            tiles += other.tiles
+            best = other if other.cycles < BETTER * best.cycles else best
+    return best
+
+
+def _no_place(arch: Arch, choices: Choices) -> InputError:
     if choices:
-        raise InputError(
+        return InputError(
             f"{choices.source}: tiles and residents find no place in {arch.sram_bytes} bytes of SRAM together; "
             "choose smaller tiles or fewer residents"
         )
-    raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
+    return InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
 
 
 def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
