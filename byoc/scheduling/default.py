@@ -83,7 +83,7 @@ def _candidate(
 ) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
     streamed, cycles = _stream(layers, chosen, searches, memory)
-    found = pipelined(streamed, cycles, memory.scratch, memory.arch)
+    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.tables)
     if found is None:
         return None
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, _as_choices(layers, chosen))

@@ -10,28 +10,35 @@ from isa.errors import InputError
 
 ATTEMPTS = 12
 """Orders of placement that are tried before a plan is given up."""
+NEIGHBOURS = 2
+"""Buffers that may share a bank with one that shall be apart: weights with records, and one more, are three reads."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, both included."""
+    """A buffer of ``nbytes`` bytes that is live from step ``first`` to step ``last``, both included.
+
+    ``apart``: commands read it beside four other operands, and a bank serves four (docs/machine.md, section 2).
+    """
 
     name: str
     nbytes: int
     first: int
     last: int
+    apart: bool = False
 
 
-def plan(requests: Sequence[Request], capacity: int, alignment: int) -> tuple[int, ...] | None:
+def plan(requests: Sequence[Request], capacity: int, alignment: int, bank: int = 0) -> tuple[int, ...] | None:
     """An address for every request, or None where none of the orders tried fits within ``capacity`` bytes.
 
-    Each request gets the lowest aligned address that is free during its whole life, largest first. A request that
-    finds no place goes to the front and all begin again. Deterministic.
+    Each request gets the lowest aligned address that is free during its whole life, largest first; those that shall be
+    apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then. A request that finds no
+    place goes to the front and all begin again. Deterministic.
     """
     order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
     for _ in range(ATTEMPTS):
         addresses = [0] * len(requests)
-        failed = _first_fit(requests, order, capacity, alignment, addresses)
+        failed = _first_fit(requests, order, capacity, alignment, bank, addresses)
         if failed is None:
             return tuple(addresses)
         if failed == order[0]:
@@ -42,13 +49,20 @@ def plan(requests: Sequence[Request], capacity: int, alignment: int) -> tuple[in
 
 
 def _first_fit(
-    requests: Sequence[Request], order: Sequence[int], capacity: int, alignment: int, addresses: list[int]
+    requests: Sequence[Request],
+    order: Sequence[int],
+    capacity: int,
+    alignment: int,
+    bank: int,
+    addresses: list[int],
 ) -> int | None:
     """Fill in ``addresses`` in this order; the first request without a place, or None."""
     placed: list[tuple[int, int, int, int]] = []  # address, end, first, last; sorted by address
     for index in order:
         request = requests[index]
         address = _lowest_gap(placed, request, alignment)
+        if request.apart and bank:
+            address = _quiet_gap(placed, request, capacity, alignment, bank, address)
         if address + request.nbytes > capacity:
             return index
         addresses[index] = address
@@ -56,8 +70,9 @@ def _first_fit(
     return None
 
 
-def _lowest_gap(placed: Sequence[tuple[int, int, int, int]], request: Request, alignment: int) -> int:
-    address, needed, first, last = 0, request.nbytes, request.first, request.last
+def _lowest_gap(placed: Sequence[tuple[int, int, int, int]], request: Request, alignment: int, address: int = 0) -> int:
+    """The lowest free address from ``address`` on."""
+    needed, first, last = request.nbytes, request.first, request.last
     for start, end, born, died in placed:
         if born > last or died < first:
             continue
@@ -66,6 +81,26 @@ def _lowest_gap(placed: Sequence[tuple[int, int, int, int]], request: Request, a
         if end > address:
             address = -(-end // alignment) * alignment
     return address
+
+
+def _quiet_gap(
+    placed: Sequence[tuple[int, int, int, int]],
+    request: Request,
+    capacity: int,
+    alignment: int,
+    bank: int,
+    lowest: int,
+) -> int:
+    """The lowest free address in banks that few others use during the request's life; ``lowest`` if there is none."""
+    lives = [(low, high) for low, high, first, last in placed if first <= request.last and last >= request.first]
+    address = lowest
+    while address + request.nbytes <= capacity:
+        start = address // bank * bank
+        end = -(-(address + request.nbytes) // bank) * bank
+        if sum(low < end and start < high for low, high in lives) <= NEIGHBOURS:
+            return address
+        address = _lowest_gap(placed, request, alignment, end)
+    return lowest
 
 
 def peak_bytes(requests: Sequence[Request], addresses: Sequence[int]) -> int:

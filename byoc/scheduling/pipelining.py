@@ -12,7 +12,7 @@ it fills nor before a store of bytes that it reads.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -47,24 +47,30 @@ class Pipelined(NamedTuple):
 
 
 def pipelined(
-    tiles: Sequence[TileSteps], cycles: Sequence[int], scratch: Sequence[tuple[str, int]], arch: Arch
+    tiles: Sequence[TileSteps],
+    cycles: Sequence[int],
+    scratch: Sequence[tuple[str, int]],
+    arch: Arch,
+    tables: Collection[int] = (),
 ) -> Pipelined | None:
     """The steps of ``tiles`` in stream order with a checked plan of the scratchpad, or None where that fails.
 
     ``cycles``: estimated cycles of each tile's computation. ``scratch``: names and bytes of the buffers by number.
+    ``tables``: those that hold look-up tables.
     """
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, arch.sram_bytes)
     lives = _lives(tiles)
     for share in _SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
-        requests = profile.requests(fetches)
-        addresses = plan(requests, arch.sram_bytes, arch.alignment)
+        requests = profile.requests(fetches, tables)
+        addresses = plan(requests, arch.sram_bytes, arch.alignment, arch.sram_bytes // arch.sram_banks)
         if addresses is not None:
             break
     else:
         return None
-    free &= profile.free and share == _SHARES[0] and addresses == plan(requests, BOUNDLESS, arch.alignment)
+    free &= profile.free and share == _SHARES[0] and not tables  # whose places depend on the banks
+    free &= addresses == plan(requests, BOUNDLESS, arch.alignment)
     space = _Space(requests, addresses, arch)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
@@ -98,13 +104,13 @@ class _Profile:
             changes[last + 1] -= scratch[buffer][1]
         self._live = list(accumulate(changes))
 
-    def requests(self, fetches: Sequence[Fetch]) -> list[Request]:
+    def requests(self, fetches: Sequence[Fetch], tables: Collection[int]) -> list[Request]:
         """Every buffer from where its first fetch is wanted, or has room, to its last use."""
         for fetch in fetches:
             if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
                 self._move(fetch)
         return [
-            Request(name, nbytes, *self._lives.get(buffer, (0, 0)))
+            Request(name, nbytes, *self._lives.get(buffer, (0, 0)), buffer in tables)
             for buffer, (name, nbytes) in enumerate(self._scratch)
         ]
 
@@ -246,6 +252,8 @@ class _Space:
             self.settle(fetch, position)
             return True
         request = self.requests[fetch.buffer]
+        if request.apart:
+            return False
         address = self._gap(request.nbytes, position, fetch.last)
         end = address + request.nbytes
         if end > self._capacity:

@@ -28,7 +28,7 @@ class Memory:
     """Where things are: buffers in system memory by address, constants, scratchpad buffers (name, bytes) as they arise.
 
     ``residents``: buffers that live in the scratchpad as wholes. ``stored``: those of them whose contents must
-    also reach system memory.
+    also reach system memory. ``tables``: numbers of the scratchpad buffers that hold look-up tables.
     """
 
     arch: Arch
@@ -37,6 +37,7 @@ class Memory:
     constants: ConstantPool
     scratch: list[tuple[str, int]] = field(default_factory=list)
     residents: dict[str, Pointer] = field(default_factory=dict)
+    tables: set[int] = field(default_factory=set)
     stored: frozenset[str] = frozenset()
 
     def address(self, place: Place) -> int:
@@ -109,6 +110,7 @@ class _LayerStream:
         if geometry.tables != "none":
             count = slots.constants if geometry.tables == "each" else 1
             self._table_buffers = _TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
+            memory.tables.update(range(len(memory.scratch) - count, len(memory.scratch)))
         self._output_buffers = None
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)

@@ -74,3 +74,13 @@ def test_bad_plans_are_refused(addresses: tuple[int, ...], message: str) -> None
 
 def test_buffers_that_never_meet_may_share() -> None:
     check_plan([Request("a", 30, 0, 2), Request("b", 40, 3, 4)], (0, 0), 128, 8)
+
+
+def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
+    """Three buffers of 16 bytes are in the first bank of 64; "later" does not live with the table, which is 8 bytes."""
+    others = [Request(name, 16, 0, 1) for name in "abc"]
+    table, later = Request("table", 8, 0, 1, apart=True), Request("later", 24, 2, 2)
+    assert plan([*others, table, later], 128, 8, bank=64) == (0, 16, 32, 64, 0)
+    assert plan([*others[:2], table, later], 128, 8, bank=64) == (0, 16, 32, 0)
+    assert plan([*others, table, later], 64, 8, bank=64) == (0, 16, 32, 48, 0), "there is one bank"
+    assert plan([*others, table, later], 128, 8) == (0, 16, 32, 48, 0)
