@@ -37,22 +37,40 @@ class LayerChoice:
 
 
 @dataclass(frozen=True)
+class GroupChoice:
+    """Layers, by name in order, that are computed together in bands of ``rows`` rows of the last one's result.
+
+    ``kept``: tensors of which rows stay from band to band; None: all. ``channels``: output channels a tile of each
+    layer; None: all. ``held``: whether each layer's constants are loaded once, not in every band; None: all are.
+    """
+
+    layers: tuple[str, ...]
+    rows: int
+    kept: tuple[str, ...] | None = None
+    channels: tuple[int, ...] | None = None
+    held: tuple[bool, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Choices:
     """What is chosen of a network. Falsy where that is nothing.
 
     Of several choices for layers of one name the first is for the first of them, and so on, the last for all that
-    follow. ``residents``: exactly the tensors that stay in the scratchpad; None: the compiler chooses. ``package`` and
-    ``machine`` are the digests that the choices were made for, empty for any. ``words`` choose them on a command line.
+    follow. ``residents``: exactly the tensors that stay in the scratchpad; None: the compiler chooses. ``groups``:
+    exactly the layers that are computed together; None: the compiler chooses, of layers about which nothing else is
+    chosen, and only if residents are not chosen either. ``package`` and ``machine`` are the digests that the choices
+    were made for, empty for any. ``words`` choose them on a command line.
     """
 
     layers: tuple[LayerChoice, ...] = ()
     residents: tuple[str, ...] | None = None
+    groups: tuple[GroupChoice, ...] | None = None
     package: str = ""
     machine: str = ""
     words: tuple[str, ...] = field(default=(), compare=False)
 
     def __bool__(self) -> bool:
-        return bool(self.layers) or self.residents is not None
+        return bool(self.layers) or self.residents is not None or self.groups is not None
 
     @property
     def source(self) -> str:
@@ -89,7 +107,9 @@ class Choices:
 
     def check_names(self, layers: Iterable[str], tensors: Iterable[str]) -> None:
         """Raises InputError for a choice about a layer that is none of these, or a resident that is no such tensor."""
-        _check_known(self.source, "layer of the accelerator", (choice.layer for choice in self.layers), tuple(layers))
+        named = [choice.layer for choice in self.layers]
+        named += [name for group in self.groups or () for name in group.layers]
+        _check_known(self.source, "layer of the accelerator", named, tuple(layers))
         _check_known(self.source, "tensor that can stay in the scratchpad", self.residents or (), tuple(tensors))
 
 
@@ -106,5 +126,13 @@ def _check_known(source: str, what: str, names: Iterable[str], known: Sequence[s
 
 def as_json(choices: Choices) -> dict[str, Any]:
     """What is chosen, as plain values; :func:`byoc.pins.of_json` reads them."""
-    layers = [{name: value for name, value in asdict(one).items() if value is not None} for one in choices.layers]
-    return {"layers": layers} | ({} if choices.residents is None else {"residents": list(choices.residents)})
+    found: dict[str, Any] = {"layers": [_said(one) for one in choices.layers]}
+    if choices.residents is not None:
+        found["residents"] = list(choices.residents)
+    if choices.groups is not None:
+        found["groups"] = [_said(one) for one in choices.groups]
+    return found
+
+
+def _said(choice: LayerChoice | GroupChoice) -> dict[str, Any]:
+    return {name: value for name, value in asdict(choice).items() if value is not None}

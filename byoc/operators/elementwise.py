@@ -13,7 +13,7 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import Geometry, Operand, Operator, Registers, Repeat
+from byoc.operators.operator import Geometry, MappingType, Operand, Operator, Registers, Repeat
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 
@@ -25,6 +25,7 @@ class Elementwise(Operator):
     """
 
     flat: ClassVar[bool] = True
+    mapping: ClassVar[MappingType] = "one-to-one"
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:

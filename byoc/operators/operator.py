@@ -36,6 +36,20 @@ Tables = Literal["none", "one", "each"]
 """In how many tables results are looked up last: none, one for all, or one an output channel."""
 Second = Literal["alike", "columns", "rows"]
 """How the second operand is cut: as the first one is, or, as weights are, by output channels: its columns or rows."""
+MappingType = Literal["one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle"]
+"""How elements of operands become elements of results (Li et al., CoCoPIE XGen, 2022, section 2.2.2)."""
+_TYPES: tuple[MappingType, ...] = ("one-to-one", "one-to-many", "many-to-many", "reorganise", "shuffle")
+_FUSED: Mapping[MappingType, tuple[MappingType | None, ...]] = {
+    "one-to-one": _TYPES,
+    "one-to-many": ("one-to-many", "one-to-many", None, "one-to-many", "one-to-many"),
+    "many-to-many": ("many-to-many", "many-to-many", None, "many-to-many", "many-to-many"),
+    "reorganise": ("reorganise", "one-to-many", "many-to-many", "reorganise", "reorganise"),
+    "shuffle": ("shuffle", "one-to-many", "many-to-many", "reorganise", "shuffle"),
+}
+COMBINED: Mapping[tuple[MappingType, MappingType], MappingType | None] = {
+    (first, second): fused for second, row in _FUSED.items() for first, fused in zip(_TYPES, row, strict=True)
+}
+"""What two operators, (first, second), are as one: table 1 of the same source; None: it says that they do not pay."""
 _PLAIN = (str, int, float, tuple)
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
@@ -259,6 +273,8 @@ class Operator:
     """Works on elements without channels, so that tiles are lengths."""
     banded: ClassVar[bool] = False
     """Its tiles are rows, by the published schedule, too, which cuts channels else."""
+    mapping: ClassVar[MappingType] = "shuffle"
+    """Where its results come from; of a family that does not say so nothing is known, and bands do not pass it."""
     in_place: ClassVar[bool] = False
     """A tile's result takes the place of its (only) operand in the scratchpad."""
     planes: ClassVar[bool] = False

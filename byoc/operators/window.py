@@ -13,7 +13,7 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import MANY, Geometry, Operand, Operator, Registers
+from byoc.operators.operator import MANY, Geometry, MappingType, Operand, Operator, Registers
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 
@@ -26,6 +26,7 @@ class Window(Operator):
     """Windows over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
 
     planes: ClassVar[bool] = True
+    mapping: ClassVar[MappingType] = "many-to-many"
     kinds: ClassVar[Kinds] = {
         **dict.fromkeys(("kernel", "strides", "dilations"), several(integer(1))),
         "pads": several(integer(-MANY)),

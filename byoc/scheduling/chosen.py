@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from byoc.choices import Choices, LayerChoice
+from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.operators.layer import Layer
 from byoc.operators.nest import allowed_channels
+from byoc.scheduling.groups import Fabric, Group, lawful, members_of, stays
 from byoc.tiling.space import may_cut_rows
 from byoc.tiling.tiling import Slots, Tiling, counts, find_shortage, order_of
 from isa.arch import Arch
@@ -41,6 +42,51 @@ def tiling_of(choice: LayerChoice) -> Tiling:
     assert choice.depth is not None
     assert choice.slots is not None
     return Tiling(choice.channels, choice.rows, choice.order == "channels", Slots(*choice.slots), choice.depth)
+
+
+def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
+    """A group of layers of these names as the choice that leaves nothing of it open."""
+    return GroupChoice(tuple(names[group.first : group.last + 1]), group.rows, group.kept, group.channels, group.held)
+
+
+def chosen_groups(choices: Choices, layers: Sequence[Layer], fabric: Fabric) -> tuple[Group, ...]:
+    """The groups that have been chosen of a region's layers; raises InputError for one that cannot be.
+
+    A group that names layers which do not follow one another here is another region's.
+    """
+    wanted, found, at = list(choices.groups or ()), list[Group](), 0
+    while at < len(layers):
+        for choice in wanted:
+            last = at + len(choice.layers) - 1
+            if tuple(layer.name for layer in layers[at : last + 1]) == choice.layers:
+                found.append(_group(choices, choice, layers, fabric, at))
+                wanted.remove(choice)
+                at = last
+                break
+        at += 1
+    return tuple(found)
+
+
+def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabric: Fabric, first: int) -> Group:
+    last, count = first + len(choice.layers) - 1, len(choice.layers)
+    named = f"{choices.source}: group '{choice.layers[0]}' to '{choice.layers[-1]}'"
+    if not lawful(fabric, first, last):
+        raise InputError(f"{named}: bands of rows cannot pass all of these layers; 'dla explain MODEL' shows what can")
+    members = members_of(fabric, first, last)
+    rows = fabric.planes[members[-1].writes.buffer].rows
+    if choice.rows > rows:
+        raise InputError(f"{named}: rows is {choice.rows}; it is 1 to {rows}")
+    channels = choice.channels or tuple(layer.nest.channels for layer in layers[first : last + 1])
+    held = choice.held or (True,) * count
+    for key, listed in (("channels", channels), ("held", held)):
+        if len(listed) != count:
+            raise InputError(f"{named}: {key} has {len(listed)} entries for {count} layers")
+    for layer, size in zip(layers[first : last + 1], channels, strict=True):
+        _check_channels(choices, layer, size)
+    buffers = dict.fromkeys(piece.buffer for member in members for piece in (*member.reads, member.writes))
+    always = {member.writes.buffer for member in members if stays(fabric.planes[member.writes.buffer], last)}
+    kept = tuple(name for name in buffers if choice.kept is None or name in choice.kept or name in always)
+    return Group(first, last, choice.rows, kept, channels, held)
 
 
 def misfit(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> InputError:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
-from byoc.scheduling.chosen import choice_of
+from byoc.scheduling.banding import stream_group
+from byoc.scheduling.chosen import choice_of, group_choice_of
+from byoc.scheduling.groups import fabric_of
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import LayerPlan, plan_layers
@@ -83,7 +85,7 @@ def _candidate(
 ) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
     streamed, cycles = _stream(layers, chosen, searches, memory)
-    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.tables)
+    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.tables, memory.windows)
     if found is None:
         return None
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, _as_choices(layers, chosen))
@@ -136,7 +138,8 @@ def _no_place(arch: Arch, choices: Choices) -> InputError:
 def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
     """A plan as the choices that leave nothing of it open."""
     tilings = tuple(choice_of(layer.name, tiling) for layer, tiling in zip(layers, chosen.tilings, strict=True))
-    return Choices(tilings, chosen.residents)
+    groups = tuple(group_choice_of([layer.name for layer in layers], group) for group in chosen.groups)
+    return Choices(tilings, chosen.residents, groups)
 
 
 def _stream(
@@ -148,7 +151,15 @@ def _stream(
         memory.residents[name] = memory.reserve(name, nbytes[name])
     steps: list[TileSteps] = []
     cycles: list[int] = []
-    for layer, tiling, search in zip(layers, chosen.tilings, searches, strict=True):
-        steps += stream_layer(layer, tiling, memory)
-        cycles += [search.cost.tile_cycles(*sizes(tile)) for tile in tiles(layer.geometry, tiling)]
+    fabric, costs = fabric_of(layers, memory.lowered), [search.cost for search in searches]
+    groups = {index: group for group in chosen.groups for index in range(group.first, group.last + 1)}
+    for index, (layer, tiling) in enumerate(zip(layers, chosen.tilings, strict=True)):
+        group = groups.get(index)
+        if group is None:
+            steps += stream_layer(layer, tiling, memory)
+            cycles += [costs[index].tile_cycles(*sizes(tile)) for tile in tiles(layer.geometry, tiling)]
+        elif index == group.first:
+            for timed in stream_group(group, layers, fabric, costs, memory):
+                steps.append(timed.steps)
+                cycles.append(timed.cycles)
     return steps, cycles

@@ -52,11 +52,13 @@ def pipelined(
     scratch: Sequence[tuple[str, int]],
     arch: Arch,
     tables: Collection[int] = (),
+    windows: Collection[int] = (),
 ) -> Pipelined | None:
     """The steps of ``tiles`` in stream order with a checked plan of the scratchpad, or None where that fails.
 
     ``cycles``: estimated cycles of each tile's computation. ``scratch``: names and bytes of the buffers by number.
-    ``tables``: those that hold look-up tables.
+    ``tables``: those that hold look-up tables. ``windows``: those that hold what several loads bring, whose place
+    nothing else takes.
     """
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, arch.sram_bytes)
@@ -71,7 +73,7 @@ def pipelined(
         return None
     free &= profile.free and share == _SHARES[0] and not tables  # whose places depend on the banks
     free &= addresses == plan(requests, BOUNDLESS, arch.alignment)
-    space = _Space(requests, addresses, arch)
+    space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
     stream = tuple(_stream(tiles, fetches))
@@ -219,7 +221,10 @@ class _Taken(NamedTuple):
 class _Space:
     """What of the scratchpad is taken when: by the buffers of the first plan, and by copies as they come."""
 
-    def __init__(self, requests: Sequence[Request], addresses: Sequence[int], arch: Arch) -> None:
+    def __init__(
+        self, requests: Sequence[Request], addresses: Sequence[int], arch: Arch, windows: Collection[int]
+    ) -> None:
+        self._windows = frozenset(windows)
         self.requests, self.addresses = list(requests), list(addresses)
         self.free = True
         self._capacity, self._alignment = arch.sram_bytes, arch.alignment
@@ -251,6 +256,8 @@ class _Space:
         if self._has_own(fetch, position):
             self.settle(fetch, position)
             return True
+        if fetch.buffer in self._windows:
+            return False
         request = self.requests[fetch.buffer]
         if request.apart:
             return False

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from byoc.choices import NOTHING, Choices
 from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer
-from byoc.scheduling.chosen import chosen_residents, misfit, pins_of
+from byoc.scheduling.chosen import chosen_groups, chosen_residents, misfit, pins_of, tiling_of
+from byoc.scheduling.fusion import Fusion
+from byoc.scheduling.groups import Group, fabric_of
 from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
@@ -21,10 +23,14 @@ from isa.errors import InputError
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The tiling of every layer and the names of resident buffers."""
+    """The tiling of every layer, the names of resident buffers, and the groups that are computed band by band.
+
+    The tilings of layers in groups are not used.
+    """
 
     tilings: tuple[Tiling, ...]
     residents: tuple[str, ...]
+    groups: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,13 @@ def plan_layers(
     What ``choices`` say is so. Tilings may always use the whole scratchpad where nothing is resident. Raises InputError
     for a layer that has no tiling at all, or none that agrees with the choices.
     """
-    planner = _Planner(layers, searches, lowered, arch, choices)
+    fabric = fabric_of(layers, lowered)
+    planner = _Planner(layers, searches, lowered, arch, choices, chosen_groups(choices, layers, fabric))
     if capacity and choices.residents is None:
         planner.choose_residents(capacity)
-    return LayerPlan(planner.tilings(), tuple(planner.residents))
+    if capacity and choices.residents is None and choices.groups is None:
+        planner.choose_groups(Fusion(layers, searches, fabric, arch))
+    return LayerPlan(planner.tilings(), tuple(planner.residents), planner.groups)
 
 
 class _Planner:
@@ -91,6 +100,7 @@ class _Planner:
         lowered: Lowered,
         arch: Arch,
         choices: Choices,
+        groups: tuple[Group, ...],
     ) -> None:
         self._searches = searches
         self._arch = arch
@@ -98,13 +108,14 @@ class _Planner:
         self._rooms = Rooms(layers, lowered, arch)
         lives = self._rooms.lives
         self.residents: dict[str, Life] = {name: lives[name] for name in chosen_residents(choices, lives) or ()}
+        self.groups = groups
+        self._together = {index for group in groups for index in range(group.first, group.last + 1)}
         self._capacity = arch.sram_bytes
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
     def _required(self, layer: Layer, index: int) -> Choice:
-        choice = self._choice(index, self.residents)
+        choice, pin = self._choice(index, self.residents), self._pins[index]
         if choice is None:
-            pin = self._pins[index]
             if self._chosen and pin is not None:
                 raise misfit(self._chosen, layer, pin, self._arch)
             raise InputError(
@@ -127,6 +138,24 @@ class _Planner:
                 self.residents = wanted
                 self.choices[life.first : life.last + 1] = chosen
 
+    def choose_groups(self, fusion: Fusion) -> None:
+        """Compute layers together where that pays and nothing has been chosen of any of them."""
+
+        def room(first: int, last: int) -> int:
+            """What residents leave that are there at any of the layers and not only there."""
+            within = (first <= life.first <= life.last <= last for life in self.residents.values())
+            lives = zip(self.residents.values(), within, strict=True)
+            taken = (life.nbytes for life, inside in lives if not inside and life.first <= last and first <= life.last)
+            return self._capacity - sum(taken)
+
+        pinned = [pin is not None for pin in self._pins]
+        self.groups = tuple(fusion.cover([choice.cycles for choice in self.choices], pinned, self.residents, room))
+        self._together = {index for group in self.groups for index in range(group.first, group.last + 1)}
+        for group in self.groups:
+            inside = [n for n, life in self.residents.items() if group.first <= life.first <= life.last <= group.last]
+            for name in inside:
+                del self.residents[name]
+
     def tilings(self) -> tuple[Tiling, ...]:
         """The tilings chosen; those before a layer that waits for the bus leave room for what it can load ahead."""
         found: list[Tiling] = []
@@ -134,16 +163,19 @@ class _Planner:
         for index in reversed(range(len(self.choices))):
             choice, search, room = self.choices[index], self._searches[index], self._room(index, self.residents)
             tiling = choice.tiling
-            if ahead > 0 and self._pins[index] is None:
+            alone = index not in self._together
+            if alone and ahead > 0 and self._pins[index] is None:
                 tiling = search.thriftiest(choice, *room)
             found.append(tiling)
             shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
-            hungry = search.cost.hungry(shape, tiling, room[0])
+            hungry = alone and search.cost.hungry(shape, tiling, room[0])
             ahead = self._arch.sram_bytes // BUS_BYTES if hungry else ahead - shape.compute
         return tuple(reversed(found))
 
     def _choice(self, index: int, residents: Collection[str]) -> Choice | None:
         search, room, pin = self._searches[index], self._room(index, residents), self._pins[index]
+        if index in self._together and pin is not None and None not in vars(pin).values():
+            return Choice(tiling_of(pin), 0.0)  # nothing is tiled so: what would be, were the layer alone
         return search.best(*room) if pin is None else search.pinned(pin, *room)
 
     def _room(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:

@@ -13,6 +13,7 @@ from isa.instruction import Instruction, Unit
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
 from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
 from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
+from isa.ops.movement import OP_PERMUTE
 
 
 class Pointer(NamedTuple):
@@ -62,6 +63,18 @@ def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> 
 def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
     return Step(OP_DMA_WRITE, Unit.ST, _dma("ST", address, transfer), _placed("ST", pointer, transfer), source)
+
+
+def copy_planes(
+    source: Pointer, target: Pointer, planes: int, nbytes: int, strides: tuple[int, int], origin: Source
+) -> Step:
+    """EX copies ``nbytes`` bytes of each of so many planes, which lie ``strides`` bytes apart here and there."""
+    registers = dict.fromkeys((f"EX_{side}_STRIDE_{number}" for number in (3, 4) for side in ("INPUT", "OUTPUT")), 0)
+    registers |= {"EX_COUNT_1": nbytes, "EX_COUNT_2": planes, "EX_COUNT_3": 1, "EX_COUNT_4": 1}
+    registers |= {"EX_INPUT_STRIDE_1": 1, "EX_OUTPUT_STRIDE_1": 1}
+    registers |= {"EX_INPUT_STRIDE_2": strides[0], "EX_OUTPUT_STRIDE_2": strides[1]}
+    pointers = {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target}
+    return Step(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
 
 
 def _placed(unit: str, pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:

@@ -28,7 +28,8 @@ class Memory:
     """Where things are: buffers in system memory by address, constants, scratchpad buffers (name, bytes) as they arise.
 
     ``residents``: buffers that live in the scratchpad as wholes. ``stored``: those of them whose contents must
-    also reach system memory. ``tables``: numbers of the scratchpad buffers that hold look-up tables.
+    also reach system memory. ``tables``: numbers of the scratchpad buffers that hold look-up tables, ``windows`` of
+    those that several loads fill together.
     """
 
     arch: Arch
@@ -39,6 +40,7 @@ class Memory:
     residents: dict[str, Pointer] = field(default_factory=dict)
     tables: set[int] = field(default_factory=set)
     stored: frozenset[str] = frozenset()
+    windows: set[int] = field(default_factory=set)
 
     def address(self, place: Place) -> int:
         """Where a value that is loaded begins in system memory."""
@@ -52,7 +54,7 @@ class Memory:
         return Pointer(len(self.scratch) - 1)
 
 
-class _TileBuffers:
+class TileBuffers:
     """A round of tile buffers for one operand: knows which tile each holds."""
 
     def __init__(self, memory: Memory, name: str, count: int, nbytes: int) -> None:
@@ -105,24 +107,24 @@ class _LayerStream:
         self._constant_buffers = None
         if geometry.has_constants and (self._second is None or self._second.buffer not in memory.residents):
             nbytes = geometry.constant_bytes(tiling.channels, tiling.depth)
-            self._constant_buffers = _TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
+            self._constant_buffers = TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
         self._table_buffers = None
         if geometry.tables != "none":
             count = slots.constants if geometry.tables == "each" else 1
-            self._table_buffers = _TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
+            self._table_buffers = TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
             memory.tables.update(range(len(memory.scratch) - count, len(memory.scratch)))
         self._output_buffers = None
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
-            self._output_buffers = _TileBuffers(memory, f"{name} output", slots.output, nbytes)
+            self._output_buffers = TileBuffers(memory, f"{name} output", slots.output, nbytes)
         self._sums = None
         if tiling.depth:
             self._sums = memory.reserve(f"{name} sums", geometry.sums_bytes(tiling.channels, tiling.rows))
 
-    def _make_input(self, tiling: Tiling, index: int) -> _TileBuffers:
+    def _make_input(self, tiling: Tiling, index: int) -> TileBuffers:
         geometry = self._layer.geometry
         nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows, index, tiling.depth)
-        return _TileBuffers(self._memory, f"{self._layer.name} input", input_slots(geometry, tiling, index), nbytes)
+        return TileBuffers(self._memory, f"{self._layer.name} input", input_slots(geometry, tiling, index), nbytes)
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
         """The steps of one tile; tiles must be asked for in order."""

@@ -40,7 +40,7 @@ class TileSearch:
         self._geometry = geometry
         self._arch = arch
         self.cost = LayerCost(geometry, arch)
-        self._channels = tuple(_channel_tiles(geometry, arch))
+        self.channels = tuple(_channel_tiles(geometry, arch))
         self._narrow = tuple(_narrow_tiles(geometry, arch))
         self._rows = tuple(_row_bands(geometry))
         self._chunks = tuple(_input_chunks(geometry, arch))
@@ -62,7 +62,7 @@ class TileSearch:
         tiling = choice.tiling
         shape = self.cost.shape(tiling.channels, tiling.rows, tiling.depth)
         least = self.cost.working_set(shape, tiling, resident)
-        for channels in self._channels:
+        for channels in self.channels:
             if lies_dense(self._geometry, channels, resident):
                 for nbytes, other in self._considered(channels, resident, budget):
                     if nbytes < least and other.cycles <= THRIFT * choice.cycles:
@@ -83,7 +83,7 @@ class TileSearch:
         """Tile shapes with the sizes of ``pin``; of what that leaves open, those that the search knows."""
         nest, cuts = self._geometry.nest, may_cut_depth(self._geometry, resident)
         depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
-        sizes = (*self._channels, *self._narrow) if pin.channels is None else (pin.channels,)
+        sizes = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
         for depth, channels in product(depths, [size for size in sizes if lies_dense(self._geometry, size, resident)]):
             bands = self._bands(channels, 1) if pin.rows is None else (pin.rows,)
             for rows in dict.fromkeys(bands):
@@ -111,7 +111,7 @@ class TileSearch:
         """The best double-buffered tiling; where that is far from what the layer must take, the best of all."""
         best: Choice | None = None
         for share in (budget * COMFORTABLE // 100, budget):
-            for channels in self._channels:
+            for channels in self.channels:
                 if lies_dense(self._geometry, channels, resident):
                     best = self._best_rows(channels, resident, share, best)
             if best is not None:
@@ -180,7 +180,7 @@ class TileSearch:
         Among them are fewer channels than the array takes in parallel, and some of the input channels at a time.
         """
         for depth in (0, *(self._chunks if may_cut_depth(self._geometry, resident) else ())):
-            for channels in (*self._channels, *self._narrow):
+            for channels in (*self.channels, *self._narrow):
                 if lies_dense(self._geometry, channels, resident):
                     best = self._best_of_any(channels, depth, resident, budget, best)
         return best

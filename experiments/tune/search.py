@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.choices import Choices
+from byoc.choices import Choices, GroupChoice
 from byoc.operators.operator import Geometry
 from byoc.scheduling.chosen import choice_of, tiling_of
 from byoc.tiling.tiling import Resident, Tiling
@@ -35,10 +35,11 @@ Proposals = Generator[Choices, Measurement, None]
 
 @dataclass(frozen=True)
 class State:
-    """A complete schedule: the tiling of every site, and what stays in the scratchpad."""
+    """A complete schedule: the tiling of every site, what stays in the scratchpad, and sites computed together."""
 
     tilings: tuple[Tiling, ...]
     residents: frozenset[str]
+    groups: tuple[GroupChoice, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class Evolution:
             tilings, residents = list(best.state.tilings), best.state.residents
         for number, tiling in self._chosen(best, tilings, residents):
             tilings[number] = tiling
-        return State(tuple(tilings), residents)
+        return replace(best.state, tilings=tuple(tilings), residents=residents)
 
     def _refitted(self, state: State, residents: frozenset[str]) -> list[Tiling] | None:
         """The tilings of a schedule beside other residents: the compiler's where the room is another; None: none."""
@@ -215,9 +216,9 @@ class Evolution:
         """A schedule as data."""
         chosen = (choice_of(site.name, tiling) for site, tiling in zip(self._subject.sites, state.tilings, strict=True))
         known = (name for _, name in self._subject.candidates)
-        return Choices(tuple(chosen), tuple(name for name in known if name in state.residents))
+        return Choices(tuple(chosen), tuple(name for name in known if name in state.residents), state.groups)
 
 
 def state_of(choices: Choices) -> State:
     """Complete choices as a schedule."""
-    return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()))
+    return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), choices.groups or ())

@@ -90,7 +90,8 @@ class Subject:
         """What the compiler chooses by itself, nothing of it open."""
         found = [self._compiled(number, NOTHING)[1].choices for number in range(len(self._regions))]
         residents = tuple(name for one in found for name in one.residents or ())
-        return Choices(tuple(layer for one in found for layer in one.layers), residents)
+        groups = tuple(group for one in found for group in one.groups or ())
+        return Choices(tuple(layer for one in found for layer in one.layers), residents, groups)
 
     def measure(self, choices: Choices) -> Measurement:
         """The cycles of the network with these choices, by the timing-only engine, everything compiled anew."""
@@ -107,7 +108,9 @@ class Subject:
         """What of complete choices is about one region."""
         chosen = [one for one, site in zip(choices.layers, self.sites, strict=True) if site.region == number]
         known = self._rooms[number].lives
-        return Choices(tuple(chosen), tuple(name for name in choices.residents or () if name in known))
+        names = {choice.layer for choice in chosen}
+        groups = tuple(group for group in choices.groups or () if names.issuperset(group.layers))
+        return Choices(tuple(chosen), tuple(name for name in choices.residents or () if name in known), groups)
 
     def _measured(self, number: int, choices: Choices) -> tuple[int, dict[str, int]] | None:
         key = number, choices

@@ -190,7 +190,7 @@ def test_a_file_of_pins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[layer.conv]\nrows = 1\n", "unknown key 'layer'; the keys are layers and residents"),
+        ("[layer.conv]\nrows = 1\n", "unknown key 'layer'; the keys are layers, residents and groups"),
         ("layers = 3\n", "layers is 3; write a table [layers.NAME] for each layer"),
         ("[layers]\nconv = 3\n", "layer 'conv' is 3; write a table [layers.conv]"),
         (

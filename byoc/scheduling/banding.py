@@ -1,0 +1,424 @@
+"""Bands: a group's layers as steps, band after band of rows.
+
+Rows lie in windows. A window of w rows gives row r of plane c the place (c * w + r) rows behind its beginning: while no
+more than w rows in a row are wanted at a time, no two of them share a place, and nothing is ever moved. A window
+of all rows is the whole tensor; one of as many rows as a band has is dense in every band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import NamedTuple
+
+from byoc.operators.layer import Layer
+from byoc.operators.nest import Box, Span, Transfer, make_tile, plane_transfer, split
+from byoc.scheduling.groups import Fabric, Group, Member, members_of, stays, window_bytes
+from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, copy_planes, load, source_of, store
+from byoc.scheduling.stream import Memory, TileBuffers, TileSteps
+from byoc.tiling.cost import COMMAND_OVERHEAD, LayerCost
+from isa.instruction import ceil_div
+from isa.ops.movement import OP_PERMUTE
+from isa.plugins import variant
+
+
+@dataclass(frozen=True)
+class Band:
+    """What one band does: the rows that every layer of the group computes, None for none, and those wanted of buffers.
+
+    ``wanted``: rows of every buffer that the group's layers read in this band.
+    """
+
+    rows: tuple[Span | None, ...]
+    wanted: Mapping[str, Span]
+
+
+def bands_of(group: Group, layers: Sequence[Layer], fabric: Fabric) -> tuple[Band, ...]:
+    """All bands of a group.
+
+    Every layer runs ahead of the last one by the rows that windows reach over, and begins by so many bands earlier: no
+    band is larger than others, and windows are as small as they can be.
+    """
+    walk = _Walk(group, layers, fabric)
+    last = ceil_div(walk.rows, group.rows) - 1
+    found = [walk.band(number, final=number == last) for number in range(1 - walk.early(), last + 1)]
+    return tuple(band for band in found if any(band.rows))
+
+
+class _Walk:
+    """Bands of a group in order, each worked out backwards from the rows that layers must have made at its end."""
+
+    def __init__(self, group: Group, layers: Sequence[Layer], fabric: Fabric) -> None:
+        self._group, self._fabric = group, fabric
+        self._members, self._layers = members_of(fabric, group.first, group.last), layers[group.first : group.last + 1]
+        self.rows = fabric.planes[self._members[-1].writes.buffer].rows
+        self._done = [0] * len(self._members)
+
+    def early(self) -> int:
+        """How many bands before that of the last layer's first rows, itself included, rows are made."""
+        stops, following = self._stops(0), self._stops(1)
+        return max(ceil_div(stop, max(after - stop, 1)) for stop, after in zip(stops, following, strict=True))
+
+    def _stops(self, number: int) -> list[int]:
+        """Where every layer is at the end of a band, as if tensors had neither beginning nor end."""
+        wanted: dict[str, int] = {}
+        stops = [0] * len(self._members)
+        for position in reversed(range(len(self._members))):
+            member = self._members[position]
+            step = ceil_div(self._group.rows * self._fabric.planes[member.writes.buffer].rows, self.rows)
+            stops[position] = stop = wanted.get(member.writes.buffer, (number + 1) * step)
+            reach = (stop - 1) * member.stride - member.pad + member.extent
+            for piece in member.reads:
+                wanted[piece.buffer] = max(wanted.get(piece.buffer, reach), reach)
+        return stops
+
+    def band(self, number: int, *, final: bool) -> Band:
+        """The band of a number, 0 that of the last layer's first rows; bands must be asked for in order."""
+        wanted: dict[str, Span] = {}
+        rows: list[Span | None] = [None] * len(self._members)
+        stops = self._stops(number)
+        for position in reversed(range(len(self._members))):
+            member, done = self._members[position], self._done[position]
+            buffer, own = self._fabric.planes[member.writes.buffer], wanted.get(member.writes.buffer)
+            if self._inside(member) and member.writes.buffer not in self._group.kept:
+                span = own or Span(0, 0)
+            else:
+                stop = buffer.rows if final and self._leaves(member) else min(stops[position], buffer.rows)
+                span = Span(done, max(stop, own.stop if own else 0))
+            if span.size <= 0:
+                continue
+            rows[position], self._done[position] = span, max(done, span.stop)
+            for piece, read in zip(member.reads, self._read(position, span), strict=False):
+                before = wanted.get(piece.buffer, read)
+                wanted[piece.buffer] = Span(min(before.start, read.start), max(before.stop, read.stop))
+        return Band(tuple(rows), wanted)
+
+    def _read(self, position: int, rows: Span) -> Iterator[Span]:
+        """The rows that a layer reads, of every operand."""
+        member, nest = self._members[position], self._layers[position].nest
+        read = rows if member.flat else make_tile(nest, Span(0, nest.channels), rows).input.rows
+        return repeat(read)
+
+    def _inside(self, member: Member) -> bool:
+        """Whether layers of the group read what a layer makes."""
+        return member.reader <= self._group.last
+
+    def _leaves(self, member: Member) -> bool:
+        """Whether all that a layer makes is wanted outside of the group."""
+        return not self._inside(member) or stays(self._fabric.planes[member.writes.buffer], self._group.last)
+
+
+def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
+    """Rows of the window of a buffer that is kept from band to band; ``made``: positions of its makers in the group."""
+    lowest, most = 1 << 62, 0
+    for band in reversed(bands):
+        spans = [span for span in (band.wanted.get(buffer), *(band.rows[maker] for maker in made)) if span is not None]
+        if spans:
+            lowest = min(lowest, *(span.start for span in spans))
+            most = max(most, max(span.stop for span in spans) - lowest)
+    return most
+
+
+class Window(NamedTuple):
+    """Where rows of a buffer lie: row 0 of plane ``first`` at ``pointer``, planes ``rows`` rows apart."""
+
+    pointer: Pointer
+    first: int
+    rows: int
+    row_bytes: int
+
+    def at(self, plane: int, row: int) -> Pointer:
+        """Where a row of a plane begins."""
+        return self.pointer.moved(((plane - self.first) * self.rows + row) * self.row_bytes)
+
+    def plane(self, rows: int) -> int:
+        """Bytes from plane to plane for a command that reads or writes so many rows; 0 where they lie dense."""
+        return 0 if self.rows == rows else self.rows * self.row_bytes
+
+
+class Timed(NamedTuple):
+    """The steps of a tile with the estimated cycles of its computation."""
+
+    steps: TileSteps
+    cycles: int
+
+
+def stream_group(
+    group: Group, layers: Sequence[Layer], fabric: Fabric, costs: Sequence[LayerCost], memory: Memory
+) -> list[Timed]:
+    """The steps of all bands of a group, in order. ``layers`` and ``costs`` are those of the whole region."""
+    stream = _GroupStream(group, layers, fabric, costs, memory)
+    return [timed for band in stream.bands for timed in stream.band_steps(band)]
+
+
+class _GroupStream:
+    """Windows and layers of one group while its bands are made."""
+
+    def __init__(
+        self, group: Group, layers: Sequence[Layer], fabric: Fabric, costs: Sequence[LayerCost], memory: Memory
+    ) -> None:
+        self._group, self._fabric, self._memory = group, fabric, memory
+        self._members = members_of(fabric, group.first, group.last)
+        self.bands = bands_of(group, layers, fabric)
+        self._layers = [
+            _LayerBands(layers[group.first + position], group, position, costs[group.first + position], memory)
+            for position in range(len(self._members))
+        ]
+        self._made: dict[str, list[int]] = {}
+        for position, member in enumerate(self._members):
+            self._made.setdefault(member.writes.buffer, []).append(position)
+        self._sources = {name: span for name, span in self._slices().items() if not self._inside(name)}
+        self._kept = {name: self._window(name) for name in self._fixed()}
+        self._rounds: dict[str, TileBuffers] = {}
+        self._loaded = dict.fromkeys(self._sources, 0)
+
+    def _inside(self, name: str) -> bool:
+        """Whether the group makes what it reads of a buffer."""
+        return any(self._members[maker].reader <= self._group.last for maker in self._made.get(name, ()))
+
+    def _slices(self) -> dict[str, Span]:
+        """The planes of every buffer that layers of the group read."""
+        found: dict[str, Span] = {}
+        for member in self._members:
+            for piece in member.reads:
+                before = found.get(piece.buffer, Span(piece.first, piece.first + piece.planes))
+                stop = max(before.stop, piece.first + piece.planes)
+                found[piece.buffer] = Span(min(before.start, piece.first), stop)
+        return found
+
+    def _fixed(self) -> Iterator[str]:
+        """Buffers whose windows stay where they are: residents, and what is kept from band to band."""
+        for name in dict.fromkeys((*self._slices(), *self._made)):
+            if name in self._memory.residents or name in self._group.kept:
+                yield name
+
+    def _window(self, name: str) -> Window:
+        planes = self._fabric.planes[name]
+        if name in self._memory.residents:
+            return Window(self._memory.residents[name], 0, planes.rows, planes.row_bytes)
+        span = self._sources.get(name, Span(0, planes.count))
+        rows = window_rows(self.bands, name, () if name in self._sources else self._made[name])
+        nbytes = window_bytes(span.size, rows, planes.rows, planes.row_bytes)
+        pointer = self._memory.reserve(f"{name} rows", nbytes)
+        self._memory.windows.add(pointer.buffer)
+        return Window(pointer, span.start, rows, planes.row_bytes)
+
+    def band_steps(self, band: Band) -> Iterator[Timed]:
+        """The steps of one band, layer by layer. What a layer is the first to read is loaded with its first tile."""
+        windows = dict(self._kept)
+        fresh = set(self._sources)
+        for position, rows in enumerate(band.rows):
+            if rows is None:
+                continue
+            member, loads = self._members[position], list[Step]()
+            source = self._layers[position].source
+            for name in dict.fromkeys(piece.buffer for piece in member.reads):
+                if name in fresh:
+                    fresh.remove(name)
+                    loads += self._load(name, band.wanted[name], windows, source)
+            target = member.writes.buffer
+            if self._inside(target) and target not in windows:
+                windows[target] = self._dense(target, band)
+            yield from self._computed(position, rows, windows, tuple(loads))
+
+    def _dense(self, name: str, band: Band) -> Window:
+        """A window for what one band makes of a buffer."""
+        planes, wanted = self._fabric.planes[name], band.wanted[name]
+        pointer = self._memory.reserve(f"{name} band", planes.count * wanted.size * planes.row_bytes)
+        return Window(pointer.moved(-wanted.start * planes.row_bytes), 0, wanted.size, planes.row_bytes)
+
+    def _load(self, name: str, wanted: Span, windows: dict[str, Window], source: Source) -> Iterator[Step]:
+        """Bring what a band reads of a buffer in system memory, less what is there."""
+        memory, planes, span = self._memory, self._fabric.planes[name], self._sources[name]
+        if name in memory.residents:
+            return
+        rows = wanted
+        if name in self._group.kept:
+            rows = Span(max(wanted.start, self._loaded[name]), wanted.stop)
+            self._loaded[name] = max(self._loaded[name], wanted.stop)
+        else:
+            pointer = self._round(name).take().moved(-wanted.start * planes.row_bytes)
+            windows[name] = Window(pointer, span.start, wanted.size, planes.row_bytes)
+        if rows.size <= 0:
+            return
+        window = windows[name]
+        box = Box(span, rows, Span(0, planes.row_bytes))
+        transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, window.plane(rows.size))
+        yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source)
+
+    def _round(self, name: str) -> TileBuffers:
+        """Two buffers for the bands of what is read."""
+        if name not in self._rounds:
+            planes = self._fabric.planes[name]
+            most = max(band.wanted[name].size for band in self.bands if name in band.wanted)
+            nbytes = self._sources[name].size * most * planes.row_bytes
+            self._rounds[name] = TileBuffers(self._memory, f"{name} band", min(2, len(self.bands)), nbytes)
+        return self._rounds[name]
+
+    def _computed(
+        self, position: int, rows: Span, windows: Mapping[str, Window], loads: tuple[Step, ...]
+    ) -> Iterator[Timed]:
+        """The tiles of a layer in one band, with the stores of what is wanted outside."""
+        member, layer = self._members[position], self._layers[position]
+        piece, planes = member.writes, self._fabric.planes[member.writes.buffer]
+        sources = [windows[read.buffer] for read in member.reads]
+        outside = self._stored(piece.buffer)
+        layer.begin()
+        for channels in layer.parts():
+            own = Span(piece.first, piece.first + piece.planes)
+            if not member.flat:
+                own = Span(piece.first + channels.start, piece.first + channels.stop)
+            target = windows.get(piece.buffer) if self._near(piece.buffer) else None
+            if target is None:
+                most = max(span.size for band in self.bands if (span := band.rows[position]) is not None)
+                pointer = layer.result(own.size, most, planes.row_bytes)
+                target = Window(pointer.moved(-rows.start * planes.row_bytes), own.start, rows.size, planes.row_bytes)
+            more, computes, cycles = layer.tile(member, channels, rows, sources, target)
+            stores: tuple[Step, ...] = ()
+            if outside:
+                box = Box(own, rows, Span(0, planes.row_bytes))
+                transfer = plane_transfer(box, planes.rows, planes.row_bytes, 1, target.plane(rows.size))
+                stores = (
+                    store(self._memory.dram[piece.buffer], target.at(own.start, rows.start), transfer, layer.source),
+                )
+            layer.number += 1
+            yield Timed(TileSteps((*loads, *more), computes, stores), cycles)
+            loads = ()
+
+    def _near(self, name: str) -> bool:
+        """Whether what layers make of a buffer lies in a window."""
+        return name in self._memory.residents or self._inside(name)
+
+    def _stored(self, name: str) -> bool:
+        """Whether what the group makes of a buffer goes to system memory."""
+        if name in self._memory.residents:
+            return name in self._memory.stored
+        planes = self._fabric.planes[name]
+        return not self._inside(name) or stays(planes, self._group.last)
+
+
+class _LayerBands:
+    """One layer of a group: its tiles, its constants, the buffers of its results. ``number``: tiles so far."""
+
+    def __init__(self, layer: Layer, group: Group, position: int, cost: LayerCost, memory: Memory) -> None:
+        self._layer, self._cost, self._memory = layer, cost, memory
+        self._channels, self._held = group.channels[position], group.held[position]
+        self._pack, self._pack_tables = memory.constants.packer(layer), memory.constants.table_packer(layer)
+        self._constants: TileBuffers | None = None
+        self._tables: TileBuffers | None = None
+        self._results: TileBuffers | None = None
+        self.number = 0
+
+    @property
+    def source(self) -> Source:
+        """Where the steps of the tile that comes next come from."""
+        return source_of(self._layer, self.number)
+
+    def parts(self) -> tuple[Span, ...]:
+        """The output channels of every tile of a band."""
+        return split(self._layer.nest.channels, self._channels)
+
+    def begin(self) -> None:
+        """Prepare for a band: what is not held is loaded again, into buffers of the band's own."""
+        geometry, name, count = self._layer.geometry, self._layer.name, len(self.parts())
+        slots = count if self._held else min(2, count)
+        if geometry.has_constants and (self._constants is None or not self._held):
+            nbytes = geometry.constant_bytes(self._channels)
+            self._constants = TileBuffers(self._memory, f"{name} constants", slots, nbytes)
+        if geometry.tables != "none" and (self._tables is None or not self._held):
+            slots = slots if geometry.tables == "each" else 1
+            self._tables = TileBuffers(self._memory, f"{name} tables", slots, geometry.table_bytes(self._channels))
+            self._memory.tables.update(range(len(self._memory.scratch) - slots, len(self._memory.scratch)))
+
+    def result(self, planes: int, rows: int, row_bytes: int) -> Pointer:
+        """A buffer for the results of a tile that leave the scratchpad; the first tile is the largest."""
+        if self._results is None:
+            self._results = TileBuffers(self._memory, f"{self._layer.name} output", 2, planes * rows * row_bytes)
+        return self._results.take()
+
+    def tile(
+        self, member: Member, channels: Span, rows: Span, sources: Sequence[Window], target: Window
+    ) -> tuple[list[Step], tuple[Step, ...], int]:
+        """Loads of constants, commands, and their estimated cycles: of some channels of a band of rows."""
+        loads: list[Step] = []
+        constants, tables = self._load_constants(channels, loads), self._load_tables(channels, loads)
+        layer, source, cost = self._layer, self.source, self._cost
+        if not member.flat:
+            tile = make_tile(layer.nest, channels, rows)
+            read, piece = tile.input, member.reads[0]
+            operand = sources[0].at(piece.first + read.channels.start, read.rows.start)
+            result = target.at(member.writes.first + channels.start, rows.start)
+            planes = sources[0].plane(read.rows.size), target.plane(rows.size)
+            operands = Operands((operand,), constants, result, *planes, tables)
+            return loads, compute_steps(layer, tile, operands, source), cost.tile_cycles(channels.size, rows.size)
+        places = [(window, piece.first) for window, piece in zip(sources, member.reads, strict=True)]
+        places.append((target, member.writes.first))
+        steps, computed = self._element_wise(places, member.writes.planes, rows, constants, tables)
+        return loads, tuple(steps), computed
+
+    def _element_wise(
+        self,
+        places: list[tuple[Window, int]],
+        planes: int,
+        rows: Span,
+        constants: Pointer | None,
+        tables: Pointer | None,
+    ) -> tuple[list[Step], int]:
+        """Commands on so many planes of operands and, last, the result, which begin at a plane of a window each.
+
+        Bands that lie apart in their windows are copied; where the machine cannot, every plane has its command.
+        """
+        apart = [bool(window.plane(rows.size)) for window, _ in places]
+        copying = OP_PERMUTE.mnemonic in variant(self._memory.arch.isa).mnemonics
+        if any(apart) and not copying:
+            found: list[Step] = []
+            for plane in range(planes):
+                pointers = [window.at(first + plane, rows.start) for window, first in places]
+                steps, cycles = self._flat(pointers, rows.size * places[0][0].row_bytes, constants, tables)
+                found += steps
+            return found, planes * cycles
+        row_bytes = places[0][0].row_bytes
+        run = rows.size * row_bytes
+        length = planes * run
+        pointers, before, after = [], list[Step](), list[Step]()
+        for number, (window, first) in enumerate(places):
+            there = window.at(first, rows.start)
+            pointers.append(self._memory.reserve(f"{self._layer.name} rows", length) if apart[number] else there)
+            if apart[number] and number < len(places) - 1:
+                strides = window.plane(rows.size), run
+                before.append(copy_planes(there, pointers[-1], planes, run, strides, self.source))
+            elif apart[number]:
+                strides = run, window.plane(rows.size)
+                after.append(copy_planes(pointers[-1], there, planes, run, strides, self.source))
+        steps, cycles = self._flat(pointers, length, constants, tables)
+        each = COMMAND_OVERHEAD + planes * ceil_div(run, self._memory.arch.lanes)
+        return [*before, *steps, *after], cycles + sum(apart) * each
+
+    def _flat(
+        self, pointers: Sequence[Pointer], length: int, constants: Pointer | None, tables: Pointer | None
+    ) -> tuple[tuple[Step, ...], int]:
+        """The command on ``length`` elements at operands and result, and its cycles."""
+        *inputs, result = pointers
+        tile = make_tile(self._layer.nest, Span(0, 1), Span(0, length))
+        operands = Operands(tuple(inputs), constants, result, tables=tables)
+        return compute_steps(self._layer, tile, operands, self.source), self._cost.tile_cycles(1, length)
+
+    def _load_constants(self, channels: Span, loads: list[Step]) -> Pointer | None:
+        if self._constants is None:
+            return None
+        pointer, empty = self._constants.get(channels)
+        if empty:
+            transfer = Transfer(0, self._layer.geometry.constant_bytes(channels.size))
+            loads.append(load(self._pack(channels, None), pointer, transfer, self.source))
+        return pointer
+
+    def _load_tables(self, channels: Span, loads: list[Step]) -> Pointer | None:
+        if self._tables is None:
+            return None
+        chosen = channels if self._layer.geometry.tables == "each" else Span(0, 1)
+        pointer, empty = self._tables.get(chosen)
+        if empty:
+            transfer = Transfer(0, self._layer.geometry.table_bytes(chosen.size))
+            loads.append(load(self._pack_tables(chosen), pointer, transfer, self.source))
+        return pointer

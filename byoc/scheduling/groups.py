@@ -1,0 +1,247 @@
+"""Groups: runs of layers computed together, band by band of rows, so that what passes between them stays near.
+
+What a group is, and what of a region can be in one: layers whose operands and results are planes of rows, or go element
+by element between such planes, in buffers that everybody sees as planes of one size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from byoc.lowering import Buffer, Lowered, Place
+from byoc.operators.layer import Layer
+from byoc.operators.operator import COMBINED, MappingType
+
+UNREAD = 1 << 62
+"""The number of a layer that is not there."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers ``first`` to ``last``, computed in bands of ``rows`` rows of the last one's result.
+
+    ``kept``: buffers of which rows stay from band to band while anybody needs them; of others every band has all the
+    rows that it reads, computed or loaded again where bands overlap. ``channels``: output channels a tile, one a layer.
+    ``held``: whether a layer's constants are loaded once; else every band loads them.
+    """
+
+    first: int
+    last: int
+    rows: int
+    kept: tuple[str, ...]
+    channels: tuple[int, ...]
+    held: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """``planes`` planes of a buffer, from plane number ``first`` on."""
+
+    buffer: str
+    first: int
+    planes: int
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first plane and the one behind the last."""
+        return self.first, self.first + self.planes
+
+    def meets(self, other: Slice) -> bool:
+        """Whether both have a plane in common."""
+        apart = self.first + self.planes <= other.first or other.first + other.planes <= self.first
+        return self.buffer == other.buffer and not apart
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A buffer as ``count`` planes of ``rows`` rows of ``row_bytes`` bytes, and the layers that make and read it.
+
+    ``leaves``: its contents are also wanted in system memory.
+    """
+
+    count: int
+    rows: int
+    row_bytes: int
+    makers: tuple[int, ...]
+    readers: tuple[int, ...]
+    leaves: bool
+    enters: bool
+
+
+@dataclass(frozen=True)
+class Member:
+    """What bands ask of a layer: the planes it reads and writes.
+
+    A result row r needs the operand's rows from ``r * stride - pad``, ``extent`` of them. ``flat``: element by element.
+    ``reader``: the first layer that reads what it makes. ``limit``: the first later layer with which it cannot be in a
+    group, for one makes what the other reads, but not so that bands could pass.
+    """
+
+    reads: tuple[Slice, ...]
+    writes: Slice
+    stride: int
+    pad: int
+    extent: int
+    flat: bool
+    reader: int = UNREAD
+    limit: int = UNREAD
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What of a region can be in groups: a member a layer, None for one that cannot, and buffers as planes."""
+
+    members: tuple[Member | None, ...]
+    planes: Mapping[str, Planes]
+
+
+def fabric_of(layers: Sequence[Layer], lowered: Lowered) -> Fabric:
+    """The fabric of a region's layers."""
+    uses = [
+        (tuple(lowered.place(item) for item in layer.operation.inputs), lowered.place(layer.operation.output))
+        for layer in layers
+    ]
+    sizes = _plane_sizes(layers, uses)
+    planes = {
+        buffer.name: _planes(buffer, size, uses)
+        for buffer in lowered.buffers
+        if (size := sizes.get(buffer.name)) is not None
+    }
+    alone = tuple(_member(layer, *use, planes) for layer, use in zip(layers, uses, strict=True))
+    types = [layer.geometry.operator.mapping for layer in layers]
+    linked = (_linked(number, alone, planes, types) for number in range(len(layers)))
+    return Fabric(tuple(linked), planes)
+
+
+def _linked(
+    number: int, members: Sequence[Member | None], planes: Mapping[str, Planes], types: Sequence[MappingType]
+) -> Member | None:
+    """A member with the layers that read what it makes, and that make what it has read before."""
+    member = members[number]
+    if member is None:
+        return None
+    reader = limit = UNREAD
+    made = planes[member.writes.buffer]
+    for later in reversed(made.readers):
+        other = members[later]
+        if later > number and other is not None and any(member.writes.meets(piece) for piece in other.reads):
+            reader = later
+            if made.enters or made.makers[-1] >= later or not mapping_allows(types[number], types[later]):
+                limit = later
+    for piece in member.reads:
+        for later in planes[piece.buffer].makers:
+            other = members[later]
+            if later > number and other is not None and other.writes.meets(piece):
+                limit = min(limit, later)
+    return replace(member, reader=reader, limit=limit)
+
+
+def mapping_allows(first: MappingType, second: MappingType) -> bool:
+    """Whether ``second`` may read in bands what ``first`` makes: by the table of mapping types, or by line buffers.
+
+    Where the table has no combination, results of the first are wanted by several of the second: rows are held or made
+    again, which the windows of many-to-many operators allow. What reorganises or shuffles does not follow rows.
+    """
+    allowed: tuple[MappingType, ...] = ("one-to-one", "many-to-many")
+    return first in allowed and second in allowed and (COMBINED[first, second] is not None or second == "many-to-many")
+
+
+def _planar(layer: Layer) -> bool:
+    """Whether the layer cuts planes into bands of rows."""
+    geometry, nest = layer.geometry, layer.nest
+    planes = geometry.operator.planes and geometry.inputs == 1 and geometry.second == "alike"
+    return planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
+
+
+def _element_wise(layer: Layer) -> bool:
+    geometry = layer.geometry
+    return geometry.flat and geometry.instruction is not None and not geometry.in_place and not geometry.repeats
+
+
+_Use = tuple[tuple[Place, ...], Place]
+_Size = tuple[int, int]
+"""Rows of a plane, and bytes of a row."""
+
+
+def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Size | None]:
+    """The planes of every buffer as layers see it that cut planes, handed on by element-wise ones; None: of several."""
+    found: dict[str, _Size | None] = {}
+
+    def see(buffer: str, size: _Size | None) -> None:
+        found[buffer] = size if found.get(buffer, size) == size else None
+
+    for layer, (sources, target) in zip(layers, uses, strict=True):
+        nest = layer.nest
+        if _planar(layer):
+            see(sources[0].buffer, (nest.input_rows, nest.input_columns))
+            see(target.buffer, (nest.rows, nest.columns))
+    for order in (range(len(layers)), reversed(range(len(layers)))):
+        for index in order:
+            sources, target = uses[index]
+            known = [found[place.buffer] for place in (*sources, target) if found.get(place.buffer)]
+            if _element_wise(layers[index]) and known:
+                for place in (*sources, target):
+                    found.setdefault(place.buffer, known[0])
+    return found
+
+
+def _planes(buffer: Buffer, size: _Size, uses: Sequence[_Use]) -> Planes:
+    rows, row_bytes = size
+    makers = tuple(index for index, (_, target) in enumerate(uses) if target.buffer == buffer.name)
+    readers = tuple(
+        index for index, (sources, _) in enumerate(uses) if any(place.buffer == buffer.name for place in sources)
+    )
+    count = -(-buffer.nbytes // (rows * row_bytes))
+    return Planes(count, rows, row_bytes, makers, readers, buffer.role == "output", buffer.role == "input")
+
+
+def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mapping[str, Planes]) -> Member | None:
+    """None for a layer of another kind, or with an operand or result that is not whole planes."""
+    operation, geometry, nest = layer.operation, layer.geometry, layer.nest
+    planar = _planar(layer)
+    bytes_only = geometry.input_bytes == geometry.output_bytes == 1 and operation.output.element_bytes == 1
+    if not (planar or _element_wise(layer)) or not bytes_only or operation.constant_operands:
+        return None
+    operands = zip((*operation.inputs, operation.output), (*sources, target), strict=True)
+    slices = [_slice(place, operand.elements, planes) for operand, place in operands]
+    found = [one for one in slices if one is not None]
+    if len(found) < len(slices) or not found[:-1]:
+        return None
+    window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
+    return Member(tuple(found[:-1]), found[-1], *window, not planar)
+
+
+def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:
+    """The planes that ``nbytes`` bytes at a place are; None where they are none, or not whole ones."""
+    seen = planes.get(place.buffer)
+    if seen is None:
+        return None
+    size = seen.rows * seen.row_bytes
+    if place.offset % size or nbytes % size:
+        return None
+    return Slice(place.buffer, place.offset // size, nbytes // size)
+
+
+def lawful(fabric: Fabric, first: int, last: int) -> bool:
+    """Whether layers ``first`` to ``last`` may be a group."""
+    members = fabric.members[first : last + 1]
+    if first == last or any(member is None or member.limit <= last for member in members):
+        return False
+    inside = {member.writes.buffer for member in members if member is not None and member.reader <= last}
+    return all(fabric.planes[name].makers[0] >= first for name in inside)
+
+
+def members_of(fabric: Fabric, first: int, last: int) -> tuple[Member, ...]:
+    """The members of lawful layers ``first`` to ``last``."""
+    return tuple(member for member in fabric.members[first : last + 1] if member is not None)
+
+
+def stays(planes: Planes, last: int) -> bool:
+    """Whether a buffer that a group up to layer ``last`` makes and reads is also wanted when the group is done."""
+    return planes.leaves or any(reader > last for reader in planes.readers)
+
+
+def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
+    """Bytes of a window of ``rows`` rows of planes that have ``of``: rows lie in it as in a tensor of fewer rows."""
+    return ((planes - 1) * rows + of) * row_bytes

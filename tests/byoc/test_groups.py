@@ -1,0 +1,144 @@
+"""Groups of layers in bands of rows: bits, bytes and cycles; what may be a group; how the search chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from byoc.choices import Choices
+from byoc.emission.region import compile_region, layers_of
+from byoc.lowering import Lowered
+from byoc.operators.layer import Layer
+from byoc.operators.nest import allowed_channels
+from byoc.operators.operator import Operand, Operator
+from byoc.scheduling.chosen import group_choice_of
+from byoc.scheduling.groups import Group, fabric_of, lawful, members_of, stays
+from byoc.scheduling.residency import Rooms
+from isa.arch import Arch, PeArray
+from tests.byoc import region_cases as cases
+from tests.byoc.ordering import unordered_conflicts
+from tests.isa.legality import check_legality
+
+KINDS = ("conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat", "wide", "skip")
+Random = np.random.Generator
+
+
+def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Random) -> Operator:
+    """An operation on the tensor made last, whose window fits whatever shape that has."""
+    source, channels = earlier[-1], int(random.integers(1, 9))
+    if kind == "strided":
+        return cases.convolution(random, source, name, channels, kernel=(2, 1), strides=(2, 2), pads=(1, 0, 1, 0))
+    if kind == "skip":
+        return cases.convolution(random, source, name, channels, kernel=(1, 1), strides=(3, 1), pads=(0, 0, 0, 0))
+    if kind == "wide":
+        top, bottom = (int(pad) for pad in random.integers(2, 6, 2))
+        shape = {"kernel": (3, 2), "dilations": (2, 1), "pads": (top, 1, bottom, 0)}
+        return cases.convolution(random, source, name, channels, **shape)
+    if kind == "depthwise":
+        many = source.shape[0] * int(random.integers(1, 3))
+        return cases.convolution(random, source, name, many, pads=(1, 1, 1, 1), depthwise=True)
+    if kind in ("pool", "average"):
+        mode: Literal["max", "average"] = "max" if kind == "pool" else "average"
+        return cases.pool(source, name, mode, kernel=(2, 2), strides=(1, 2), pads=(1, 1, 0, 0), offset=128)
+    same = [operand for operand in earlier if operand.shape == source.shape]
+    if kind == "add":
+        return cases.add(source, same[int(random.integers(len(same)))], name)
+    if kind == "relu":
+        return cases.unary(source, name, "relu")
+    if kind == "concat":
+        other = next(operand for operand in earlier if operand.shape[1:] == source.shape[1:])
+        depth, *plane = other.shape[0] + source.shape[0], *source.shape[1:]
+        return cases.alias((other, source), cases.operand(name, depth, *plane), (0, other.elements))
+    return cases.convolution(random, source, name, channels, pads=(1, 1, 1, 1))
+
+
+def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> tuple[Group, ...]:
+    """Lawful groups one behind the other, everything about them drawn."""
+    fabric = fabric_of(layers, lowered)
+    groups, first = [], 0
+    while first < len(layers) - 1:
+        lasts = [last for last in range(first + 1, len(layers)) if lawful(fabric, first, last)]
+        if not lasts or random.random() < 0.15:
+            first += 1
+            continue
+        last = lasts[int(random.integers(len(lasts)))]
+        members = [member for member in fabric.members[first : last + 1] if member is not None]
+        rows = fabric.planes[members[-1].writes.buffer].rows
+        slices = [piece for member in members for piece in (*member.reads, member.writes)]
+        names = dict.fromkeys(piece.buffer for piece in slices)
+        kept = [name for name in names if stays(fabric.planes[name], last) or random.random() < 0.5]
+        channels = tuple(drawn_channels(layer, random) for layer in layers[first : last + 1])
+        held = tuple(bool(random.random() < 0.5) for _ in members)
+        groups.append(Group(first, last, int(random.integers(1, rows + 1)), tuple(kept), channels, held))
+        first = last + 1
+    return tuple(groups)
+
+
+def drawn_channels(layer: Layer, random: Random) -> int:
+    """A tile of channels: all, or as many as there may be."""
+    nest = layer.nest
+    return allowed_channels(
+        nest, nest.channels if random.random() < 0.5 else int(random.integers(1, nest.channels + 1))
+    )
+
+
+def drawn_region(seed: int) -> tuple[tuple[Operator, ...], tuple[str, ...]]:
+    """A chain with branches of two to ten operations, and the values that leave it."""
+    random = np.random.default_rng(seed)
+    earlier = [cases.operand("x", *(int(size) for size in random.integers((1, 3, 1), (6, 20, 9))))]
+    operations: list[Operator] = []
+    for number in range(int(random.integers(2, 11))):
+        operations.append(next_operation(str(random.choice(KINDS)), earlier, f"v{number}", random))
+        earlier.append(operations[-1].output)
+    return tuple(operations), (earlier[-1].value, earlier[int(random.integers(1, len(earlier)))].value)
+
+
+def drawn_residents(
+    layers: Sequence[Layer], lowered: Lowered, groups: Sequence[Group], random: Random
+) -> tuple[str, ...]:
+    """Some of what may stay in the scratchpad and no group has to itself."""
+    inside = {
+        member.writes.buffer
+        for group in groups
+        for member in members_of(fabric_of(layers, lowered), group.first, group.last)
+    }
+    return tuple(
+        name for name in Rooms(layers, lowered, Arch()).lives if name not in inside or random.random() < 0.3
+    )  # fmt: skip
+
+
+def run_drawn(seed: int) -> int:
+    """Compile a drawn region with drawn groups, run it, hold it to plain execution; how many groups it had."""
+    random = np.random.default_rng(seed)
+    operations, outputs = drawn_region(seed)
+    arch = Arch(
+        isa=str(random.choice(["v2", "v4", "v4"])),
+        pe=PeArray(ic=int(random.choice([1, 2, 8])), oc=int(random.choice([1, 4, 64]))),
+        sram_bytes=1 << 17,
+        alignment=int(random.choice([4, 8, 64])),
+    )
+    made, values = cases.region(operations, ("x",), tuple(sorted(set(outputs))))
+    lowered, layers = layers_of(made, values, arch)
+    groups = drawn_groups(layers, lowered, random)
+    names = [layer.name for layer in layers]
+    residents = drawn_residents(layers, lowered, groups, random)
+    choices = Choices(residents=residents, groups=tuple(group_choice_of(names, group) for group in groups))
+    program, report = compile_region(made, values, arch, choices=choices)
+    assert report.choices.groups == choices.groups
+    again, _ = compile_region(made, values, arch, choices=report.choices)
+    np.testing.assert_array_equal(again.words, program.words)
+    check_legality(program.commands)
+    assert unordered_conflicts(program.commands, arch) == []
+    inputs = cases.random_inputs(made, values, seed)
+    wanted, results = cases.expected(made, values, inputs), cases.execute(program, inputs, seed)
+    for name in made.outputs:
+        np.testing.assert_array_equal(results[name], wanted[name], err_msg=f"{name} of seed {seed}")
+    return len(groups)
+
+
+@pytest.mark.parametrize("start", [0, 1000, 2000])
+def test_bands_compute_what_layers_do(start: int) -> None:
+    assert sum(run_drawn(seed) for seed in range(start, start + 30)) > 30
