@@ -28,7 +28,6 @@ from typing import NamedTuple
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from byoc.compiler import compile as compile_network
 from byoc.options import DEFAULTS
-from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.running.network import load_network
 from experiments.sweep.preparation import Preparation
@@ -87,14 +86,9 @@ def arch(array: str, kib: int) -> Arch:
     return Arch(isa="v4", pe=PeArray(ic=ic, oc=oc), sram_bytes=kib * 1024)
 
 
-def measure(
-    network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int], package: Package | None = None
-) -> Iterator[Points]:
-    """The points of a network, array by array; what cannot be compiled is said and left out.
-
-    Without a ``package`` it is the built-in network of that name.
-    """
-    preparation = Preparation(package or load_network(network).package)
+def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Sequence[int]) -> Iterator[Points]:
+    """The points of a network, array by array; what cannot be compiled is said and left out."""
+    preparation = Preparation(load_network(network).package)
     for array in arrays:
         machines = [arch(array, kib) for kib in sizes]
         prepared = preparation.prepared(machines[0], DEFAULTS)
