@@ -14,6 +14,9 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # the cores are the workers'; NumPy reads it when it is imported, after this
 
 
+os.environ["DLA_NO_CACHE"] = "1"  # every test imports its models; those of the cache say where theirs is
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """A worker a core; none where all arguments name files or tests: these then run at once, in this process."""
     if all(".py" in argument for argument in config.args):

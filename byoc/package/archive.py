@@ -9,7 +9,6 @@ from pathlib import Path
 
 from isa import memory
 from isa.errors import InputError
-from isa.files import write_atomically
 from isa.reading import DAMAGED
 
 MANIFEST = "manifest.json"
@@ -19,31 +18,28 @@ MAXIMUM_JSON = 256 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-def write_archive(file: Path, contents: Mapping[str, bytes]) -> None:
-    """Write members, stored, in their order, by the rules of :func:`isa.files.write_atomically`.
-
-    Equal contents make equal bytes.
-    """
+def archive_bytes(contents: Mapping[str, bytes]) -> bytes:
+    """An archive of members, stored, in their order. Equal contents make equal bytes."""
     whole = io.BytesIO()
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_STORED) as archive:
         for name, data in contents.items():
             information = zipfile.ZipInfo(name, _EPOCH)
             information.external_attr = 0o644 << 16
             archive.writestr(information, data)
-    write_atomically(file, whole.getvalue())
+    return whole.getvalue()
 
 
-def read_archive(file: Path, names: Iterable[str]) -> dict[str, bytes]:
+def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
     """The bytes of some members, once the archive has exactly those of a package, stored, within bounds.
 
-    Raises :class:`InputError`, whose message does not name the file.
+    ``file`` is where it is, or its content. Raises :class:`InputError`, whose message does not name the file.
     """
     try:
-        size = file.stat().st_size
+        size = len(file) if isinstance(file, bytes) else file.stat().st_size
         if size > MAXIMUM_FILE:
             raise InputError(f"{size} bytes are more than the {MAXIMUM_FILE} a package may have")
         memory.require(2 * size, "the package")
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(io.BytesIO(file) if isinstance(file, bytes) else file) as archive:
             _check_entries(archive.infolist(), size)
             return {name: archive.read(name) for name in names}
     except InputError:

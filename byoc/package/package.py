@@ -22,10 +22,11 @@ from pydantic import TypeAdapter, ValidationError
 from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
-from byoc.package.archive import MANIFEST, MEMBERS, read_archive, write_archive
+from byoc.package.archive import MANIFEST, MEMBERS, archive_bytes, read_archive
 from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
 from byoc.package.origin import Fidelity
 from isa.errors import InputError
+from isa.files import write_atomically
 from isa.reading import json_of
 
 if TYPE_CHECKING:
@@ -113,17 +114,24 @@ def _manifest(package: Package) -> bytes:
 
 def save_package(package: Package, path: str | Path) -> None:
     """Write ``package``; the file appears whole or not at all, with equal bytes for equal packages."""
-    write_archive(Path(path), {MANIFEST: _manifest(package), **{name: package.read_member(name) for name in MEMBERS}})
+    write_atomically(Path(path), package_bytes(package))
 
 
-def load_package(path: str | Path) -> Package:
+def package_bytes(package: Package) -> bytes:
+    """The content of the file of ``package``."""
+    return archive_bytes({MANIFEST: _manifest(package), **{name: package.read_member(name) for name in MEMBERS}})
+
+
+def load_package(path: str | Path, content: bytes | None = None) -> Package:
     """Read a package. :class:`InputError` in one line for whatever is wrong with the file.
 
-    The embedded model is read and checked when something asks for it: only host parts and the oracle do.
+    ``content`` is the package where the caller has it already; ``path`` names it in messages then. The embedded model
+    is read and checked when something asks for it: only host parts and the oracle do.
     """
     file = Path(path)
+    archive = file if content is None else content
     try:
-        members = read_archive(file, (MANIFEST, *_NEEDED_AT_LOAD))
+        members = read_archive(archive, (MANIFEST, *_NEEDED_AT_LOAD))
         manifest = _read_manifest(members[MANIFEST])
         for name in _NEEDED_AT_LOAD:
             _check_sum(name, members[name], manifest["sha256"])
@@ -136,7 +144,7 @@ def load_package(path: str | Path) -> Package:
 
     def read_member(name: str) -> bytes:
         try:
-            data = members.get(name) or read_archive(file, (name,))[name]
+            data = members.get(name) or read_archive(archive, (name,))[name]
             _check_sum(name, data, sums)
         except InputError as error:
             raise _about(file, error) from error

@@ -33,6 +33,7 @@ app = typer.Typer(
 
 COMMANDS = {
     "run": run.command,
+    "cache": run.cache,
     "compile": compile.compile,
     "partition": compile.partition,
     "emit": compile.emit,

@@ -84,6 +84,9 @@ TunedLog = Annotated[
     Path | None,
     typer.Option("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
 ]
+Cache = Annotated[
+    bool, typer.Option("--cache/--no-cache", help="Keep what import makes of models for later runs (dla cache).")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options
@@ -27,11 +29,13 @@ def command(
     json: options.Json = None,
     trace: options.Timeline = None,
     cost: options.Cost = None,
+    cache: options.Cache = True,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
     from experiments.report.store import default_path, save_report
     from experiments.report.tables import print_report
     from experiments.report.terminal import report_console
+    from experiments.running.package_cache import users_cache
     from experiments.running.workflow import run
 
     check_distinct(json=json, trace=trace)
@@ -51,12 +55,29 @@ def command(
             timeline=trace,
             cost=cost,
             progress=progress,
+            cache=users_cache() if cache else None,
         )
     place = json or default_path(report)
     save_report(report, place)
     print_report(report, report_console())
     say(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
     return _status(report)
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
+) -> None:
+    """Show where imported models are kept for later runs; DLA_CACHE_DIR=DIR moves that, DLA_NO_CACHE=1 forbids it."""
+    from experiments.running.package_cache import users_cache
+
+    found = users_cache()
+    if found is None:
+        say("there is no cache")
+    elif clear:
+        say(f"{found.folder}: {found.clear()} entries removed")
+    else:
+        sizes = [path.lstat().st_size for path in found.entries()]
+        say(f"{found.folder}: {len(sizes)} entries, {sum(sizes) / 2**20:.1f} MiB of at most {found.largest >> 20} MiB")
 
 
 def _status(report: RunReport) -> int:

@@ -30,6 +30,7 @@ from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
+from experiments.running.package_cache import PackageCache, key_of, sum_of
 from isa.errors import InputError
 from isa.reading import read_npz
 
@@ -94,19 +95,51 @@ def load_network(
     seed: int = 0,
     calibration: Path | None = None,
     fixed: Fixed | None = None,
+    cache: PackageCache | None = None,
 ) -> Network:
     """The network ``model`` names: a built-in network, an ONNX file or a package (``.dla``).
 
     ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
     quantised: on the samples of the file ``calibration``, else built-in networks on their own data and files on
-    four standard-normal inputs drawn from ``seed``. Raises InputError for whatever is wrong with name, file or
-    model.
+    four standard-normal inputs drawn from ``seed``. What import makes of a model may come from a ``cache``. Raises
+    InputError for whatever is wrong with name, file or model.
     """
     builtin = MODELS.get(model)
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
         return _load_package(path, shapes, calibration, fixed)
-    return _build(model, builtin, shapes or {}, seed, calibration, fixed or {})
+    given = model, builtin, shapes or {}, seed, calibration, fixed or {}
+    key = _key(*given) if cache is not None else None
+    if cache is None or key is None:
+        return _build(*given)
+    package = cache.find(key)
+    if package is not None:
+        return Network(package.source, package, builtin=None if fixed else builtin)
+    network = _build(*given)
+    if _key(*given) == key:  # nobody changed a file meanwhile
+        cache.keep(key, network.package)
+    return network
+
+
+def _key(
+    model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
+) -> str | None:
+    """The name of the network's package in a cache; None where it is not for one.
+
+    That is a network with labels, of which more than the package is wanted, a file that is not there, and a model whose
+    weights may lie in files beside it: those say where.
+    """
+    if (calibration is not None and not calibration.is_file()) or (builtin is None and not Path(model).is_file()):
+        return None
+    content = b"" if builtin else Path(model).read_bytes()
+    if (builtin is not None and builtin.dataset() is not None) or b"location" in content:
+        return None
+    samples = None if calibration is None else (calibration.name, sum_of(calibration.read_bytes()))
+    source = (builtin.name, "") if builtin else (Path(model).stem, sum_of(content))
+    return key_of({
+        "model": source, "shapes": {name: list(dims) for name, dims in shapes.items()}, "seed": seed,
+        "calibration": samples, "fixed": {name: number.hex() for name, number in fixed.items()},
+    })  # fmt: skip
 
 
 def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, fixed: Fixed | None) -> Network:

@@ -27,6 +27,7 @@ from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
 from experiments.running.check import check_values, find_warnings, measure_accuracy
 from experiments.running.network import Feeds, Fixed, Network, Shapes, load_network, network_feeds
+from experiments.running.package_cache import PackageCache
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -96,6 +97,7 @@ def run(
     timeline: str | Path | None = None,
     cost: str | None = None,
     progress: Progress = silent,
+    cache: PackageCache | None = None,
     **choices: Any,
 ) -> RunReport:
     """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
@@ -106,7 +108,7 @@ def run(
     ``seed``. With ``integer_io`` it may hold integers, too; real numbers are quantised first. ``shapes`` fixes
     dynamic inputs, ``fixed`` makes inputs constants. ``calibration`` is a .npz file with the samples that a float
     model is quantised on. ``cost`` is a cost table's name or file, for an estimate of energy and area. ``progress``
-    is called with the name of each stage.
+    is called with the name of each stage. A ``cache`` keeps what import makes of a model; no figure depends on it.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -121,7 +123,7 @@ def run(
     table = load_table(cost) if cost is not None else None
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
-    network = load_network(str(model), shapes, seed, samples, fixed)
+    network = load_network(str(model), shapes, seed, samples, fixed, cache)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed, options)
     done = infer(network, hardware, feeds, options, host, progress)
     if timeline is not None:

@@ -25,7 +25,7 @@ import byoc
 import dla_sim
 import experiments
 import isa
-from byoc.package.archive import MANIFEST, write_archive
+from byoc.package.archive import MANIFEST, archive_bytes
 from experiments.cli.main import main as dla
 from isa.errors import InputError
 from tests.faults.fault import read_faults
@@ -64,7 +64,7 @@ def _package(folder: Path, rng: random.Random) -> None:
     name = rng.choice((MANIFEST, "graph.json", "graph.json", "graph.json", "model.onnx", "model.onnx", "weights.bin"))
     mutators = {"model.onnx": mutate_model, "weights.bin": mutate_bytes}
     contents[name] = mutators.get(name, mutate_json)(contents[name], rng)
-    write_archive(place, materials.resummed(contents))
+    place.write_bytes(archive_bytes(materials.resummed(contents)))
 
 
 def _program(folder: Path, rng: random.Random) -> None:

@@ -1,0 +1,204 @@
+"""Packages of models that were imported before, in a folder of the user's: the next run does not quantise again.
+
+Kept is what import makes of a model, nothing else: no result, no truth and no check. A run from the cache simulates and
+compares with ONNX Runtime as any other, and its report is the same to the byte.
+
+The name of an entry says everything that a package follows from (:func:`key_of`). An entry is believed only with the
+code (HMAC-SHA256) that whoever has the folder's secret can make of its name and content; everything else is made again.
+A cache that cannot be read or written is no error: then there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import platform
+import secrets
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from byoc.operators.registry import built_in, installed
+from byoc.package.package import Package, load_package, package_bytes
+from isa.errors import InputError
+from isa.files import is_leftover, write_atomically
+
+FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
+"""Environment variables: where the cache is, and that there is none."""
+NAME = "dla-byoc-simulator"
+LARGEST = 1 << 30
+"""Bytes that all entries together may have; beyond, those go that were not used for longest."""
+_CODE = hashlib.sha256().digest_size
+_SECRET = "secret"
+_SUFFIX = ".package"
+_SOURCES = ("isa", "byoc", "experiments/models", "experiments/running")
+"""What makes packages: a change there makes other names."""
+
+
+@dataclass(frozen=True)
+class PackageCache:
+    """The entries in ``folder``, of at most ``largest`` bytes together."""
+
+    folder: Path
+    largest: int = LARGEST
+
+    def entries(self) -> list[Path]:
+        """The files of the cache, those that were not used for longest first."""
+        with contextlib.suppress(OSError):
+            files = [(path.lstat().st_mtime_ns, path) for path in self.folder.iterdir() if _is_ours(path)]
+            return [path for _, path in sorted(files)]
+        return []
+
+    def clear(self) -> int:
+        """Removes all entries, and the secret with them; how many files there were."""
+        found = self.entries()
+        for path in (*found, self.folder / _SECRET):
+            path.unlink(missing_ok=True)
+        return len(found)
+
+    def find(self, key: str) -> Package | None:
+        """The package that is kept under ``key``; None where there is none that can be believed."""
+        path = self.folder / f"{key}{_SUFFIX}"
+        try:
+            if not _private(self.folder):
+                return None
+            content, secret = _content(path, self.largest), _content(self.folder / _SECRET, _CODE)
+            code, package = content[:_CODE], content[_CODE:]
+            if len(secret) != _CODE or not hmac.compare_digest(code, _code(secret, key, package)):
+                return None
+            found = load_package(path, package)
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        except (OSError, InputError):
+            return None
+        return found
+
+    def keep(self, key: str, package: Package) -> None:
+        """Keeps ``package`` under ``key``, unless it is large: whole or not at all, whoever else writes."""
+        content = package_bytes(package)
+        if len(content) > self.largest // 4:
+            return
+        with contextlib.suppress(OSError, InputError):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self.folder / f"{key}{_SUFFIX}"
+            if _private(self.folder) and (path.is_file() or not path.exists()):
+                write_atomically(path, _code(self._secret(), key, content) + content)
+                self._shrink()
+
+    def _secret(self) -> bytes:
+        """What codes are made with. Of two that are made at a time one stays; entries of the other are made again."""
+        path = self.folder / _SECRET
+        with contextlib.suppress(OSError):
+            found = _content(path, _CODE)
+            if len(found) == _CODE:
+                return found
+        write_atomically(path, made := secrets.token_bytes(_CODE))
+        path.chmod(0o600)
+        return made
+
+    def _shrink(self) -> None:
+        """Removes what a killed process left, and entries until the others are few enough."""
+        sizes = {path: path.lstat().st_size for path in self.entries()}
+        excess = sum(sizes.values()) - self.largest
+        for path, size in sizes.items():
+            if excess > 0:
+                path.unlink(missing_ok=True)
+                excess -= size
+
+
+def _content(path: Path, most: int) -> bytes:
+    """What is in a file; OSError for anything but a file, and for one of more than ``most`` bytes."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > most:
+        raise OSError(f"{path} is no file of the cache")
+    return path.read_bytes()
+
+
+def _is_ours(path: Path) -> bool:
+    return path.suffix == _SUFFIX or is_leftover(path)
+
+
+def _private(folder: Path) -> bool:
+    """Whether nobody else can write to the folder, where the system knows users."""
+    if not hasattr(os, "geteuid"):
+        return True
+    found = folder.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _code(secret: bytes, key: str, content: bytes) -> bytes:
+    return hmac.digest(secret, key.encode() + content, "sha256")
+
+
+def users_cache() -> PackageCache | None:
+    """The user's cache where the system has such folders; None where the environment forbids it or there is no home."""
+    if os.environ.get(OFF):
+        return None
+    with contextlib.suppress(RuntimeError, KeyError):
+        return PackageCache(_folder())
+    return None
+
+
+def _folder() -> Path:
+    if os.environ.get(FOLDER):
+        return Path(os.environ[FOLDER])
+    if sys.platform == "win32":
+        return Path(os.environ["LOCALAPPDATA"]) / NAME / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / NAME
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / NAME
+
+
+def key_of(given: Mapping[str, Any]) -> str | None:
+    """The name of the package that import makes of what was ``given`` (JSON), by this code on this computer.
+
+    Float models are run to find their ranges, so that processor and libraries belong to it. None where operators of
+    other packages take part, whose code may change unseen.
+    """
+    if installed() is not built_in():
+        return None
+    libraries = {name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime")}
+    facts = {"given": given, "code": _sources(), "libraries": libraries, "processor": _processor()}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _sources() -> str:
+    """The sum of every file that makes packages."""
+    whole, root = hashlib.sha256(), Path(__file__).parents[2]
+    for path in _files(root):
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
+    return whole.hexdigest()
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for folder in _SOURCES:
+        yield from sorted(path for path in (root / folder).rglob("*") if path.suffix in (".py", ".npz", ".onnx"))
+
+
+def _processor() -> str:
+    """What decides which kernels ONNX Runtime takes, as far as the system says it."""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return "\n".join(dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features"))))
+    return f"{platform.machine()} {platform.processor()}"
+
+
+def sum_of(content: bytes) -> str:
+    """The SHA-256 by which a file belongs to a name."""
+    return hashlib.sha256(content).hexdigest()
