@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -18,10 +18,6 @@ from byoc.package.package import Package
 from byoc.partition import HostPart
 from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
-
-if TYPE_CHECKING:
-    import onnx
-
 
 Engine = Literal["onnxruntime", "reference"]
 Tensors = Mapping[str, NDArray[Any]]

@@ -80,7 +80,8 @@ def fitting_parameters(graph: Graph, node: Node) -> Finding | None:
 def finite_numbers(record: Normalisation, target: Target) -> Finding | None:
     """The rule never divides by zero, and nothing leaves its register."""
     fixed, largest = target.numerics == "fixed", float(np.abs([record.gain, record.bias]).max())
-    epsilon = record.epsilon if fixed else float(np.float32(record.epsilon))
+    with np.errstate(over="ignore"):
+        epsilon = record.epsilon if fixed else float(np.float32(record.epsilon))
     fits = epsilon < 1 << 32 and largest < 1 << 15 if fixed else 0 < epsilon < np.inf and largest < 1e30
     return None if fits else finding("epsilon is {epsilon:g}, a gain {largest:g}", epsilon=epsilon, largest=largest)
 
