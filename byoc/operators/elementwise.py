@@ -49,12 +49,6 @@ def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:
     }
 
 
-@rule("element-wise operators have two operands")
-def two_operands(graph: Graph, node: Node) -> Finding | None:
-    """The instruction has two."""
-    return None if len(node.inputs) == 2 else finding("it has {count} operands", count=len(node.inputs))
-
-
 @rule("all operands are computed at run time")
 def computed_operands(graph: Graph, node: Node) -> Finding | None:
     """No operand is a constant."""
@@ -62,16 +56,6 @@ def computed_operands(graph: Graph, node: Node) -> Finding | None:
         if graph.values[name].constant is not None:
             return finding("input '{name}' is constant", name=name)
     return None
-
-
-@rule("operands are not broadcast")
-def equal_shapes(graph: Graph, node: Node) -> Finding | None:
-    """All operands have one shape."""
-    shapes = tuple(dict.fromkeys(graph.values[name].shape for name in node.inputs))
-    if len(shapes) == 1:
-        return None
-    listed = " and ".join(f"{{shapes[{number}]}}" for number in range(len(shapes)))
-    return finding(f"operands have the shapes {listed}", shapes=shapes)
 
 
 @rule("operands and result have the same element type")
@@ -92,7 +76,16 @@ def quantised(graph: Graph, node: Node) -> Finding | None:
 
 
 UNARY = (computed_operands, domain.eight_bit_input, domain.eight_bit_output, domain.not_empty)
-BINARY = (two_operands, equal_shapes, *UNARY, equal_types)
+SINGLE = (
+    domain.variable_input,
+    domain.eight_bit_input,
+    domain.eight_bit_output,
+    equal_types,
+    domain.per_tensor,
+    domain.usable_scales,
+    domain.not_empty,
+)
+"""What every operator of one operand, of whatever shape, requires whose result has its element type."""
 
 
 # Two operands that broadcast. ----------------------------------------------------------------------------------------

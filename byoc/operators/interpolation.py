@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
-from byoc.operators import domain, elementwise
+from byoc.operators import domain
+from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, Positions, Written, numeric, several
 from byoc.operators.movement import Movement
 from byoc.operators.nest import Nest, Tile
@@ -143,15 +144,7 @@ class Interpolation(Operator):
     arity: ClassVar[tuple[int, int]] = (1, 1)
     banded: ClassVar[bool] = True
     planes: ClassVar[bool] = True
-    requirements: ClassVar[tuple[Requirement, ...]] = (
-        elementwise.computed_operands,
-        domain.eight_bit_input,
-        domain.eight_bit_output,
-        elementwise.equal_types,
-        domain.per_tensor,
-        domain.usable_scales,
-        domain.not_empty,
-    )
+    requirements: ClassVar[tuple[Requirement, ...]] = SINGLE
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
     constants_name: ClassVar[str] = "coordinates"
     kinds: ClassVar[Kinds] = {"rows": several(numeric), "columns": several(numeric)}

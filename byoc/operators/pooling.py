@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
+from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Registers, Requirement, Settings
@@ -37,13 +38,6 @@ def fits_fields(record: Pool, target: Target) -> Finding | None:
     """Every size fits its register."""
     window = (*record.kernel, *record.strides, *record.dilations, *record.pads)
     return beyond_fields((record.inputs[0].shape, record.output.shape), window, target)
-
-
-@rule("input and output have the same element type")
-def equal_types(graph: Graph, node: Node) -> Finding | None:
-    """Both are int8, or both are uint8."""
-    source, result = graph.values[node.inputs[0]].dtype, graph.values[node.outputs[0]].dtype
-    return None if source == result else finding("input is {type}, output is {result}", type=source, result=result)
 
 
 @rule("every window covers at least one element of the input")
@@ -78,17 +72,7 @@ def counted_without_rounding_up(graph: Graph, node: Node) -> Finding | None:
     return finding("ceil_mode is {ceil_mode}", ceil_mode=1) if rounded else None
 
 
-_COMMON: tuple[Requirement, ...] = (
-    domain.variable_input,
-    one_or_two_dimensional,
-    uncut_input,
-    domain.eight_bit_input,
-    domain.eight_bit_output,
-    equal_types,
-    domain.per_tensor,
-    domain.usable_scales,
-    domain.not_empty,
-)
+_COMMON: tuple[Requirement, ...] = (one_or_two_dimensional, uncut_input, *SINGLE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
-from byoc.operators.elementwise import equal_types
+from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Kinds, integer, several
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import Geometry, Operand, Operator, Registers
@@ -58,16 +58,7 @@ def misfit_axes(graph: Graph, node: Node) -> str | None:
 
 AXES: Kinds = {"axes": several(integer(0))}
 """What nodes have whose rows lie along axes."""
-REQUIREMENTS = (
-    domain.variable_input,
-    domain.eight_bit_input,
-    domain.eight_bit_output,
-    equal_types,
-    domain.per_tensor,
-    domain.usable_scales,
-    domain.not_empty,
-    adjacent_axes,
-)
+REQUIREMENTS = (*SINGLE, adjacent_axes)
 """What every operator of one operand requires whose rows lie along axes."""
 
 

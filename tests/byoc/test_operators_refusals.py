@@ -222,7 +222,7 @@ REFUSALS: dict[str, tuple[Callable[[], onnx.ModelProto], str, dict[str, Any]]] =
     "pool types": (
         lambda: _mixed("AveragePool", "int8", "uint8", **POOL),
         "equal_types",
-        {"type": "int8", "result": "uint8"},
+        {"types": ("int8", "uint8")},
     ),
     "scale of a maximum": (
         lambda: unary_unit("MaxPool", (1, 3, 6, 7), before=(0.125, 0), after=(0.25, 0), kernel_shape=[2, 2]),
@@ -392,7 +392,7 @@ SENTENCES = {
         "output 'y' has element type uint16; results are int8, uint8 or bool, or int32 of an integer product"
     ),
     "weight type": "weights 'w' have element type int16; only int8 and uint8 weights run on the accelerator",
-    "pool types": "input is int8, output is uint8; input and output have the same element type",
+    "pool types": "element types are int8, uint8; operands and result have the same element type",
     "scale of a maximum": (
         "'x' has scale 0.125 and zero point 0, 'y' has scale 0.25 and zero point 0; "
         "inputs and output must have the same quantisation"

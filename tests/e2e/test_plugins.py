@@ -140,6 +140,17 @@ def test_constraints_of_the_pattern_speak_to_the_user() -> None:
     )
 
 
+@pytest.mark.usefixtures("averaging")
+def test_a_mean_of_three_is_none_of_two() -> None:
+    model = network(average=True)
+    model.graph.node[-1].input.append("a")
+    found = simulated(model, "v2-mean")
+    reasons = {place.op_type: place.reason for place in found.partition.placement}
+    assert reasons["Mean"] is not None
+    assert reasons["Mean"].endswith("; the mean is of two tensors of one shape")
+    assert found.mismatches == 0
+
+
 def test_without_the_package_a_mean_stays_in_float() -> None:
     found = simulated(network(average=True), "v2")
     assert "operator Mean has no pattern" in {place.reason for place in found.partition.placement}

@@ -16,6 +16,14 @@ from isa.arch import Arch
 from isa.numerics import float32_bits
 
 
+@rule("the mean is of two tensors of one shape")
+def two_alike(graph: Graph, node: Node) -> Finding | None:
+    """The instruction has two operands, and goes along both alike."""
+    shapes = [graph.values[name].shape for name in node.inputs]
+    found = finding("operands have the shapes {shapes}", shapes=shapes)
+    return None if len(shapes) == 2 and len(set(shapes)) == 1 else found
+
+
 @rule("OP_E_MEAN computes in float32: choose numerics onnxruntime")
 def computes_in_float(record: Averaging, target: Target) -> Finding | None:
     """The machine computes as ONNX Runtime does."""
@@ -28,9 +36,13 @@ class Averaging(Elementwise):
     """The mean of two operands, each with its quantisation; ``limits`` clamp the result."""
 
     family = "averaging"
-    forms = (Form("Mean", operands=2, activation=True),)
+    forms = (Form("Mean", operands=None, activation=True),)
     instructions = ("OP_E_MEAN",)
-    requirements = (*elementwise.BINARY, elementwise.quantised, domain.per_tensor, domain.usable_scales)
+    requirements = (
+        two_alike,
+        *(*elementwise.UNARY, elementwise.equal_types, elementwise.quantised),
+        *(domain.per_tensor, domain.usable_scales),
+    )
     constraints = (computes_in_float,)
 
     affines: tuple[Affine, Affine, Affine]
