@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from byoc.frontend.onnx.rewriting.edit import array_of, copy_model, is_float32
-from byoc.frontend.onnx.rewriting.prepare import ROUNDING, Pass, apply
+from byoc.frontend.onnx.rewriting.law import Pass, applied
+from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.origin import Fidelity
 from byoc.quantisation.calibrate import default_feeds
 from byoc.session import OnnxRuntimeSession
@@ -73,7 +74,8 @@ def prepared_faithfully(
         if worst is None or (integers and not integer_difference(given, prepared, numbers)):
             elements = sum(before[name].size for name in found)
             largest = max(found.values(), default=0.0)
-            return prepared, Fidelity(len(found), elements, _rounded(largest), left_out=left_out)
+            laws = applied(given, prepared)
+            return prepared, Fidelity(len(found), elements, _rounded(largest), left_out=left_out, laws=laws)
         name, tensor, difference = _guilty(given, kept, before, names, numbers, allowed) or (kept[-1].__name__, *worst)
         if name not in ROUNDING:
             raise PassError(

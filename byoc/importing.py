@@ -20,7 +20,8 @@ from byoc.frontend.onnx.rewriting.definitions import define, integer_clamps
 from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_ranges
 from byoc.frontend.onnx.rewriting.edit import bodies
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
-from byoc.frontend.onnx.rewriting.prepare import Pass, apply, passes
+from byoc.frontend.onnx.rewriting.law import Pass
+from byoc.frontend.onnx.rewriting.prepare import apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.operators.registry import annotate

@@ -39,6 +39,7 @@ class Fidelity:
     ``noise`` has the signal-to-noise ratio of every float output over the calibration samples, in decibels, where
     quantising was ours, and ``calibration`` what that was done on. ``left_out``:
     passes that would have moved rounding too far. ``widened``: it was given in half precision, and float32 is computed.
+    ``laws``: how often each law of rewriting was applied (docs/compiler.md).
     ``made_static``: operators that quantised activations when they ran, and now have scales from calibration.
     """
 
@@ -50,6 +51,7 @@ class Fidelity:
     integer: float | None = None
     noise: Mapping[str, float] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    laws: Mapping[Annotated[str, Field(max_length=1 << 8)], Count] = field(default_factory=dict)
     widened: bool = False
     made_static: Count = 0
     calibration: Calibration | None = None

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import experiments
 from byoc import fidelity, importing
 from byoc.compiler import compile as compile_network
-from byoc.frontend.onnx.rewriting import affine, tidy
+from byoc.frontend.onnx.rewriting import linear, tidy
 from byoc.host.runtime import Runtime
 from byoc.package.package import load_package, save_package
 from byoc.session import OnnxRuntimeSession
@@ -235,7 +235,7 @@ def test_what_moves_one_tensor_excuses_nothing_of_another(monkeypatch: pytest.Mo
     model = make_model(nodes, [1, 3, 8, 8], constants)
 
     def fold_affine(given: onnx.ModelProto) -> onnx.ModelProto:
-        made = affine.fold_affine(given)
+        made = linear.fold_affine(given)
         for tensor in made.graph.initializer:
             if tensor.name.endswith("folded_bias"):
                 tensor.CopyFrom(

@@ -223,7 +223,8 @@ def types_of(graph: GraphProto) -> dict[str, int]:
     return result | {value.name: value.type.tensor_type.elem_type for value in values}
 
 
-def _without_initializers(model: ModelProto) -> ModelProto:
+def without_initializers(model: ModelProto) -> ModelProto:
+    """A copy without any constants: those are what is large in a model."""
     result = ModelProto()
     copy_fields(model, result, "graph")
     copy_fields(model.graph, result.graph, "initializer")
@@ -235,7 +236,7 @@ def without_large_constants(model: ModelProto, change: Callable[[ModelProto], Mo
 
     onnx's C++ functions take a serialised model; this keeps weights (hundreds of megabytes) from being copied there.
     """
-    skeleton = _without_initializers(model)
+    skeleton = without_initializers(model)
     large = []
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial, update_wrapper
 
 from onnx import ModelProto
 from onnx.inliner import inline_local_functions
 
-from byoc.frontend.onnx.rewriting.affine import fold_affine
 from byoc.frontend.onnx.rewriting.attention import decompose_attention
 from byoc.frontend.onnx.rewriting.branches import take_branches
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
-from byoc.frontend.onnx.rewriting.hoist import hoist_activations
 from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
+from byoc.frontend.onnx.rewriting.law import Law, Pass, rewriting
+from byoc.frontend.onnx.rewriting.linear import LINEAR, MERGING, fold_affine, merge_products
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
+from byoc.frontend.onnx.rewriting.movement import EXACT
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.pools import convolve_pools
@@ -59,9 +60,6 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
     return current
 
 
-Pass = Callable[[ModelProto], ModelProto]
-
-
 def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[Pass, ...]:
     """The passes that ``model`` goes through, in their order; what they are called is their name.
 
@@ -83,9 +81,11 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         convolve_pools,
         infer_shapes,
         *planes,
+        infer_shapes,
+        merge_products,
     )
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
-    moved = move_integers, infer_shapes, flatten_integer_volumes, fold_constants
+    moved = move_integers, infer_shapes, flatten_integer_volumes, fold_constants, infer_shapes, exact_laws
     integers: tuple[Pass, ...] = moved if quantised else ()
     types: tuple[Pass, ...] = () if quantised else (complete_types,)
     return (
@@ -110,7 +110,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         *folds,
         drop_dead_code,
         _light(drop_unit_dilations),
-        _light(hoist_activations),
+        infer_shapes,
+        exact_laws,
         *integers,
         infer_shapes,
         *types,
@@ -118,10 +119,23 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
     )
 
 
+exact_laws = rewriting("exact_laws", EXACT)
+LAWS: tuple[Law, ...] = (*LINEAR, *MERGING, *EXACT)
+"""All laws: the linear ones are tried where models are float."""
+
 ROUNDING = frozenset(
     step.__name__
     for step in (
-        *(fold_constants, fold_affine, canonicalise_gemm, join_biases, expand_resizes, unroll, decompose_attention),
+        *(
+            fold_constants,
+            fold_affine,
+            merge_products,
+            canonicalise_gemm,
+            join_biases,
+            expand_resizes,
+            unroll,
+            decompose_attention,
+        ),
         *(tabulate_rows, recognise_norms, decompose_reductions, convolve_pools),
         *(spread_transposed, flatten_volumes, flatten_integer_volumes),
     )

@@ -1,0 +1,275 @@
+"""Rewriting by algebraic laws: a law is a small class, and one driver applies laws until none of them holds anywhere.
+
+A law is an equation between graphs, read from left to right, with the condition under which it holds and pays. Those
+that are ``exact`` change no bit of any tensor and hold in every model; the others may move rounding, and are for float
+models only, before these are quantised, where :mod:`byoc.fidelity` holds the result to the model as given.
+
+The driver walks over the nodes in order of execution, tries the laws of each node's operator in the order in which they
+are listed, and does so again until a walk changes nothing. It ends because every law makes something smaller that no
+law makes larger, which its ``measure`` names; that none does better than it says is checked by a bound on their number.
+How often each law was applied stands in the model's metadata and from there in reports.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    all_nodes,
+    bodies,
+    is_float32,
+    names_of,
+    set_nodes,
+    shapes_of,
+    standard,
+    unused,
+    use_counts,
+    use_counts_of,
+    without_initializers,
+)
+from byoc.operators.onnx_view import BOUNDARIES
+
+Pass = Callable[[ModelProto], ModelProto]
+MOST_A_NODE = 32
+"""Applications for each node that a model had, on average, beyond which some law must run in a circle."""
+ANY: frozenset[str] = frozenset()
+"""The roots of a law for every operator."""
+_KEY = "law:"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Where a law's left side stands but its condition does not hold: the node, and why."""
+
+    law: str
+    node: str
+    reason: str
+
+
+class Law(ABC):
+    """One law; the docstring of a class is its equation and condition, as the documents show them.
+
+    ``roots`` are the operators of the node where its left side ends, ``measure`` is what every application makes
+    smaller.
+    """
+
+    name: ClassVar[str]
+    roots: ClassVar[frozenset[str]]
+    measure: ClassVar[str]
+    exact: ClassVar[bool] = True
+
+    @abstractmethod
+    def match(self, graph: View, node: NodeProto) -> Any:
+        """What :meth:`apply` needs to know; a text is why the condition does not hold, None: no left side."""
+
+    @abstractmethod
+    def apply(self, graph: View, node: NodeProto, found: Any) -> Sequence[NodeProto]:
+        """The right side: nodes in order of execution that make what ``node`` makes, in its place.
+
+        An Identity among them only gives a tensor another name, and goes where nobody outside needs that name. What
+        nobody reads afterwards is removed by the driver.
+        """
+
+
+class View:
+    """A graph while laws rewrite it: who makes and who reads each tensor, shapes and constants, kept up to date."""
+
+    def __init__(self, graph: GraphProto, given: GraphProto) -> None:
+        """``graph`` is to be rewritten; the constants that it does not have are those of ``given``."""
+        self.shapes = shapes_of(given)
+        self.constants = ConstantArrays(given, lambda tensor: True)
+        self.floats = ConstantArrays(given, is_float32)
+        self.made: list[TensorProto] = []
+        self.quantised = any(node.op_type in BOUNDARIES for node in graph.node)
+        self.slots = [[node] for node in graph.node]
+        self._slot: dict[int, int] = {}
+        self._makers: dict[str, NodeProto] = {}
+        self._readers: dict[str, list[NodeProto]] = {}
+        self._shown = {output.name for output in graph.output}
+        self._taken = names_of(given) | {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
+        for slot, nodes in enumerate(self.slots):
+            for node in nodes:
+                self._enter(node, slot)
+
+    def _enter(self, node: NodeProto, slot: int) -> None:
+        self._slot[id(node)] = slot
+        if any(True for _ in bodies(node)):
+            self._shown.update(use_counts_of(node).keys() - set(node.input))
+        for name in node.input:
+            self._readers.setdefault(name, []).append(node)
+        self._makers.update((name, node) for name in node.output if name)
+
+    def _leave(self, node: NodeProto) -> None:
+        slot = self._slot.pop(id(node))
+        self.slots[slot] = [other for other in self.slots[slot] if other is not node]
+        for name in node.input:
+            self._readers[name] = [other for other in self._readers[name] if other is not node]
+        for name in node.output:
+            self._makers.pop(name, None)
+
+    def maker(self, name: str, *op_types: str) -> NodeProto | None:
+        """The node that makes ``name`` if it is a standard operator, one of ``op_types`` where any are given."""
+        node = self._makers.get(name)
+        if node is None or not standard(node) or (op_types and node.op_type not in op_types):
+            return None
+        return node
+
+    def readers(self, name: str) -> Sequence[NodeProto]:
+        """The nodes that read ``name``, one that reads it twice twice."""
+        return self._readers.get(name, ())
+
+    def shown(self, name: str) -> bool:
+        """Whether ``name`` is an output, or a body reads it: then there must be such a tensor."""
+        return name in self._shown
+
+    def alone(self, name: str, reader: NodeProto) -> bool:
+        """Whether nobody but ``reader`` needs ``name``."""
+        return not self.shown(name) and all(node is reader for node in self.readers(name))
+
+    def before(self, first: NodeProto, second: NodeProto) -> bool:
+        """Whether ``first`` is known to be executed before ``second``."""
+        return self._slot[id(first)] < self._slot[id(second)]
+
+    def constant(self, name: str, array: NDArray[Any]) -> str:
+        """Add a constant, called ``name`` or nearly so; its name."""
+        unique = unused(name, self._taken)
+        made = np.ascontiguousarray(array).reshape(np.shape(array))
+        self.made.append(numpy_helper.from_array(made, unique))
+        self.constants[unique], self.shapes[unique] = made, made.shape
+        if made.dtype == np.float32:
+            self.floats[unique] = made
+        return unique
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> str:
+        """The name of a new tensor: ``name`` or nearly so."""
+        unique = unused(name, self._taken)
+        self.shapes[unique] = shape
+        return unique
+
+    def replace(self, node: NodeProto, nodes: Sequence[NodeProto]) -> None:
+        """Put ``nodes`` in the place of ``node``, and remove what nobody needs thereafter."""
+        slot, kept = self._slot[id(node)], list[NodeProto]()
+        place = next(index for index, other in enumerate(self.slots[slot]) if other is node)
+        self._leave(node)
+        for new in nodes:
+            if new.op_type == "Identity" and not self.shown(new.output[0]):
+                self._rename(new.output[0], new.input[0])
+            else:
+                self._enter(new, slot)
+                kept.append(new)
+        self.slots[slot][place:place] = kept
+        self._drop_unread(node.input)
+
+    def _rename(self, old: str, new: str) -> None:
+        for reader in dict.fromkeys(map(id, self.readers(old))):
+            node = next(other for other in self.readers(old) if id(other) == reader)
+            for position, name in enumerate(node.input):
+                if name == old:
+                    node.input[position] = new
+                    self._readers.setdefault(new, []).append(node)
+        self._readers.pop(old, None)
+
+    def _drop_unread(self, names: Iterable[str]) -> None:
+        """Remove the makers of ``names`` of which no result is needed, and theirs."""
+        waiting = list(names)
+        while waiting:
+            node = self._makers.get(waiting.pop())
+            if node is not None and not any(self.readers(name) or self.shown(name) for name in node.output):
+                self._leave(node)
+                waiting.extend(node.input)
+
+
+def rewriting(name: str, laws: Sequence[Law]) -> Pass:
+    """The pass called ``name`` that applies ``laws`` until none holds anywhere: the model itself where none does.
+
+    Wants shapes inferred.
+    """
+
+    def step(model: ModelProto) -> ModelProto:
+        return _rewritten(model, laws, [])
+
+    step.__name__ = name
+    return step
+
+
+def refusals(model: ModelProto, laws: Sequence[Law]) -> tuple[Refused, ...]:
+    """Where conditions of ``laws`` do not hold in what they make of ``model``."""
+    found: list[Refused] = []
+    _rewritten(model, laws, found)
+    return tuple(dict.fromkeys(found))
+
+
+def applied(given: ModelProto, model: ModelProto) -> dict[str, int]:
+    """How often each law was applied to make ``model`` of ``given``, by the names of those that were."""
+    before, counts = _recorded(given), _recorded(model)
+    counts.subtract(before)
+    return dict(sorted((+counts).items()))
+
+
+def _recorded(model: ModelProto) -> Counter[str]:
+    entries = {entry.key: entry.value for entry in model.metadata_props if entry.key.startswith(_KEY)}
+    return Counter({key.removeprefix(_KEY): int(count) for key, count in entries.items() if count.isdecimal()})
+
+
+def _rewritten(model: ModelProto, laws: Sequence[Law], refused: list[Refused]) -> ModelProto:
+    result = without_initializers(model)
+    graph = View(result.graph, model.graph)
+    counts = _apply_all(graph, laws, refused)
+    if not counts:
+        return model
+    set_nodes(result.graph, (node for nodes in graph.slots for node in nodes))
+    used = use_counts(result.graph)
+    result.graph.initializer.extend(tensor for tensor in (*model.graph.initializer, *graph.made) if used[tensor.name])
+    _record(result, counts)
+    return result
+
+
+def _apply_all(graph: View, laws: Sequence[Law], refused: list[Refused]) -> Counter[str]:
+    """Apply ``laws`` to ``graph`` until none holds; how often each was applied."""
+    roots = {node.op_type for nodes in graph.slots for node in nodes}.union(*(law.roots for law in laws))
+    by_root = {root: [law for law in laws if root in law.roots or law.roots == ANY] for root in roots}
+    counts: Counter[str] = Counter()
+    most = MOST_A_NODE * (len(graph.slots) + 1)
+    while True:
+        before = counts.total()
+        refused.clear()
+        for slot in range(len(graph.slots)):
+            while (law := _applied(graph, slot, by_root, refused)) is not None:
+                counts[law.name] += 1
+                if counts.total() > most:
+                    raise RuntimeError(f"the laws {dict(counts)} run in a circle; please report it with the model")
+        if counts.total() == before:
+            return counts
+
+
+def _applied(graph: View, slot: int, laws: Mapping[str, Sequence[Law]], refused: list[Refused]) -> Law | None:
+    """The law that was applied to a node of ``slot``, the first that holds; None where none does."""
+    for node in graph.slots[slot]:
+        for law in laws.get(node.op_type, ()) if standard(node) else ():
+            found = law.match(graph, node)
+            if isinstance(found, str):
+                refused.append(Refused(law.name, node.name or node.output[0], found))
+            elif found is not None:
+                graph.replace(node, law.apply(graph, node, found))
+                return law
+    return None
+
+
+def _record(model: ModelProto, counts: Mapping[str, int]) -> None:
+    """Add ``counts`` to those in the metadata of ``model``."""
+    totals = _recorded(model)
+    totals.update(counts)
+    kept = [entry for entry in model.metadata_props if not entry.key.startswith(_KEY)]
+    del model.metadata_props[:]
+    model.metadata_props.extend(kept)
+    for name in sorted(totals):
+        model.metadata_props.add(key=f"{_KEY}{name}", value=str(totals[name]))

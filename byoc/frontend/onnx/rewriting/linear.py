@@ -1,0 +1,364 @@
+"""Laws about linear operators of float models: scales, shifts and products that follow one another are one product.
+
+They compute constants anew, in float64, rounded once to float32, and so move rounding: for float models only, before
+they are quantised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import attributes, standard
+from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
+
+Array = NDArray[np.float64]
+AFFINE = frozenset({"BatchNormalization", "Mul", "Add", "Sub", "Div"})
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``y = x * scale + shift`` with one factor and one summand a channel, float64 (channels,)."""
+
+    source: str
+    scale: Array
+    shift: Array
+    per_channel: bool
+
+    def after(self, first: Affine) -> Affine:
+        """The composition: ``first``, then this."""
+        return Affine(
+            first.source,
+            first.scale * self.scale,
+            first.shift * self.scale + self.shift,
+            first.per_channel or self.per_channel,
+        )
+
+
+# What a node computes. ----------------------------------------------------------------------------------------------
+
+
+def _affine(graph: View, node: NodeProto | None) -> Affine | None:
+    """What a node computes if it is affine by constants, one a channel or one for all."""
+    if node is None or not standard(node):
+        return None
+    if node.op_type == "BatchNormalization":
+        return _batch_normalization(graph, node)
+    return _arithmetic(graph, node) if node.op_type in AFFINE else None
+
+
+def _batch_normalization(graph: View, node: NodeProto) -> Affine | None:
+    """``scale = gamma / sqrt(variance + epsilon)``, ``shift = beta - mean * scale``."""
+    options = attributes(node)
+    parameters = [graph.floats.get(name) for name in node.input[1:5]]
+    known = [np.asarray(parameter, np.float64) for parameter in parameters if parameter is not None]
+    outputs = [name for name in node.output if name]
+    if (
+        options.get("training_mode", 0)
+        or len(outputs) != 1
+        or len(known) < 4
+        or _channels(graph, node.input[0]) is None
+    ):
+        return None
+    gamma, beta, mean, variance = known
+    scale = gamma / np.sqrt(variance + options.get("epsilon", 1e-5))
+    return Affine(node.input[0], scale, beta - mean * scale, per_channel=True)
+
+
+def _arithmetic(graph: View, node: NodeProto) -> Affine | None:
+    source, other = node.input
+    if source in graph.floats and node.op_type in ("Mul", "Add"):
+        source, other = other, source
+    channels = _channels(graph, source)
+    if channels is None or other not in graph.floats or graph.shapes.get(node.output[0]) != graph.shapes[source]:
+        return None
+    if prod(graph.shapes[other]) not in (1, channels):
+        return None
+    array = np.asarray(graph.floats[other], np.float64)
+    planes = (1,) * (len(graph.shapes[source]) - 2)
+    shape = (1,) * (2 + len(planes) - array.ndim) + array.shape
+    if shape not in {(1, channels, *planes), (1, 1, *planes)}:
+        return None
+    values = np.broadcast_to(array.reshape(-1), (channels,))
+    one, zero = np.ones(channels), np.zeros(channels)
+    if node.op_type == "Div" and not values.all():
+        return None
+    scale, shift = {
+        "Mul": (values, zero),
+        "Div": (1 / np.where(values, values, 1), zero),
+        "Add": (one, values),
+        "Sub": (one, -values),
+    }[node.op_type]
+    return Affine(source, scale, shift, per_channel=array.size == channels)
+
+
+def _channels(graph: View, name: str) -> int | None:
+    shape = graph.shapes.get(name, ())
+    return shape[1] if len(shape) > 1 and name not in graph.constants else None
+
+
+def _chain(graph: View, node: NodeProto) -> Affine | None:
+    """The longest run of affine nodes that ends with ``node``, composed; nobody else reads what lies between."""
+    found = _affine(graph, node)
+    while found is not None:
+        reader, maker = node, graph.maker(found.source)
+        first = _affine(graph, maker) if maker is not None and graph.alone(found.source, reader) else None
+        if first is None or maker is None:
+            return found
+        found, node = found.after(first), maker
+    return None
+
+
+def _goes_on(graph: View, node: NodeProto) -> bool:
+    """Whether a chain does not end with ``node``."""
+    readers, name = graph.readers(node.output[0]), node.output[0]
+    return len(readers) == 1 and not graph.shown(name) and _affine(graph, readers[0]) is not None
+
+
+# Products by constants. ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A Conv, ConvTranspose or Gemm by constants: weights have ``rows`` along an axis, one a channel of the result."""
+
+    node: NodeProto
+    options: Mapping[str, Any]
+    rows: int
+    shape: tuple[int, ...]
+    numbers: Mapping[str, NDArray[Any]]
+
+    @property
+    def weights(self) -> Array:
+        """The weights."""
+        return np.asarray(self.numbers[self.node.input[1]], np.float64)
+
+    @property
+    def biases(self) -> Array:
+        """The biases, zeros where there are none."""
+        name = (*self.node.input, "", "")[2]
+        return np.asarray(self.numbers[name], np.float64) if name else np.zeros(self.shape[self.rows])
+
+
+def _product(graph: View, node: NodeProto | None) -> _Product | None:
+    """The product that a node is; None for what is no plain product by constants."""
+    if node is None or not standard(node) or node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
+        return None
+    names = [name for name in node.input[1:] if name]
+    options, rank = attributes(node), len(graph.shapes.get(node.output[0], ()))
+    if any(name not in graph.floats for name in names) or rank < (2 if node.op_type == "Gemm" else 3):
+        return None
+    rows = 0
+    if node.op_type == "ConvTranspose":
+        rows = 1
+        if options.get("group", 1) != 1:
+            return None
+    if node.op_type == "Gemm":
+        rows = 0 if options.get("transB", 0) else 1
+        plain = options.get("alpha", 1.0) == options.get("beta", 1.0) == 1.0
+        if not plain or any(len(graph.shapes[name]) != 1 for name in names[1:]):
+            return None
+    return _Product(node, options, rows, graph.shapes[names[0]], graph.floats)
+
+
+def _made(
+    graph: View, like: NodeProto, source: str, output: str, weights: Array, biases: Array, **options: Any
+) -> NodeProto:
+    """A product with ``like``'s name and attributes, but for ``options``, and new constants."""
+    node: NodeProto = NodeProto.FromString(like.SerializeToString())
+    names = [
+        graph.constant(f"{output}_{suffix}", values.astype(np.float32))
+        for suffix, values in (("folded_weight", weights), ("folded_bias", biases))
+    ]
+    node.input[:], node.output[:] = [source, *names], [output]
+    kept = [item for item in node.attribute if item.name not in options]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, value) for name, value in options.items())])
+    return node
+
+
+def _along(axis: int, rank: int) -> tuple[int, ...]:
+    """The shape of numbers that lie along an axis."""
+    return (*(1,) * axis, -1, *(1,) * (rank - axis - 1))
+
+
+def _padded(options: Mapping[str, Any]) -> bool:
+    """Whether a Conv reads zeros around its operand."""
+    return any(options.get("pads", ())) or options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID")
+
+
+# Laws. --------------------------------------------------------------------------------------------------------------
+
+
+class ScaleBehindProduct(Law):
+    """`s · (W x + b) + t` = `(s W) x + (s b + t)`: a chain of scales and shifts by constants (Mul, Add, Sub, Div,
+    BatchNormalization), one a channel or one for all, behind a Conv, ConvTranspose or Gemm by constants is part of
+    it. Nobody else may read what lies between."""
+
+    name = "scale-behind-product"
+    roots = AFFINE
+    measure = "operators"
+    exact = False
+
+    def match(self, graph: View, node: NodeProto) -> tuple[_Product, Affine] | str | None:
+        """The product and the whole chain, which ends with ``node``."""
+        chain = None if _goes_on(graph, node) else _chain(graph, node)
+        product = None if chain is None else _product(graph, graph.maker(chain.source))
+        if chain is None or product is None:
+            return None
+        shared = graph.shown(chain.source) or len(graph.readers(chain.source)) > 1
+        return "others read the product" if shared else (product, chain)
+
+    def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
+        """The product with other constants."""
+        product, chain = found
+        weights = product.weights * chain.scale.reshape(_along(product.rows, len(product.shape)))
+        biases = product.biases * chain.scale + chain.shift
+        return [_made(graph, product.node, product.node.input[0], node.output[0], weights, biases)]
+
+
+class ScaleBeforeProduct(Law):
+    """`W (s x + t) + b` = `(W s) x + (W t + b)`: a chain of scales and shifts by constants before a Conv or Gemm by
+    constants is part of it. Nobody else may read what lies between; a shift does not go through padding."""
+
+    name = "scale-before-product"
+    roots = frozenset({"Conv", "Gemm"})
+    measure = "operators"
+    exact = False
+
+    def match(self, graph: View, node: NodeProto) -> tuple[_Product, Affine] | str | None:
+        """The product and the chain before it."""
+        maker = graph.maker(node.input[0])
+        product = None if _affine(graph, maker) is None else _product(graph, node)
+        chain = None if product is None or maker is None else _chain(graph, maker)
+        if product is None or chain is None or product.options.get("transA", 0):
+            return None
+        if not graph.alone(node.input[0], node):
+            return "others read what is scaled"
+        if chain.shift.any() and _padded(product.options):
+            return "a shift does not go through padding"
+        return product, chain
+
+    def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
+        """The product with other constants."""
+        product, chain = found
+        weights, groups = product.weights, product.options.get("group", 1)
+        if node.op_type == "Gemm":
+            columns = _along(1 - product.rows, 2)
+            shifts = (weights * chain.shift.reshape(columns)).sum(1 - product.rows)
+            scaled = weights * chain.scale.reshape(columns)
+        else:
+            apart = weights.reshape(groups, -1, *weights.shape[1:])
+            scale, shift = (
+                numbers.reshape(groups, 1, -1, *(1,) * (weights.ndim - 2)) for numbers in (chain.scale, chain.shift)
+            )
+            shifts = (apart * shift).sum(tuple(range(2, apart.ndim))).reshape(-1)
+            scaled = (apart * scale).reshape(weights.shape)
+        return [_made(graph, node, chain.source, node.output[0], scaled, product.biases + shifts)]
+
+
+class ScaleAsDepthwise(Law):
+    """`s x + t` = a depthwise 1×1 Conv, where `s` or `t` has one number a channel, on planes, and no product is there
+    to take it: the chain is one operator. Holds for operands (N, C, D₁ ...)."""
+
+    name = "scale-as-depthwise"
+    roots = AFFINE
+    measure = "operators other than products"
+    exact = False
+
+    def match(self, graph: View, node: NodeProto) -> Affine | None:
+        """The whole chain, which ends with ``node``."""
+        chain = None if _goes_on(graph, node) else _chain(graph, node)
+        fits = chain is not None and chain.per_channel and len(graph.shapes[chain.source]) >= 3
+        if not fits or any(ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0])):
+            return None
+        return chain
+
+    def apply(self, graph: View, node: NodeProto, found: Affine) -> Sequence[NodeProto]:
+        """The convolution."""
+        kernel = [1] * (len(graph.shapes[found.source]) - 2)
+        scale = found.scale.reshape(-1, 1, *kernel)
+        plain = helper.make_node("Conv", [""], [""], node.name or node.output[0], kernel_shape=kernel, group=len(scale))
+        return [_made(graph, plain, found.source, node.output[0], scale, found.shift)]
+
+
+class MergeProducts(Law):
+    """`W₂ (W₁ x + b₁) + b₂` = `(W₂ W₁) x + (W₂ b₁ + b₂)`: two Gemm, or two Conv of one group of which one is 1×1
+    without strides if it is the first, are one. Nobody else may read what lies between; `b₁` does not go through
+    padding; pays where the one takes fewer multiplications than both, which is a matter of rank."""
+
+    name = "merge-products"
+    roots = frozenset({"Conv", "Gemm"})
+    measure = "multiplications"
+    exact = False
+
+    def match(self, graph: View, node: NodeProto) -> tuple[_Product, _Product] | str | None:
+        """Both products."""
+        maker = graph.maker(node.input[0], node.op_type)
+        first, second = _product(graph, maker), _product(graph, node)
+        if first is None or second is None or {p.options.get("group", 1) for p in (first, second)} != {1}:
+            return None
+        if any(p.options.get("transA", 0) for p in (first, second)):
+            return None
+        if not graph.alone(node.input[0], node):
+            return "others read the first product"
+        if node.op_type == "Conv" and not _is_pointwise(second):
+            if not _is_pointwise(first) or max(first.options.get("strides", [1])) > 1:
+                return "neither of both is 1×1"
+            if first.biases.any() and _padded(second.options):
+                return "the first one's bias does not go through padding"
+        spent = sum(_multiplications(graph, p.node, prod(p.shape)) for p in (first, second))
+        channels = prod(p.shape[p.rows] if p is second else p.shape[1 - p.rows] for p in (first, second))
+        merged = _multiplications(graph, node, channels * prod(first.shape[2:]) * prod(second.shape[2:]))
+        return (first, second) if merged < spent else f"{merged:,} multiplications are no fewer than {spent:,}"
+
+    def apply(self, graph: View, node: NodeProto, found: tuple[_Product, _Product]) -> Sequence[NodeProto]:
+        """The one product; windows are those of the one that has any."""
+        first, second = found
+        weights, biases = _merged(first, second)
+        source, output = first.node.input[0], node.output[0]
+        if node.op_type == "Gemm":
+            return [_made(graph, node, source, output, weights, biases, transB=0)]
+        if not _is_pointwise(second):
+            return [_made(graph, node, source, output, weights, biases)]
+        strides = [
+            one * other
+            for one, other in zip(*(p.options.get("strides", [1] * (weights.ndim - 2)) for p in found), strict=True)
+        ]
+        return [_made(graph, first.node, source, output, weights, biases, strides=strides)]
+
+
+def _is_pointwise(product: _Product) -> bool:
+    """Whether a Conv reads one element of every channel, and nothing around its operand."""
+    return prod(product.shape[2:]) == 1 and not _padded(product.options)
+
+
+def _multiplications(graph: View, node: NodeProto, weights: int) -> int:
+    """How many a product of so many weights takes for the result of ``node``."""
+    shape = graph.shapes[node.output[0]]
+    return weights * shape[0] * prod(shape[2:])
+
+
+def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
+    """Weights and biases of both products as one: of Gemm (K, N), of Conv those with the larger window."""
+    if first.node.op_type == "Gemm":
+        inner, outer = (p.weights if p.rows else p.weights.T for p in (first, second))
+        return inner @ outer, first.biases @ outer + second.biases
+    flat = second.weights.sum(tuple(range(2, second.weights.ndim)))
+    biases = flat @ first.biases + second.biases
+    if _is_pointwise(second):
+        return np.tensordot(flat, first.weights, 1), biases
+    plane = first.weights.reshape(first.weights.shape[:2])
+    return np.moveaxis(np.tensordot(second.weights, plane, ((1,), (0,))), -1, 1), biases
+
+
+LINEAR: tuple[Law, ...] = (ScaleBehindProduct(), ScaleBeforeProduct(), ScaleAsDepthwise())
+MERGING: tuple[Law, ...] = (MergeProducts(),)
+fold_affine = rewriting("fold_affine", LINEAR)
+merge_products = rewriting("merge_products", MERGING)

@@ -1,0 +1,416 @@
+"""Laws about the movement of data: exact, in every model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import attributes, bodies
+from byoc.frontend.onnx.rewriting.law import ANY, Law, View
+
+Shape = tuple[int, ...]
+KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that give a tensor another shape, and keep its elements in their order."""
+CHAINED = KEEPERS | {"Transpose"}
+CLAMPS = frozenset({"Relu", "Clip"})
+UNARY = frozenset(
+    {"Abs", "Ceil", "Celu", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"}
+    | {"Log", "Mish", "Neg", "Reciprocal", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt"}
+    | {"Swish", "Tan", "Tanh", "ThresholdedRelu"}
+)
+BINARY = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
+
+
+# Chains of reshapes and transposes. ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A part of a dimension: ``size`` steps of ``stride`` elements of the source."""
+
+    size: int
+    stride: int
+
+
+def _factors(shape: Shape) -> list[list[_Factor]]:
+    """The dimensions of a tensor that lies in its own order."""
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return [[_Factor(size, stride)] if size > 1 else [] for size, stride in zip(shape, strides, strict=True)]
+
+
+def _grouped(factors: Iterable[_Factor], shape: Shape) -> list[list[_Factor]] | None:
+    """The same elements as dimensions of ``shape``; None where that cuts a factor into uneven parts."""
+    waiting, dims = list(factors)[::-1], []
+    for size in shape:
+        dim: list[_Factor] = []
+        while size > 1:
+            factor = waiting.pop()
+            if factor.size > size:
+                if factor.size % size:
+                    return None
+                inner = factor.size // size
+                waiting.append(_Factor(inner, factor.stride))
+                factor = _Factor(size, factor.stride * inner)
+            elif size % factor.size:
+                return None
+            dim.append(factor)
+            size //= factor.size
+        dims.append(dim)
+    return dims
+
+
+def _joined(factors: Iterable[_Factor]) -> list[_Factor]:
+    """The same factors, those that continue each other as one."""
+    found: list[_Factor] = []
+    for factor in factors:
+        if found and found[-1].stride == factor.size * factor.stride:
+            found[-1] = _Factor(found[-1].size * factor.size, factor.stride)
+        else:
+            found.append(factor)
+    return found
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One movement in place of a chain: the source in the shape ``before``, permuted, in the shape ``after``."""
+
+    source: str
+    before: Shape
+    perm: tuple[int, ...]
+    after: Shape
+    whole: Shape
+
+    @property
+    def moves(self) -> bool:
+        """Whether elements change their order."""
+        return bool(self.perm)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it takes."""
+        if not self.moves:
+            return int(self.whole != self.after)
+        return 1 + (self.before != self.whole) + (tuple(self.before[axis] for axis in self.perm) != self.after)
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """What the law makes less: movements that copy, then nodes."""
+        return int(self.moves), self.nodes
+
+
+def _plan(source: str, whole: Shape, dims: Sequence[Sequence[_Factor]], after: Shape) -> _Plan:
+    """The movement of fewest nodes that makes a tensor of shape ``after``, of dimensions ``dims``, of ``whole``."""
+    factors = _joined(factor for dim in dims for factor in dim)
+    if len(factors) < 2:
+        return _Plan(source, whole, (), after, whole)
+    plans = [_permuted(source, whole, [factor.size for factor in _sorted(factors)], factors, after)]
+    single = [_joined(dim) for dim in dims]
+    if all(len(dim) < 2 for dim in single):  # ends in ``after`` itself
+        apart = [factor for dim in single for factor in dim]
+        ones = [1] * (len(after) - len(apart))
+        plans.append(_permuted(source, whole, [*ones, *(factor.size for factor in _sorted(apart))], apart, after))
+    own = [factor for dim in _factors(whole) for factor in dim]
+    parts = [[f for f in own if factor.stride <= f.stride < factor.stride * factor.size] for factor in factors]
+    if all(prod(f.size for f in part) == factor.size for part, factor in zip(parts, factors, strict=True)):
+        plans.append(_permuted(source, whole, whole, [f for part in parts for f in part], after))  # begins in ``whole``
+    return min(plans, key=lambda plan: plan.nodes)
+
+
+def _sorted(factors: Iterable[_Factor]) -> list[_Factor]:
+    """In the order of the source."""
+    return sorted(factors, key=lambda factor: -factor.stride)
+
+
+def _permuted(source: str, whole: Shape, before: Sequence[int], factors: Sequence[_Factor], after: Shape) -> _Plan:
+    """The plan that brings the dimensions ``before`` into the order of ``factors``.
+
+    Those of one element go where ``after`` has any, if it has as many, else in front.
+    """
+    axes = [axis for axis, size in enumerate(before) if size > 1]
+    ones = [axis for axis, size in enumerate(before) if size == 1]
+    place = dict(zip(_sorted(factors), axes, strict=True))
+    moved = [place[factor] for factor in factors]
+    perm: list[int] = []
+    if len(after) == len(before) and after.count(1) == len(ones):
+        perm = [ones.pop(0) if size == 1 else moved.pop(0) for size in after]
+    return _Plan(source, tuple(before), (*perm, *ones, *moved), after, whole)
+
+
+class ComposeMovement(Law):
+    """`R₁(T₁(R₂(T₂(x))))` = `R(T(R'(x)))`: a chain of Reshape, Flatten, Squeeze, Unsqueeze and Transpose is one
+    Transpose between two reshapes, or less. Holds where no reshape cuts a dimension unevenly; pays where it takes fewer
+    copies, or as many and fewer nodes."""
+
+    name = "compose-movement"
+    roots = CHAINED
+    measure = "movements that copy, then movements"
+
+    def match(self, graph: View, node: NodeProto) -> _Plan | str | None:
+        """The cheapest plan from any tensor of the chain above ``node``, if it is cheaper than what it replaces."""
+        result = graph.shapes.get(node.output[0])
+        chain = _chain(graph, node)
+        if result is None or 0 in result or not chain:
+            return None
+        best, reason = None, None
+        spent, gone = (0, 0), True
+        for length, mover in enumerate(chain, start=1):
+            if gone:
+                copies = mover.op_type == "Transpose" and _copies(graph, mover)
+                spent = (spent[0] + copies, spent[1] + 1)
+            source = mover.input[0]
+            dims = _followed(graph, chain[:length])
+            if dims is None:
+                reason = "a reshape cuts a dimension unevenly"
+                break
+            plan = _plan(source, graph.shapes[source], dims, result)
+            if plan.cost < spent and (best is None or plan.cost <= best.cost):
+                best = plan
+            gone = gone and graph.alone(source, mover)
+        return best or reason
+
+    def apply(self, graph: View, node: NodeProto, found: _Plan) -> Sequence[NodeProto]:
+        """Up to three nodes; an Identity for none."""
+        name, nodes, source = node.output[0], list[NodeProto](), found.source
+        if found.moves and found.before != found.whole:
+            source = _reshape(graph, nodes, source, graph.tensor(f"{name}_factors", found.before), found.before)
+        if found.moves:
+            turned = tuple(found.before[axis] for axis in found.perm)
+            last = turned == found.after
+            target = name if last else graph.tensor(f"{name}_moved", turned)
+            nodes.append(helper.make_node("Transpose", [source], [target], node.name, perm=found.perm))
+            source = target
+        if not found.moves and found.whole == found.after:
+            nodes.append(helper.make_node("Identity", [source], [name], node.name))
+        elif source != name:
+            _reshape(graph, nodes, source, name, found.after)
+            nodes[-1].name = node.name if not found.moves else ""
+        return nodes
+
+
+def _reshape(graph: View, nodes: list[NodeProto], source: str, target: str, shape: Shape) -> str:
+    numbers = graph.constant(f"{target}_shape", np.array(shape, np.int64))
+    nodes.append(helper.make_node("Reshape", [source, numbers], [target]))
+    return target
+
+
+def _chain(graph: View, node: NodeProto) -> list[NodeProto]:
+    """``node`` and the movements above it, from it upwards, as far as shapes are known."""
+    found: list[NodeProto] = []
+    current: NodeProto | None = node
+    while current is not None and _known(graph, current):
+        found.append(current)
+        current = graph.maker(current.input[0], *CHAINED)
+    return found
+
+
+def _known(graph: View, node: NodeProto) -> bool:
+    source, result = (graph.shapes.get(name) for name in (node.input[0], node.output[0]))
+    return source is not None and result is not None and 0 not in source and prod(source) == prod(result)
+
+
+def _order(node: NodeProto, rank: int) -> tuple[int, ...]:
+    """The permutation of a Transpose."""
+    return tuple(attributes(node).get("perm", range(rank)[::-1]))
+
+
+def _copies(graph: View, node: NodeProto) -> bool:
+    """Whether a Transpose changes the order of elements."""
+    shape = graph.shapes[node.input[0]]
+    moved = [axis for axis in _order(node, len(shape)) if shape[axis] > 1]
+    return moved != sorted(moved)
+
+
+def _followed(graph: View, chain: Sequence[NodeProto]) -> list[list[_Factor]] | None:
+    """The dimensions behind ``chain``, whose last node is executed first, in factors of its source."""
+    dims: list[list[_Factor]] | None = _factors(graph.shapes[chain[-1].input[0]])
+    for node in reversed(chain):
+        if dims is not None and node.op_type == "Transpose":
+            dims = [dims[axis] for axis in _order(node, len(dims))]
+        elif dims is not None:
+            dims = _grouped((factor for dim in dims for factor in dim), graph.shapes[node.output[0]])
+    return dims
+
+
+# What is computed element by element, before movement. --------------------------------------------------------------
+
+REARRANGERS = CHAINED | {"DepthToSpace", "SpaceToDepth"}
+
+
+class ComputeBeforeMoving(Law):
+    """`f(M(x), M(y), c)` = `M(f(x, y, c'))` for element-wise `f`, one movement `M` (Reshape and its like, Transpose,
+    DepthToSpace, SpaceToDepth) and constants `c`. Holds where `c` is one number, has its numbers along dimensions that
+    a reshape leaves alone, or can be transposed; where `M` copies, nobody else may read what it makes. Pays because `f`
+    then follows what makes `x`, and movement meets movement."""
+
+    name = "compute-before-moving"
+    roots = CLAMPS | UNARY | BINARY
+    measure = "movements on the longest path to each element-wise operator"
+
+    def match(self, graph: View, node: NodeProto) -> _Unmoved | str | None:
+        """The movement, and what takes the place of constants."""
+        if graph.quantised and node.op_type not in CLAMPS:
+            return None
+        moved = [name for name in dict.fromkeys(node.input) if name and name not in graph.constants]
+        movers = [mover for name in moved if (mover := graph.maker(name, *REARRANGERS)) is not None]
+        if not movers or len(movers) < len(moved) or not all(_known(graph, mover) for mover in movers):
+            return None
+        if len({graph.shapes.get(name) for name in (*moved, node.output[0])}) > 1:
+            return "an operand repeats"
+        if len({(graph.shapes[mover.input[0]], _movement(graph, mover)) for mover in movers}) > 1:
+            return "its operands are moved differently"
+        free = movers[0].op_type in KEEPERS and not graph.quantised
+        if not free and not all(graph.alone(name, node) for name in moved):
+            return "others read what is moved"
+        given = [name for name in dict.fromkeys(node.input) if name in graph.constants and node.op_type in BINARY]
+        constants = {name: _unmoved(graph.constants[name], graph, movers[0]) for name in given}
+        known = {name: numbers for name, numbers in constants.items() if numbers is not None}
+        if len(known) < len(constants):
+            return "its constant is moved, too"
+        return _Unmoved(movers[0], dict(zip(moved, (mover.input[0] for mover in movers), strict=True)), known)
+
+    def apply(self, graph: View, node: NodeProto, found: _Unmoved) -> Sequence[NodeProto]:
+        """The operator on what is not moved, and the movement."""
+        before, after = _copy(node), _copy(found.mover)
+        computed = graph.tensor(f"{node.output[0]}_unmoved", graph.shapes[found.mover.input[0]])
+        names = dict(found.sources)
+        for name, numbers in found.constants.items():
+            if not np.array_equal(numbers, graph.constants[name]):
+                names[name] = graph.constant(f"{node.output[0]}_constant", numbers)
+        before.input[:] = [names.get(name, name) for name in node.input]
+        before.output[0], after.input[0] = computed, computed
+        after.output[0], after.name = node.output[0], ""
+        return before, after
+
+
+@dataclass(frozen=True)
+class _Unmoved:
+    """One of the movements, what each of them moves by what it makes, and constants as they meet that."""
+
+    mover: NodeProto
+    sources: Mapping[str, str]
+    constants: Mapping[str, NDArray[Any]]
+
+
+def _copy(node: NodeProto) -> NodeProto:
+    made: NodeProto = NodeProto.FromString(node.SerializeToString())
+    return made
+
+
+def _movement(graph: View, node: NodeProto) -> tuple[Any, ...]:
+    """What makes two movements of tensors of one shape the same."""
+    if node.op_type in KEEPERS:
+        return ("keep",)
+    if node.op_type == "Transpose":
+        return node.op_type, _order(node, len(graph.shapes[node.input[0]]))
+    return node.op_type, tuple(sorted((name, str(value)) for name, value in attributes(node).items()))
+
+
+def _unmoved(numbers: NDArray[Any], graph: View, mover: NodeProto) -> NDArray[Any] | None:
+    """A constant that meets the operand of ``mover`` as ``numbers`` meet its result; None where there is none."""
+    if numbers.size == 1:
+        return numbers.reshape(())
+    source, result = graph.shapes[mover.input[0]], graph.shapes[mover.output[0]]
+    if numbers.ndim > len(result):
+        return None
+    if mover.op_type == "Transpose":
+        order = _order(mover, len(source))
+        whole = numbers.reshape((1,) * (len(result) - numbers.ndim) + numbers.shape)
+        return np.ascontiguousarray(whole.transpose(np.argsort(order)))
+    kept = 0
+    while kept < min(len(source), len(result)) and source[-1 - kept] == result[-1 - kept]:
+        kept += 1
+    ones = next((axis for axis, size in enumerate(numbers.shape) if size > 1), 0)
+    inner = numbers.reshape(numbers.shape[ones:])
+    return inner if mover.op_type in KEEPERS and inner.ndim <= kept else None
+
+
+class ClampBeforeChoice(Law):
+    """`clamp(C(x, y))` = `C(clamp(x), clamp(y))` for Relu and Clip with constant limits and `C` a Concat or MaxPool.
+    Holds because a clamp is monotone; pays because it then belongs to what makes `x`, where it costs nothing. Nobody
+    else may read what `C` makes, and no operand of a Concat may be constant."""
+
+    name = "clamp-before-choice"
+    roots = CLAMPS
+    measure = "choices on the longest path to each clamp"
+
+    def match(self, graph: View, node: NodeProto) -> NodeProto | str | None:
+        """The Concat or MaxPool."""
+        choice = graph.maker(node.input[0], "Concat", "MaxPool")
+        if choice is None or len([name for name in choice.output if name]) != 1:
+            return None
+        if any(name and name not in graph.constants for name in node.input[1:]):
+            return "its limits are computed"
+        if choice.op_type == "Concat" and any(name in graph.constants for name in choice.input):
+            return "an operand is constant"
+        return choice if graph.alone(node.input[0], node) else "others read what it clamps"
+
+    def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
+        """A clamp an operand, and the choice among what they make."""
+        choice, clamps = _copy(found), []
+        for position, name in enumerate(found.input):
+            clamp, suffix = _copy(node), f"_{position}" if len(found.input) > 1 else ""
+            made = f"{node.output[0]}_before_{found.op_type}{suffix}"
+            clamp.name = f"{node.name}{suffix}" if node.name else ""
+            clamp.input[0], clamp.output[0] = name, graph.tensor(made, graph.shapes.get(name, ()))
+            choice.input[position] = clamp.output[0]
+            clamps.append(clamp)
+        choice.output[0] = node.output[0]
+        return *clamps, choice
+
+
+# What is there already. ---------------------------------------------------------------------------------------------
+
+_NOT_SHARED = frozenset({"Dropout", "Identity", "RandomNormal", "RandomUniform", "RandomNormalLike"})
+_NOT_SHARED |= {"RandomUniformLike", "Bernoulli", "Multinomial"}
+_FEW = 1024
+"""Numbers of constants that are compared; larger ones are equal if they are the same."""
+
+
+class ShareEqual(Law):
+    """`y = f(x)`, `z = f(x)` = `z = y = f(x)`: of two equal operators on the same operands there is one. Holds for
+    whatever draws no random numbers and has no body, in float models: in quantised ones every operator has
+    quantisations of its own, with which ONNX Runtime makes one operator of it."""
+
+    name = "share-equal"
+    roots = ANY
+    measure = "nodes that compute or copy"
+
+    def match(self, graph: View, node: NodeProto) -> NodeProto | None:
+        """An equal node that is executed before."""
+        if graph.quantised or node.op_type in _NOT_SHARED or any(True for _ in bodies(node)):
+            return None
+        first = next((name for name in node.input if name and name not in graph.constants), "")
+        for other in graph.readers(first):
+            if other is not node and graph.before(other, node) and _equal(graph, other, node):
+                return other
+        return None
+
+    def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
+        """Other names for its results."""
+        pairs = zip(found.output, node.output, strict=True)
+        return [helper.make_node("Identity", [one], [other]) for one, other in pairs if other]
+
+
+def _equal(graph: View, one: NodeProto, other: NodeProto) -> bool:
+    if (one.op_type, one.domain, len(one.input)) != (other.op_type, other.domain, len(other.input)):
+        return False
+    if list(map(bool, one.output)) != list(map(bool, other.output)) or attributes(one) != attributes(other):
+        return False
+    return all(a == b or _same_numbers(graph, a, b) for a, b in zip(one.input, other.input, strict=True))
+
+
+def _same_numbers(graph: View, one: str, other: str) -> bool:
+    if one not in graph.constants or other not in graph.constants or prod(graph.shapes.get(one, (_FEW,))) >= _FEW:
+        return False
+    first, second = graph.constants[one], graph.constants[other]
+    return first.dtype == second.dtype and first.shape == second.shape and bool((first == second).all())
+
+
+EXACT: tuple[Law, ...] = (ClampBeforeChoice(), ComputeBeforeMoving(), ComposeMovement(), ShareEqual())
+"""The laws that are exact, in the order in which they are tried."""
