@@ -83,9 +83,11 @@ def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabri
             raise InputError(f"{named}: {key} has {len(listed)} entries for {count} layers")
     for layer, size in zip(layers[first : last + 1], channels, strict=True):
         _check_channels(choices, layer, size)
-    buffers = dict.fromkeys(piece.buffer for member in members for piece in (*member.reads, member.writes))
-    always = {member.writes.buffer for member in members if stays(fabric.planes[member.writes.buffer], last)}
-    kept = tuple(name for name in buffers if choice.kept is None or name in choice.kept or name in always)
+    read = tuple(dict.fromkeys(piece.buffer for member in members for piece in member.reads))
+    made = {member.writes.buffer for member in members}
+    always = [name for name in read if name in made and stays(fabric.planes[name], last)]
+    wanted = read if choice.kept is None else (name for name in choice.kept if name in read)
+    kept = tuple(dict.fromkeys((*wanted, *always)))
     return Group(first, last, choice.rows, kept, channels, held)
 
 

@@ -15,7 +15,7 @@ from experiments.literal import say
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
-    from byoc.choices import LayerChoice
+    from byoc.choices import Choices, LayerChoice
     from experiments.tune.explain import Explanation
     from experiments.tune.run import Tuned
 
@@ -64,6 +64,15 @@ def command(
     say(f"log in {place}; 'dla run {model} ... --tuned {place}' runs the best schedule")
 
 
+def _grouped(choices: Choices) -> dict[str, str]:
+    """What layers in groups have in place of a tiling."""
+    return {
+        name: f"with {len(group.layers) - 1} others, bands of {group.rows} rows"
+        for group in choices.groups or ()
+        for name in group.layers
+    }
+
+
 def _tiling(choice: LayerChoice) -> str:
     """A tiling in one cell: channels x rows, of how many input channels, order, buffers."""
     depth = f" of {choice.depth}" if choice.depth else ""
@@ -83,11 +92,12 @@ def _print(tuned: Tuned, measurements: int) -> None:
     table = plain_table(
         ("layer", "fold"), ("cycles", "right"), ("tuned", "right"), ("tiling", "left"), ("tuned", "left")
     )
-    for number, site in enumerate(log.header.layers):
-        before, after = records[0].choices.layers[number], best.choices.layers[number]
-        if before != after:
-            cycles = f"{own.sites[number]:,}", f"{fewest.sites[number]:,}"
-            table.add_row(site.layer, *cycles, _tiling(before), _tiling(after))
+    groups = [_grouped(one.choices) for one in (records[0], best)]
+    pairs = zip(records[0].choices.layers, best.choices.layers, strict=True)
+    for number, (before, after) in enumerate(pairs):
+        tilings = [group.get(one.layer, _tiling(one)) for group, one in zip(groups, (before, after), strict=True)]
+        if tilings[0] != tilings[1]:
+            table.add_row(before.layer, f"{own.sites[number]:,}", f"{fewest.sites[number]:,}", *tilings)
     console.print(table)
     if tuned.donor is not None:
         console.print(line(f"schedules offered by {tuned.donor}"))
@@ -117,7 +127,7 @@ def explain(
 ) -> None:
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
     from experiments.running.network import load_network
-    from experiments.tune.explain import chosen_tilings
+    from experiments.tune.explain import chosen_schedules
     from experiments.tune.explain import explain as explain_layer
 
     machine = hardware.load()
@@ -126,7 +136,7 @@ def explain(
         network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
         progress(f"compiling {network.name}")
         if layer is None:
-            _list(chosen_tilings(network.package, machine.arch, choices))
+            _list(chosen_schedules(network.package, machine.arch, choices))
             return
         found = explain_layer(network.package, layer, machine.arch, choices)
     if json is not None:
@@ -134,13 +144,19 @@ def explain(
     _print_explanation(found)
 
 
-def _list(chosen: Sequence[tuple[int, LayerChoice]]) -> None:
-    from experiments.report.terminal import plain_table, report_console
+def _list(chosen: Sequence[Choices]) -> None:
+    from experiments.report.terminal import line, plain_table, report_console
 
     table = plain_table(("layer", "fold"), ("region", "right"), ("tiling", "left"))
-    for region, choice in chosen:
-        table.add_row(choice.layer, str(region), _tiling(choice))
-    report_console().print(table)
+    for region, choices in enumerate(chosen):
+        groups = _grouped(choices)
+        for choice in choices.layers:
+            table.add_row(choice.layer, str(region), groups.get(choice.layer, _tiling(choice)))
+    console = report_console()
+    console.print(table)
+    names = sorted({name for choices in chosen for name in choices.residents or ()})
+    if names:
+        console.print(line(f"in the scratchpad: {', '.join(names)}"), soft_wrap=True)
 
 
 def _print_explanation(found: Explanation) -> None:

@@ -53,10 +53,10 @@ class Drawing:
         """``known`` with one of its sizes a little larger or smaller."""
         axis = ("channels", "rows", "depth")[int(random.integers(3))]
         if axis == "rows":
-            return known._replace(rows=_beside(random, self._rows(known.channels), known.rows))
+            return known._replace(rows=beside(random, self._rows(known.channels), known.rows))
         if axis == "depth":
-            return known._replace(depth=_beside(random, self._depths, known.depth))
-        channels = _beside(random, self._channels, known.channels)
+            return known._replace(depth=beside(random, self._depths, known.depth))
+        channels = beside(random, self._channels, known.channels)
         rows = self._rows(channels)
         return known._replace(channels=channels, rows=known.rows if len(rows) > 1 else rows[0])
 
@@ -77,17 +77,17 @@ class Drawing:
 def _sizes(geometry: Geometry, arch: Arch, resident: Resident) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Channel tiles and depths to draw from, from coarse to fine."""
     nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
-    channels = _even(channel_tiles(geometry, resident), nest.channels, parallel)
+    channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
     cuts = depths(geometry, resident)
-    return channels, (0, *_even(cuts[1:], nest.input_channels, arch.pe.ic))
+    return channels, (0, *even_sizes(cuts[1:], nest.input_channels, arch.pe.ic))
 
 
 @lru_cache(maxsize=4096)
 def _bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
-    return _even(row_bands(geometry, channels), geometry.nest.rows, 0)
+    return even_sizes(row_bands(geometry, channels), geometry.nest.rows)
 
 
-def _even(sizes: Sequence[int], whole: int, parallel: int) -> tuple[int, ...]:
+def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int, ...]:
     """The most even cut into each number of pieces, and cuts into what the array takes in parallel."""
     smallest: dict[int, int] = {}
     for size in sizes:
@@ -102,7 +102,7 @@ def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
     return sizes[int(len(sizes) * random.random() ** 2)]
 
 
-def _beside(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
+def beside(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
     """A size up to three places from ``known``, or from the first that is not larger."""
     place = next((number for number, size in enumerate(sizes) if size <= known), len(sizes) - 1)
     step = int(random.integers(1, 4)) * (1 if random.random() < 0.5 else -1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from byoc.choices import Choices, LayerChoice
+from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
 from byoc.emission.region import Compiled, Region, compile_region, layers_of
 from byoc.lowering import Lowered
@@ -25,7 +25,7 @@ from byoc.scheduling.stream import Memory, stream_layer
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.subject import kind_of
+from experiments.tune.subject import kind_of, placed
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -57,6 +57,8 @@ class Considered:
 class Explanation:
     """Why layer ``layer`` of region ``region`` is tiled as it is. ``budget_bytes`` is what residents leave it.
 
+    Where the layer is in a ``group``, whose bands and tiles it has, all others are about what it would have alone.
+
     ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
     tilings that were considered and fit, ``misfits`` the best of those, ``unfitting`` in number, that do not.
     """
@@ -67,6 +69,7 @@ class Explanation:
     resident: tuple[str, ...]
     budget_bytes: int
     winner: Considered
+    group: GroupChoice | None
     chosen_by: str
     fitting: int
     unfitting: int
@@ -82,6 +85,10 @@ class Explanation:
         """Why the winner won, in one sentence."""
         if self.chosen_by != "compiler":
             return f"chosen by {self.chosen_by}"
+        if self.group is not None:
+            others = ", ".join(name for name in self.group.layers if name != self.layer)
+            bands = f"with {others} in bands of {self.group.rows} rows"
+            return f"computed {bands}, estimated to take fewer cycles than one after another; alone it would be tiled so"
         if not self.others:
             return "it is the only tiling considered that fits"
         other, winner = self.others[0], self.winner
@@ -149,11 +156,10 @@ class _WatchingPool(SearchPool[Compiled]):
         return found
 
 
-def chosen_tilings(package: Package, arch: Arch, options: CompileOptions) -> tuple[tuple[int, LayerChoice], ...]:
-    """What the compiler chooses for every layer, with the number of its region."""
+def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> tuple[Choices, ...]:
+    """What the compiler chooses, region by region, nothing of it open."""
     found = _partitioned(package, arch, options)
-    compiled = [_compiled(region, found, arch, options, None)[1].choices for region in found.regions]
-    return tuple((number, layer) for number, one in enumerate(compiled) for layer in one.layers)
+    return tuple(_compiled(region, found, arch, options, None)[1].choices for region in found.regions)
 
 
 def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -> Explanation:
@@ -202,6 +208,8 @@ class _Account:
         self._region, self._lowered, self._arch, self._chosen = region, lowered, arch, chosen
         self._search = pool.search
         self._layer, self._choice = layers[pool.index], chosen.layers[pool.index]
+        groups = placed([layer.name for layer in layers], chosen.groups or ())
+        self._group = next((one for first, one in groups if 0 <= pool.index - first < len(one.layers)), None)
         rooms = Rooms(layers, lowered, arch)
         self._resident, room = rooms.of(pool.index, chosen.residents or (), arch.sram_bytes)
         self._budget = self._asked_budget(room)
@@ -232,6 +240,7 @@ class _Account:
             resident=self._resident_names(),
             budget_bytes=self._budget,
             winner=self._considered(winner),
+            group=self._group,
             chosen_by=options.chosen.source if pinned else "compiler",
             fitting=len(fitting),
             unfitting=len(misfits),

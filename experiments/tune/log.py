@@ -173,7 +173,8 @@ def _record(line: bytes, number: int, header: Header, path: Path) -> Record:
     choices = of_json(found.schedule, source)
     names = [choice.layer for choice in choices.layers]
     whole = all(value is not None for choice in choices.layers for value in vars(choice).values())
-    if names != [site.layer for site in header.layers] or not whole or choices.residents is None:
+    open_ = not whole or choices.residents is None or choices.groups is None
+    if open_ or names != [site.layer for site in header.layers]:
         raise InputError(f"{source}: its schedule is not of all layers in line 1; remove this line and all that follow")
     if found.measurement != number or len(found.sites) != (0 if found.cycles is None else len(names)):
         raise InputError(f"{source}: not measurement {number}; remove this line and all that follow")

@@ -62,7 +62,7 @@ def tune(
 ) -> Tuned:
     """Measure schedules of ``network`` until the log at ``path`` has as many as wanted, and keep the model beside it.
 
-    What the log has is not measured again. Raises InputError for a log of something else, and for bad input.
+    Of a small network there may be fewer. What the log has is not measured again. Raises InputError for a log of something else, and for bad input.
     """
     if wanted.measurements < 1:
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
@@ -161,7 +161,10 @@ class _Session:
             if cycles is not None:
                 self.fewest = min(cycles, self.fewest or cycles)
             yield record
-            choices = proposals.send(record.measurement)
+            try:
+                choices = proposals.send(record.measurement)
+            except StopIteration:  # all that was drawn has been measured
+                return
 
     def _offers(self, own: Tried) -> Iterator[State]:
         """Schedules that take over, layer by layer, what the best donor offers: the most promising, then the next."""
@@ -170,8 +173,8 @@ class _Session:
         subject = self._subject
         donor = choose_donor(self._donors, shares_of(subject.sites, own.sites))
         self.donor = donor.path
-        if [site.layer for site in donor.header.layers] == [site.name for site in subject.sites]:
-            yield state_of(donor.best.choices)  # the same network: another machine's, or another compiler's, as it is
+        if tuple(site.layer for site in donor.header.layers) == subject.names:
+            yield state_of(donor.best.choices)  # the same layers: another machine's or compiler's schedule, as it is
         kept = model_file(donor.path)
         if self.model is not None and kept.exists():
             self.model.take_over(load_model(kept))

@@ -7,39 +7,53 @@ next. Everything follows from the seed and from what was measured, so that a sea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from byoc.choices import Choices, GroupChoice
+from byoc.choices import Choices
 from byoc.operators.operator import Geometry
 from byoc.scheduling.chosen import choice_of, tiling_of
 from byoc.tiling.tiling import Resident, Tiling
 from experiments.tune.candidates import Drawing
+from experiments.tune.grouping import Grouping
 from experiments.tune.model import CostModel, Features, features
-from experiments.tune.subject import Measurement, Subject
+from experiments.tune.subject import Grouped, Measurement, Subject, placed
 
 POOL = 24
 """Candidates that the model ranks for every site."""
 FLIPS = 0.3
 """Share of proposals in which a tensor comes to stay in the scratchpad, or no longer does."""
+REGROUPINGS = 0.35
+"""Share of proposals in which layers come to be computed together, or otherwise."""
 WIDEST, WIDER, NARROWER = 0.5, 1.25, 0.9
 """Share of the sites that a proposal changes at most, and how that share moves with success and failure."""
 TRAINING = 1.15
 """The model is trained again when there are so many times the samples that it knows."""
+
+IDLE = 100
+"""Proposals that have all been measured before, after which there is nothing else to try."""
 
 Proposals = Generator[Choices, Measurement, None]
 
 
 @dataclass(frozen=True)
 class State:
-    """A complete schedule: the tiling of every site, what stays in the scratchpad, and sites computed together."""
+    """A complete schedule: the tiling of every site, what stays in the scratchpad, and what is computed in groups.
+
+    Of sites in groups the tilings are those that they would have alone.
+    """
 
     tilings: tuple[Tiling, ...]
     residents: frozenset[str]
-    groups: tuple[GroupChoice, ...] = ()
+    groups: Grouped = ()
+
+    @property
+    def alone(self) -> tuple[int, ...]:
+        """The sites in no group."""
+        together = {first + place for first, group in self.groups for place in range(len(group.layers))}
+        return tuple(number for number in range(len(self.tilings)) if number not in together)
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,7 @@ class Evolution:
     def __init__(self, subject: Subject, seed: int, model: CostModel | None) -> None:
         self._subject, self._model = subject, model
         self._random = np.random.default_rng(seed)
+        self._grouping = Grouping(subject, self._random)
         self._samples: list[Features] = []
         self._cycles: list[int] = []
         self._trained = 0
@@ -67,7 +82,7 @@ class Evolution:
         self._least = [subject.search(number).cost.least_compute().cycles for number in range(len(subject.sites))]
 
     def proposals(self, offers: Callable[[Tried], Iterator[State]] = lambda own: iter(())) -> Proposals:
-        """Schedules to measure, one after another, without end: the compiler's own, then ``offers``, then evolution.
+        """Schedules to measure: the compiler's own, then ``offers``, then evolution until nothing new is found.
 
         Each measurement is sent back.
         """
@@ -79,9 +94,11 @@ class Evolution:
         assert best is not None
         for offer in offers(best):
             best = yield from self._try(offer, best)
-        while True:
-            before = best
+        idle = 0
+        while idle < IDLE:
+            before, known = best, len(self._seen)
             best = yield from self._try(self._changed(best), best)
+            idle = idle + 1 if len(self._seen) == known else 0
             wide = self._share * (NARROWER if best is before else WIDER)
             self._share = min(WIDEST, max(wide, 1 / len(self._subject.sites)))
 
@@ -102,7 +119,7 @@ class Evolution:
 
     def _merged(self, best: Tried, other: Tried) -> State | None:
         """The best schedule with those sites of another that were faster there; None where there are none."""
-        if other.state.residents != best.state.residents:
+        if (other.state.residents, other.state.groups) != (best.state.residents, best.state.groups):
             return None
         tilings = list(best.state.tilings)
         for number, tiling in enumerate(other.state.tilings):
@@ -115,7 +132,8 @@ class Evolution:
     def _learned(self, state: State, found: Measurement) -> Tried | None:
         """What was measured of a schedule, after learning from it; None where it found no place."""
         self._seen.add(state)
-        for number, tiling in enumerate(state.tilings):
+        for number in state.alone:
+            tiling = state.tilings[number]
             resident, budget = self._room(number, state.residents)
             self._tested.setdefault((number, resident), set()).add(tiling)
             if self._model is not None and found.cycles is not None:
@@ -127,51 +145,58 @@ class Evolution:
         return None if found.cycles is None else Tried(state, found.cycles, found.sites)
 
     def _changed(self, best: Tried) -> State:
-        """The best schedule with a resident more or less, and other tilings at some sites."""
-        residents = best.state.residents
+        """The best schedule with other groups or a resident more or less, and other tilings at some sites."""
+        before = best.state
+        groups, residents = before.groups, before.residents
+        if self._random.random() < REGROUPINGS:
+            groups = self._grouping.changed(groups) or groups
         candidates = self._subject.candidates
         if candidates and self._random.random() < FLIPS:
             _, name = candidates[int(self._random.integers(len(candidates)))]
             residents = residents ^ {name}
-        tilings = self._refitted(best.state, residents)
-        if tilings is None:
-            tilings, residents = list(best.state.tilings), best.state.residents
-        for number, tiling in self._chosen(best, tilings, residents):
+        fitted = self._refitted(before, residents, groups) or before
+        tilings = list(fitted.tilings)
+        for number, tiling in self._chosen(best, fitted):
             tilings[number] = tiling
-        return replace(best.state, tilings=tuple(tilings), residents=residents)
+        return replace(fitted, tilings=tuple(tilings))
 
-    def _refitted(self, state: State, residents: frozenset[str]) -> list[Tiling] | None:
-        """The tilings of a schedule beside other residents: the compiler's where the room is another; None: none."""
+    def _refitted(self, state: State, residents: frozenset[str], groups: Grouped) -> State | None:
+        """A schedule with other residents and groups: the compiler's tilings where the room is another; None: none."""
         tilings = list(state.tilings)
-        for number, tiling in enumerate(tilings):
+        for number in State(state.tilings, residents, groups).alone:
             before, (resident, budget) = self._room(number, state.residents), self._room(number, residents)
-            cost = self._subject.search(number).cost
-            shape = cost.shape(tiling.channels, tiling.rows, tiling.depth)
-            if resident == before[0] and cost.working_set(shape, tiling, resident) <= budget:
+            search, tiling = self._subject.search(number), tilings[number]
+            shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
+            if resident == before[0] and search.cost.working_set(shape, tiling, resident) <= budget:
                 continue
-            found = self._subject.search(number).best(resident, budget)
+            found = search.best(resident, budget)
             if found is None:
                 return None
             tilings[number] = found.tiling
-        return tilings
+        return State(tuple(tilings), residents, groups)
 
-    def _chosen(self, best: Tried, tilings: list[Tiling], residents: frozenset[str]) -> Iterator[tuple[int, Tiling]]:
+    def _chosen(self, best: Tried, state: State) -> Iterator[tuple[int, Tiling]]:
         """Other tilings for some sites: by the gain that the model promises, or by what is left to gain at most."""
-        count = int(self._random.integers(1, max(2, round(self._share * len(tilings)) + 1)))
+        alone = {number: state.tilings[number] for number in state.alone}
+        if not alone:
+            return
+        count = int(self._random.integers(1, max(2, round(self._share * len(alone)) + 1)))
         if self._model is None:
-            slack = np.array([max(cycles - least, 1) for cycles, least in zip(best.sites, self._least, strict=True)])
-            order = np.argsort(-self._noisy(np.log(slack.astype(np.float64))), kind="stable")
-            for number in order[:count].tolist():
-                found = self._drawn(number, tilings[number], residents, 1)
+            slack = [max(best.sites[number] - self._least[number], 1) for number in alone]
+            for number in self._weighted(list(alone), slack)[:count]:
+                found = self._drawn(number, alone[number], state.residents, 1)
                 yield from ((number, tiling) for tiling in found)
             return
-        offers = {number: self._ranked(number, tiling, residents) for number, tiling in enumerate(tilings)}
+        offers = {number: self._ranked(number, tiling, state.residents) for number, tiling in alone.items()}
         promising = {number: offer for number, offer in offers.items() if offer is not None}
-        if promising:
-            gains = self._noisy(np.log(np.array([max(gain, 1.0) for _, gain in promising.values()])))
-            numbers = np.array(list(promising))[np.argsort(-gains, kind="stable")]
-            for number in numbers[:count].tolist():
-                yield number, promising[number][0]
+        gains = [max(gain, 1.0) for _, gain in promising.values()]
+        for number in self._weighted(list(promising), gains)[:count]:
+            yield number, promising[number][0]
+
+    def _weighted(self, numbers: Sequence[int], weights: Sequence[float]) -> list[int]:
+        """All of ``numbers`` in an order drawn by weights: the heavy ones mostly first (keys after Gumbel)."""
+        keys = np.log(np.array(weights, np.float64)) + self._random.gumbel(size=len(numbers))
+        return [numbers[place] for place in np.argsort(-keys, kind="stable").tolist()]
 
     def _ranked(self, number: int, known: Tiling, residents: frozenset[str]) -> tuple[Tiling, float] | None:
         """The tiling that the model likes best of some that were never measured there, and the cycles that it saves."""
@@ -202,10 +227,6 @@ class Evolution:
                 break
         return list(found)
 
-    def _noisy(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Logarithms of weights as keys: the largest of them are a draw by these weights."""
-        return values + self._random.gumbel(size=len(values))
-
     def _room(self, number: int, residents: frozenset[str]) -> tuple[Resident, int]:
         return self._subject.room(self._subject.sites[number], residents)
 
@@ -214,11 +235,13 @@ class Evolution:
 
     def choices_of(self, state: State) -> Choices:
         """A schedule as data."""
-        chosen = (choice_of(site.name, tiling) for site, tiling in zip(self._subject.sites, state.tilings, strict=True))
-        known = (name for _, name in self._subject.candidates)
-        return Choices(tuple(chosen), tuple(name for name in known if name in state.residents), state.groups)
+        pairs = zip(self._subject.sites, state.tilings, strict=True)
+        chosen = tuple(choice_of(site.name, tiling) for site, tiling in pairs)
+        residents = tuple(name for _, name in self._subject.candidates if name in state.residents)
+        return Choices(chosen, residents, tuple(group for _, group in state.groups))
 
 
 def state_of(choices: Choices) -> State:
     """Complete choices as a schedule."""
-    return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), choices.groups or ())
+    groups = placed([choice.layer for choice in choices.layers], choices.groups or ())
+    return State(tuple(map(tiling_of, choices.layers)), frozenset(choices.residents or ()), groups)

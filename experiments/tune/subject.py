@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from byoc.choices import NOTHING, Choices
+from byoc.choices import NOTHING, Choices, GroupChoice
 from byoc.emission.region import Compiled, Region, compile_region, layers_of
 from byoc.graph import Value
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
+from byoc.scheduling.groups import Fabric, fabric_of, lawful
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Rooms
 from byoc.tiling.search import TileSearch
@@ -18,6 +19,24 @@ from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
+
+
+Grouped = tuple[tuple[int, GroupChoice], ...]
+"""Groups in order, each with the number of its first layer."""
+
+
+def placed(names: Sequence[str], groups: Sequence[GroupChoice]) -> Grouped:
+    """Groups in their order, each with the number of its first layer among ``names``, as the compiler finds them."""
+    wanted, found, at = list(groups), list[tuple[int, GroupChoice]](), 0
+    while at < len(names):
+        group = next((one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None)
+        if group is None:
+            at += 1
+            continue
+        wanted.remove(group)
+        found.append((at, group))
+        at += len(group.layers)
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,16 +75,19 @@ class Subject:
         self._pool = SearchPool[Compiled]()
         self._known: dict[tuple[int, Choices], tuple[int, dict[str, int]] | None] = {}
         self._rooms: list[Rooms] = []
+        self._fabrics: list[Fabric] = []
         self._searches: list[TileSearch] = []
         sites: list[Site] = []
         for number, region in enumerate(self._regions):
             lowered, layers = layers_of(region, values, arch)
             self._rooms.append(Rooms(layers, lowered, arch))
+            self._fabrics.append(fabric_of(layers, lowered))
             self._searches += self._pool.searches(layers, arch)
             sites += [
                 Site(number, index, layer.name, kind_of(layer), layer.geometry) for index, layer in enumerate(layers)
             ]
         self.sites = tuple(sites)
+        self.names = tuple(site.name for site in sites)
 
     @property
     def candidates(self) -> tuple[tuple[int, str], ...]:
@@ -76,6 +98,13 @@ class Subject:
         """The layers of a region, by index, beside which a tensor would stay."""
         life = self._rooms[region].lives[name]
         return range(life.first, life.last + 1)
+
+    def groupable(self, first: int, last: int) -> bool:
+        """Whether the sites from number ``first`` to ``last`` may be computed together, band by band."""
+        if first < 0 or last >= len(self.sites) or self.sites[first].region != self.sites[last].region:
+            return False
+        ends = self.sites[first].index, self.sites[last].index
+        return lawful(self._fabrics[self.sites[first].region], *ends)
 
     def room(self, site: Site, residents: Collection[str]) -> tuple[Resident, int]:
         """Which operands of a site are resident, and the bytes that residents leave it."""
@@ -106,11 +135,12 @@ class Subject:
 
     def _part(self, number: int, choices: Choices) -> Choices:
         """What of complete choices is about one region."""
-        chosen = [one for one, site in zip(choices.layers, self.sites, strict=True) if site.region == number]
-        known = self._rooms[number].lives
-        names = {choice.layer for choice in chosen}
-        groups = tuple(group for group in choices.groups or () if names.issuperset(group.layers))
-        return Choices(tuple(chosen), tuple(name for name in choices.residents or () if name in known), groups)
+        here = [site.region == number for site in self.sites]
+        return Choices(
+            tuple(one for one, own in zip(choices.layers, here, strict=True) if own),
+            tuple(name for name in choices.residents or () if name in self._rooms[number].lives),
+            tuple(one for first, one in placed(self.names, choices.groups or ()) if here[first]),
+        )
 
     def _measured(self, number: int, choices: Choices) -> tuple[int, dict[str, int]] | None:
         key = number, choices

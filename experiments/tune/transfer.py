@@ -38,10 +38,9 @@ def shares_of(sites: Sequence[Site], cycles: Sequence[int]) -> dict[str, float]:
 
 def schedules_of(log: TuningLog) -> dict[str, int]:
     """How many schedules a log has tuned of each class: those of layers that differ in their sizes or schedules."""
-    choices = log.best.choices.layers
     different = {
-        (site.kind, site.channels, site.rows, site.inputs, tiling_of(choice))
-        for site, choice in zip(log.header.layers, choices, strict=True)
+        (site.kind, site.channels, site.rows, site.inputs, choice)
+        for site, choice in zip(log.header.layers, log.best.choices.layers, strict=True)
     }
     return dict(Counter(kind for kind, *_ in different))
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import byoc
-from byoc.choices import as_json
+from byoc.choices import Choices, GroupChoice, LayerChoice, as_json
 from byoc.compiler import partition_package
 from byoc.options import DEFAULTS, CompileOptions
+from byoc.tiling.tiling import Slots, Tiling
 from dla_sim.presets import Preset, load_hardware
 from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import Network, load_network
-from experiments.tune.explain import chosen_tilings, explain
+from experiments.tune.explain import chosen_schedules, explain
 from experiments.tune.log import LoggedSite, load_tuned, mend, read_log
 from experiments.tune.model import CostModel, load_model
 from experiments.tune.run import Wanted, model_file, tune
@@ -208,11 +209,12 @@ def test_searches_that_do_not_go_on(log: Path, tmp_path: Path) -> None:
         tune(digits(), machine(), CompileOptions(schedule="seed"), path, Wanted(1))
 
 
-def test_states_and_choices(log: Path) -> None:
-    choices = read_log(log).best.choices
-    found = state_of(choices)
-    assert isinstance(found, State)
-    assert len(found.tilings) == len(choices.layers)
+def test_states_and_choices() -> None:
+    layers = tuple(LayerChoice(name, 1, 2, 0, "rows", (1, 2, 3)) for name in "abbcd")
+    groups = GroupChoice(("b", "c"), 2), GroupChoice(("a", "b"), 1)
+    found = state_of(Choices(layers, ("t",), groups))
+    assert found == State((Tiling(1, 2, False, Slots(1, 2, 3)),) * 5, frozenset("t"), ((0, groups[1]), (2, groups[0])))
+    assert found.alone == (4,)
 
 
 def test_sites_are_logged(log: Path) -> None:
@@ -241,10 +243,9 @@ def test_bytes_are_those_of_the_program() -> None:
     arch = machine().arch
     network = byoc.compile(digits().package, arch)
     timing = ProgramTiming(network.programs[0])
-    moved = sum(
-        explain(digits().package, one.layer, arch, DEFAULTS).winner.moved_bytes
-        for _, one in chosen_tilings(digits().package, arch, DEFAULTS)
-    )
+    (chosen,) = chosen_schedules(digits().package, arch, DEFAULTS)
+    winners = [explain(digits().package, one.layer, arch, DEFAULTS).winner for one in chosen.layers]
+    moved = sum(winner.moved_bytes for winner in winners if winner is not None)
     assert moved == timing.dram_read_bytes + timing.dram_write_bytes
 
 

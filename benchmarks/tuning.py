@@ -1,0 +1,117 @@
+"""How far tuning comes with how many measurements: with the learned model, without it, and from another network's log.
+
+Every search has a log in a folder; a benchmark that is started again goes on where it was. The best known schedule is
+the best of all logs in the folder. Figures count measurements and cycles, no seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from byoc.options import DEFAULTS
+from dla_sim.presets import Preset, load_hardware
+from experiments.running.network import Network, load_network
+from experiments.tune.log import TuningLog
+from experiments.tune.run import Wanted, tune
+
+GOAL = 0.95
+"""Share of the best known gain that is to be reached."""
+SHORT = 0.05
+"""Share of the measurements of a full tuning that transfer-tuning may make."""
+
+
+def best_so_far(log: TuningLog, measurements: int) -> list[int]:
+    """The fewest cycles after each of so many measurements."""
+    found: list[int] = []
+    for record in log.records[:measurements]:
+        cycles = record.measurement.cycles
+        found.append(min(found[-1:] + ([cycles] if cycles is not None else [])))
+    return found
+
+
+def needed(curve: Sequence[int], goal: float) -> str:
+    """How many measurements it takes to come down to ``goal`` cycles."""
+    reached = next((number for number, cycles in enumerate(curve, start=1) if cycles <= goal), None)
+    return f"more than {len(curve)}" if reached is None else str(reached)
+
+
+def row(*cells: object) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def search_table(network: Network, machine: Preset, seeds: Iterable[int], measurements: int, folder: Path) -> None:
+    """With the model and without it, seed after seed."""
+    curves = {
+        (seed, model): best_so_far(
+            tune(
+                network,
+                machine,
+                DEFAULTS,
+                folder / f"{network.name}-{seed}-{'model' if model else 'plain'}.jsonl",
+                Wanted(measurements, seed, model),
+            ).log,
+            measurements,
+        )
+        for seed in seeds
+        for model in (True, False)
+    }
+    own, best = next(iter(curves.values()))[0], min(curve[-1] for curve in curves.values())
+    goal = own - GOAL * (own - best)
+    print(f"{network.name}: {own:,} cycles by the compiler, {best:,} best known ({best / own - 1:+.2%})\n")
+    print(row("seed", "search", *(f"after {count}" for count in (20, 50, 100, measurements)), f"to {GOAL:.0%}"))
+    print(row(*["---"] * 7))
+    for (seed, model), curve in curves.items():
+        gains = (f"{(own - curve[min(count, measurements) - 1]) / max(own - best, 1):.0%}" for count in (20, 50, 100))
+        last = f"{(own - curve[-1]) / max(own - best, 1):.0%}"
+        print(row(seed, "model" if model else "no model", *gains, last, needed(curve, goal)))
+    print()
+
+
+def transfer_table(
+    names: tuple[str, str], machine: Preset, measurements: int, donor_measurements: int, folder: Path
+) -> None:
+    """A network tuned by itself, and from the log of another."""
+    target, donor = (load_network(name) for name in names)
+    lent = folder / f"{donor.name}-donor.jsonl"
+    tune(donor, machine, DEFAULTS, lent, Wanted(donor_measurements))
+    full = tune(target, machine, DEFAULTS, folder / f"{target.name}-full.jsonl", Wanted(measurements))
+    few = max(round(SHORT * measurements), 1)
+    taken = tune(target, machine, DEFAULTS, folder / f"{target.name}-from.jsonl", Wanted(few, donors=(lent,)))
+    curve, short = best_so_far(full.log, measurements), best_so_far(taken.log, few)
+    own = curve[0]
+    print(f"{target.name} from {donor.name} ({donor_measurements} measurements): {own:,} cycles by the compiler\n")
+    print(row("tuning", "measurements", "cycles", "of full tuning's gain"))
+    print(row(*["---"] * 4))
+    for name, count, cycles in (
+        ("full", measurements, curve[-1]),
+        (f"transfer from {donor.name}", few, short[-1]),
+        ("full, cut short", few, curve[few - 1]),
+    ):
+        print(row(name, count, f"{cycles:,}", f"{(own - cycles) / max(own - curve[-1], 1):.0%}"))
+    print()
+
+
+def main() -> None:
+    """Print the tables of docs/tuning.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", default="mobilenet-v1")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--measurements", type=int, default=200)
+    parser.add_argument("--set", action="append", default=None, help="as of dla run; default {16,16}, 128 KiB")
+    parser.add_argument("--transfer", nargs=2, metavar=("TARGET", "DONOR"), help="instead: from another network's log")
+    parser.add_argument("--donor-measurements", type=int, default=200)
+    parser.add_argument("--logs", type=Path, default=Path("runs/tuning"))
+    given = parser.parse_args()
+    machine = load_hardware(settings=given.set or ["pe.ic=16", "pe.oc=16", "sram_bytes=131072"])
+    if given.transfer:
+        names = given.transfer[0], given.transfer[1]
+        transfer_table(names, machine, given.measurements, given.donor_measurements, given.logs)
+    else:
+        search_table(load_network(given.network), machine, given.seeds, given.measurements, given.logs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Other groups to try: layers that run band by band together, one step away from those that do now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from byoc.choices import GroupChoice
+from experiments.tune.candidates import beside, even_sizes
+from experiments.tune.subject import Grouped, Site, Subject
+
+TRIES = 12
+"""Steps that are drawn before the groups are left as they are: most layers cannot be in one."""
+
+
+class Grouping:
+    """Draws steps from one set of groups to another."""
+
+    def __init__(self, subject: Subject, random: np.random.Generator) -> None:
+        self._subject, self._random = subject, random
+
+    def changed(self, groups: Grouped) -> Grouped | None:
+        """Groups with one thing changed: a group more or less, its ends, band, tiles, or what it keeps; None: none."""
+        for _ in range(TRIES):
+            found = self._added(groups) if not groups or self._random.random() < 0.3 else self._stepped(groups)
+            if found is not None and found != groups:
+                return found
+        return None
+
+    def _added(self, groups: Grouped) -> Grouped | None:
+        """Two or three neighbours that are in no group, in one of their own."""
+        first = int(self._random.integers(len(self._subject.sites)))
+        return self._with(groups, None, first, first + int(self._random.integers(1, 3)))
+
+    def _stepped(self, groups: Grouped) -> Grouped | None:
+        place = int(self._random.integers(len(groups)))
+        first, group = groups[place]
+        last = first + len(group.layers) - 1
+        kind = int(self._random.integers(6))
+        if kind == 0:
+            return (*groups[:place], *groups[place + 1 :])
+        if kind == 1:
+            ends = ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1))
+            return self._with(groups, place, *ends[int(self._random.integers(len(ends)))])
+        changed = self._banded(group, last) if kind in (2, 3) else self._tiled(group, first)
+        return (*groups[:place], (first, changed), *groups[place + 1 :])
+
+    def _banded(self, group: GroupChoice, last: int) -> GroupChoice:
+        """Higher or lower bands."""
+        rows = self._subject.sites[last].geometry.nest.rows
+        return replace(group, rows=beside(self._random, even_sizes(range(1, rows + 1), rows), group.rows))
+
+    def _tiled(self, group: GroupChoice, first: int) -> GroupChoice:
+        """Other channel tiles of one layer, its constants loaded once or in every band, or one tensor kept or not."""
+        count = len(group.layers)
+        member = int(self._random.integers(count))
+        sites = self._subject.sites[first : first + count]
+        channels = list(group.channels or (site.geometry.nest.channels for site in sites))
+        held, kind = list(group.held or (True,) * count), int(self._random.integers(3))
+        if kind == 0:
+            held[member] = not held[member]
+        elif kind == 1:
+            whole = sites[member].geometry.nest.channels
+            channels[member] = beside(self._random, even_sizes(range(1, whole + 1), whole), channels[member])
+        elif group.kept:
+            return replace(group, kept=tuple(name for name in group.kept if name != self._one_of(group.kept)))
+        else:
+            return replace(group, kept=None)
+        return replace(group, channels=tuple(channels), held=tuple(held))
+
+    def _one_of(self, names: Sequence[str]) -> str:
+        return names[int(self._random.integers(len(names)))]
+
+    def _with(self, groups: Grouped, place: int | None, first: int, last: int) -> Grouped | None:
+        """Groups in which one, or a new one, goes from site ``first`` to site ``last``; None where that cannot be."""
+        others = tuple(one for number, one in enumerate(groups) if number != place)
+        if last <= first:
+            return others
+        free = all(other > last or other + len(one.layers) <= first for other, one in others)
+        if not free or not self._subject.groupable(first, last):
+            return None
+        sites = self._subject.sites[first : last + 1]
+        before = None if place is None else groups[place]
+        made = self._made(sites, first, before)
+        return tuple(sorted((*others, (first, made)), key=lambda one: one[0]))
+
+    def _made(self, sites: Sequence[Site], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
+        """A group of these sites, as far as they were in one as they were there, else whole and kept."""
+        rows = sites[-1].geometry.nest.rows
+        bands = even_sizes(range(1, rows + 1), rows)
+        if before is None:
+            band = bands[int(self._random.integers(len(bands)))]
+            return GroupChoice(tuple(site.name for site in sites), band)
+        start, group = before
+        channels, held = [], []
+        for number, site in enumerate(sites, start=first):
+            inside = start <= number < start + len(group.layers)
+            channels.append(group.channels[number - start] if inside and group.channels else site.geometry.nest.channels)
+            held.append(group.held[number - start] if inside and group.held else True)
+        band = next((size for size in bands if size <= group.rows), bands[-1])
+        return GroupChoice(tuple(site.name for site in sites), band, None, tuple(channels), tuple(held))
