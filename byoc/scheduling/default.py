@@ -60,9 +60,9 @@ def schedule_default(
             break
     if best is None:
         raise _no_place(arch, choices)
-    if best.free and first:
-        if subject is not None:
-            pool.keep(subject, chosen, arch, best.scheduled)
+    if best.free and first and subject is not None:
+        pool.keep(subject, chosen, arch, best.scheduled)
+    if (best.free and first) or choices.residents is not None:
         return best.scheduled
     return _best_of_others(best, chosen, layers, searches, fresh, choices).scheduled
 

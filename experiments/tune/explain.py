@@ -88,7 +88,9 @@ class Explanation:
         if self.group is not None:
             others = ", ".join(name for name in self.group.layers if name != self.layer)
             bands = f"with {others} in bands of {self.group.rows} rows"
-            return f"computed {bands}, estimated to take fewer cycles than one after another; alone it would be tiled so"
+            return (
+                f"computed {bands}, estimated to take fewer cycles than one after another; alone it would be tiled so"
+            )
         if not self.others:
             return "it is the only tiling considered that fits"
         other, winner = self.others[0], self.winner

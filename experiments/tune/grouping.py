@@ -97,7 +97,9 @@ class Grouping:
         channels, held = [], []
         for number, site in enumerate(sites, start=first):
             inside = start <= number < start + len(group.layers)
-            channels.append(group.channels[number - start] if inside and group.channels else site.geometry.nest.channels)
+            channels.append(
+                group.channels[number - start] if inside and group.channels else site.geometry.nest.channels
+            )
             held.append(group.held[number - start] if inside and group.held else True)
         band = next((size for size in bands if size <= group.rows), bands[-1])
         return GroupChoice(tuple(site.name for site in sites), band, None, tuple(channels), tuple(held))

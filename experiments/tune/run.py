@@ -62,7 +62,8 @@ def tune(
 ) -> Tuned:
     """Measure schedules of ``network`` until the log at ``path`` has as many as wanted, and keep the model beside it.
 
-    Of a small network there may be fewer. What the log has is not measured again. Raises InputError for a log of something else, and for bad input.
+    Of a small network there may be fewer. What the log has is not measured again. Raises InputError for a log of
+    something else, and for bad input.
     """
     if wanted.measurements < 1:
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")

@@ -20,7 +20,6 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
 
-
 Grouped = tuple[tuple[int, GroupChoice], ...]
 """Groups in order, each with the number of its first layer."""
 

@@ -214,3 +214,25 @@ def test_files_that_are_refused(tmp_path: Path, text: str, message: str) -> None
     assert str(caught.value).startswith(f"--pins {path}: ")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_the_compiler_groups_is_made_again_from_its_choices() -> None:
+    """What a group keeps is neither more nor less than it was, whoever reads its results later."""
+    grouped = 0
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        source, operations = cases.operand("x", 16, int(random.integers(30, 60)), 48), list[Operator]()
+        for number in range(3):
+            deep = cases.convolution(random, source, f"deep{number}", 16, pads=(1, 1, 1, 1), depthwise=True)
+            wide = cases.convolution(random, deep.output, f"wide{number}", 16, kernel=(1, 1))
+            operations += [deep, wide]
+            source = wide.output
+        operations.append(cases.add(operations[1].output, source, "added"))
+        made, values = cases.region(tuple(operations), ("x",), ("deep2", "added"))
+        sram = int(random.choice([16, 24, 32])) * 1024
+        arch = Arch(isa="v4", pe=PeArray(ic=16, oc=16), sram_bytes=sram)
+        program, report = compile_region(made, values, arch, data=False)
+        again, _ = compile_region(made, values, arch, data=False, choices=report.choices)
+        np.testing.assert_array_equal(again.words, program.words)
+        grouped += bool(report.choices.groups)
+    assert grouped >= 4

@@ -29,7 +29,7 @@ from experiments.version import compiler_version
 from isa.errors import InputError
 from tests.experiments.command_line import dla
 
-SETTINGS = ["sram_bytes=2048", "sram_banks=1"]
+SETTINGS = ["sram_bytes=3072", "pe.ic=16"]
 
 
 @cache
