@@ -15,7 +15,7 @@ from experiments.literal import say
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
-    from byoc.choices import Choices, LayerChoice
+    from byoc.choices import Choices, GroupChoice, LayerChoice
     from experiments.tune.explain import Explanation
     from experiments.tune.run import Tuned
 
@@ -67,10 +67,20 @@ def command(
 def _grouped(choices: Choices) -> dict[str, str]:
     """What layers in groups have in place of a tiling."""
     return {
-        name: f"with {len(group.layers) - 1} others, bands of {group.rows} rows"
+        name: f"in a group, {group.layers[0]} to {group.layers[-1]}, bands of {group.rows} rows"
         for group in choices.groups or ()
         for name in group.layers
     }
+
+
+def _group_line(group: GroupChoice) -> str:
+    """All of a group in one line."""
+    tiles = ", ".join(
+        f"{name} {channels} channels{'' if held else ' (constants again in every band)'}"
+        for name, channels, held in zip(group.layers, group.channels or (), group.held or (), strict=True)
+    )
+    kept = ", ".join(group.kept or ()) or "nothing"
+    return f"group: bands of {group.rows} rows; tiles: {tiles}; kept from band to band: {kept}"
 
 
 def _tiling(choice: LayerChoice) -> str:
@@ -178,6 +188,7 @@ def _print_explanation(found: Explanation) -> None:
         )
     console.print(table)
     for text in (
+        *(() if found.group is None else (_group_line(found.group),)),
         f"*: {found.why}",
         f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; cycles are estimates",
         "a tiling: output channels x rows [of input channels], outer loop, buffers of inputs/constants/outputs",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.choices import NOTHING, Choices
 from byoc.compiler import CompiledNetwork, compile
 from byoc.host.parts import Oracle
 from byoc.host.runtime import NetworkRun, Runtime
@@ -81,9 +82,11 @@ def simulate(
     *,
     emulate_depthwise: bool = False,
     grouped: str = "auto",
+    chosen: Choices = NOTHING,
 ) -> Simulation:
     """Compile, sanitise and run; no region takes fewer cycles than its roofline."""
-    network = compile(package, arch, schedule=schedule, emulate_depthwise=emulate_depthwise, grouped=grouped)
+    options: dict[str, Any] = {"emulate_depthwise": emulate_depthwise, "grouped": grouped, "chosen": chosen}
+    network = compile(package, arch, schedule=schedule, **options)
     for program in network.programs.values():
         # A warning ("unused result") is legal: a strided window may skip the last rows of its input.
         assert [finding.text for finding in sanitize(program) if finding.level == "error"] == []
