@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.scheduling.groups import Fabric, Group, Member, Planes, stays, window_bytes
-from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, EXPOSED, TILE_OVERHEAD, TRAFFIC, pieces
+from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TRAFFIC, pieces
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import aligned
 from isa.arch import Arch
@@ -23,6 +23,10 @@ LONGEST = 24
 """Layers of a group at most."""
 GAIN = 0.98
 """A group takes at most this times what its layers take alone: estimates err by as much."""
+TILE_OVERHEAD = 300
+"""What one tile more must gain: fill, drain, latency, command words - and the time that it takes to simulate."""
+EXPOSED = 0.5
+"""Share of the first loads and the last stores of a group that nothing hides."""
 _CUTS = (2, 3, 4, 6, 8, 11, 14, 19, 28, 38, 56, 75, 112, 224)
 """In how many bands groups are tried."""
 _SHARE = 6

@@ -64,7 +64,7 @@ class Rooms:
         sources, target = self._uses[index]
         lives = (self.lives[name] for name in residents)
         taken = sum(life.nbytes for life in lives if life.first <= index <= life.last)
-        resident = Resident(tuple(name in residents for name in sources), target in residents)
+        resident = Resident(tuple(name in residents for name in sources), target in residents, follows=index > 0)
         return resident, (capacity if taken else self._whole) - taken
 
 

@@ -1,7 +1,8 @@
 """Estimated cycles of a layer under a tiling: the instructions' own cycle formulas against the bytes moved.
 
-An estimate that ranks tilings, not a promise: the compiler knows nothing of latencies and bandwidths. It assumes a bus
-of 8 bytes a cycle on which rows of a strided transfer waste some.
+An estimate that ranks tilings, not a promise: the compiler never reads a Timing. It assumes the default one: a bus of 8
+bytes a cycle, on which a burst of at most 64 bytes takes 7 slots at least, and transfers one after another in each of
+LD and ST, with 108 cycles beside the slots of each (docs/machine.md, sections 2, 5 and 6).
 """
 
 from __future__ import annotations
@@ -21,24 +22,27 @@ from isa.registers import RESET
 
 BUS_BYTES = 8
 BURST_BYTES = 64
-"""Aligned blocks of system memory that are fetched at a time."""
 BURST_GAP = 7
-"""Bus cycles that even the least part of one takes."""
-TILE_OVERHEAD = 600
-"""What one tile more must gain: fill, drain, latency, command words - and the time that it takes to simulate."""
-COMMAND_OVERHEAD = 24
-"""Fill, drain and issue of one compute command."""
-EXPOSED = 0.5
-"""Share of the first load and the last store of a layer that nothing hides."""
-TRAFFIC = 0.1
+"""Slots of the bus that a burst takes at least."""
+TRANSFER_OVERHEAD = 108
+"""Set-up, latency and drain of one transfer: LD and ST have one at a time."""
+COMMAND_OVERHEAD = 16
+"""Fill and drain of one compute command."""
+TILE_OVERHEAD, TILE_SHARE = 110, 4000
+"""What one tile more must gain: cycles in which units wait for one another, and a part of so many of what the layer
+takes, for the time that it takes to compile and to simulate."""
+HIDDEN = 0.8
+"""Share of the first load of constants that earlier layers hide, as far as they compute as long as this one."""
+TRAFFIC = 0.2
 """Price of a bus cycle even where computation hides it: layers before and after want the bus too."""
 
 
 class Shape(NamedTuple):
-    """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles of one tile.
+    """What a tile shape costs in any order and with any slots: counts, aligned bytes, bus cycles.
 
     ``chunks`` tiles of ``depth`` input channels add up to one result, in ``sums_bytes``; depth 0: all at once.
-    Those of inputs are one a streamed operand; ``input_tiles`` is how many different tiles it has.
+    Those of inputs are one a streamed operand; ``input_tiles`` is how many different tiles it has. Bus cycles are those
+    of the first tile, and, ``_all``, of all different ones together; ``last_cycles`` those of the last result.
     """
 
     channels: int
@@ -54,19 +58,33 @@ class Shape(NamedTuple):
     table_bytes: int
     sums_bytes: int
     input_cycles: tuple[int, ...]
+    input_all: tuple[int, ...]
     constant_cycles: int
-    output_cycles: int
+    constant_all: int
+    table_cycles: int
+    output_all: int
+    last_cycles: int
     compute: int
 
+    @property
+    def tiles(self) -> int:
+        """All tiles."""
+        return self.parts * self.bands * self.chunks
 
-class Traffic(NamedTuple):
-    """Bus cycles of a layer: of all transfers, of the first loads and the last store, and of those that computation
-    cannot hide, for its operand has one buffer only.
+
+class Account(NamedTuple):
+    """Cycles of a layer's transfers: LD's and ST's, each command after another, and the bus's slots for both.
+
+    ``first`` are the loads that a first tile waits for, ``last`` the last store. ``apart``: what computing cannot
+    overlap with, for an operand has too few buffers.
     """
 
-    cycles: int
-    edge: int
-    alone: int
+    loading: int
+    storing: int
+    slots: int
+    first: int
+    last: int
+    apart: int
 
 
 class Compute(NamedTuple):
@@ -97,6 +115,7 @@ class LayerCost:
         self._cycles: dict[tuple[int, int, int], int] = {}
         self._shapes: dict[tuple[int, int, int], Shape] = {}
         self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
+        self._overhead = 0.0
         plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}
         self._base = {**plain, **dict(geometry.registers)}
 
@@ -125,42 +144,78 @@ class LayerCost:
 
     def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
         """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
-        traffic, edge, alone = self._traffic(shape, tiling, resident)
-        tiles = shape.parts * shape.bands * shape.chunks
-        return max(shape.compute + alone, traffic) + EXPOSED * edge + TRAFFIC * traffic + TILE_OVERHEAD * tiles
+        account = self._account(shape, tiling, resident)
+        edge, slots = account.first + account.last, account.slots
+        busy = max(
+            shape.compute + account.apart,
+            account.loading - account.first,
+            account.storing - account.last,
+            slots - edge,
+        )
+        return busy + edge - self._hidden(shape, resident) + TRAFFIC * slots + self.overhead(shape.tiles)
 
     def least(self, shape: Shape, resident: Resident) -> float:
         """What no tiling of this shape is below, nor any of the same channels and fewer rows: all is loaded once."""
-        tiles = shape.parts * shape.bands * shape.chunks
         operands, constants = self._moved(resident)
-        traffic = shape.constant_cycles * shape.parts * shape.chunks if constants else 0
+        slots = shape.constant_all if constants else 0
+        edge = TRANSFER_OVERHEAD * (len(operands) + (not resident.output))
         for index in operands:
-            traffic += shape.input_cycles[index] * shape.input_tiles[index] * shape.chunks
+            slots += shape.input_all[index]
         if not resident.output:
-            traffic += shape.output_cycles * shape.parts * shape.bands
-        return max(shape.compute, traffic) + TRAFFIC * traffic + TILE_OVERHEAD * tiles
+            slots += shape.output_all
+        busy = max(shape.compute + edge, slots - self._hidden(shape, resident))
+        return busy + TRAFFIC * slots + self.overhead(shape.tiles)
 
-    def _traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> Traffic:
+    def _hidden(self, shape: Shape, resident: Resident) -> float:
+        """What earlier layers hide of loading the first constants."""
+        if not (resident.follows and self._moved(resident)[1]):
+            return 0.0
+        return HIDDEN * min(shape.constant_cycles + TRANSFER_OVERHEAD, shape.compute)
+
+    def overhead(self, tiles: int) -> float:
+        """What so many tiles cost beside their work."""
+        if not self._overhead:  # the layer in one tile says how long it is
+            nest = self._geometry.nest
+            whole = self.shape(nest.channels, nest.rows)
+            moved = whole.constant_all + sum(whole.input_all) + whole.output_all
+            self._overhead = TILE_OVERHEAD + max(whole.compute, moved) / TILE_SHARE
+        return self._overhead * tiles
+
+    def _account(self, shape: Shape, tiling: Tiling, resident: Resident) -> Account:
         """The account of all transfers."""
         parts, bands, chunks, slots = shape.parts, shape.bands, shape.chunks, tiling.slots
+        operands, constants = self._moved(resident)
         kept = slots.constants >= (chunks if tiling.channels_outer else parts * chunks)
         again = 1 if kept else bands
-        operands, loaded = self._moved(resident)
-        constants = shape.constant_cycles if loaded else 0
-        edge, traffic = constants, constants * parts * chunks * again
-        alone = traffic - edge if slots.constants == 1 else 0
-        if shape.table_bytes:
-            traffic += shape.table_bytes // BUS_BYTES * (parts * again if self._geometry.tables == "each" else 1)
+        loaded: list[tuple[int, int, int, int]] = []  # the first load, all, how many they are, buffers
         for index in operands:
-            cycles, loads = shape.input_cycles[index], self._input_loads(shape, tiling, index)
-            traffic += cycles * loads
-            edge += cycles
-            alone += cycles * (loads - 1) if slots.input == 1 else 0
-        if not resident.output:
-            traffic += shape.output_cycles * parts * bands
-            edge += shape.output_cycles
-            alone += shape.output_cycles * (parts * bands - 1) if slots.output == 1 else 0
-        return Traffic(traffic, edge, alone)
+            often, different = self._input_loads(shape, tiling, index), shape.input_tiles[index] * chunks
+            total = shape.input_all[index] * often // different
+            loaded.append((shape.input_cycles[index], total, often, slots.input))
+        if constants:
+            total = shape.constant_all * again
+            loaded.append((shape.constant_cycles, total, parts * chunks * again, slots.constants))
+        if shape.table_bytes:
+            often = parts * again if self._geometry.tables == "each" else 1
+            loaded.append((shape.table_cycles, shape.table_cycles * often, often, slots.constants))
+        moved = loading = first = alone = 0
+        for cycles, total, often, buffers in loaded:
+            moved += total
+            loading += total + TRANSFER_OVERHEAD * often
+            first += cycles + TRANSFER_OVERHEAD
+            if buffers == 1:
+                alone += total - cycles + TRANSFER_OVERHEAD * (often - 1)
+        if resident.output:
+            return Account(loading, 0, moved, first, 0, alone)
+        results = parts * bands
+        storing, last = shape.output_all + TRANSFER_OVERHEAD * results, shape.last_cycles + TRANSFER_OVERHEAD
+        apart = 0
+        if self._geometry.in_place:
+            alone += storing - last if slots.input == 1 else 0
+        elif slots.output == 1:
+            # Only the last of several chunks needs the buffer of the result.
+            apart = max(storing - last - shape.compute * (chunks - 1) // chunks, 0)
+        return Account(loading, storing, moved + shape.output_all, first, last, max(alone, apart))
 
     def _moved(self, resident: Resident) -> tuple[tuple[int, ...], bool]:
         """Numbers of the operands that are streamed, and whether constants are loaded: asked for every candidate."""
@@ -180,7 +235,8 @@ class LayerCost:
 
     def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
         """Whether the bytes moved take longer than the computation."""
-        return self._traffic(shape, tiling, resident).cycles > shape.compute
+        account = self._account(shape, tiling, resident)
+        return max(account.slots, account.loading) > shape.compute
 
     def tile_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
         """Compute cycles of one tile, all of its commands."""
@@ -201,26 +257,61 @@ class LayerCost:
     def _make_shape(self, channels: int, rows: int, depth: int) -> Shape:
         geometry, alignment = self._geometry, self._arch.alignment
         nest = geometry.nest
-        constants = geometry.constant_bytes(channels, depth) if geometry.has_constants else 0
-        apart = nest.input_channels if geometry.second == "columns" and channels < nest.channels else bool(constants)
         parts, bands, inputs = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows), range(geometry.inputs)
+        constants = geometry.constant_bytes(channels, depth) if geometry.has_constants else 0
+        whole = channels == nest.channels
         return Shape(
-            channels,
-            rows,
-            depth,
-            parts,
-            bands,
-            ceil_div(nest.input_channels, depth) if depth else 1,
-            tuple(geometry.input_tiles(index, parts, bands) for index in inputs),
-            tuple(aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs),
-            aligned(constants, alignment),
-            0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
-            aligned(geometry.table_bytes(channels), alignment),
-            aligned(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
-            tuple(_input_cycles(geometry, channels, rows, index, depth) for index in inputs),
-            constants // BUS_BYTES + apart,
-            _output_cycles(geometry, channels, rows),
-            self._compute(channels, rows, depth),
+            channels=channels,
+            rows=rows,
+            depth=depth,
+            parts=parts,
+            bands=bands,
+            chunks=ceil_div(nest.input_channels, depth) if depth else 1,
+            input_tiles=tuple(geometry.input_tiles(index, parts, bands) for index in inputs),
+            input_bytes=tuple(
+                aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs
+            ),
+            constant_bytes=aligned(constants, alignment),
+            output_bytes=0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
+            table_bytes=aligned(geometry.table_bytes(channels), alignment),
+            sums_bytes=aligned(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
+            input_cycles=tuple(_input_cycles(geometry, channels, rows, index, depth) for index in inputs),
+            input_all=tuple(self._input_all(channels, rows, index, depth) for index in inputs),
+            constant_cycles=_constant_cycles(geometry, channels, depth, whole) if constants else 0,
+            constant_all=self._constants_all(channels, depth, whole) if constants else 0,
+            table_cycles=rows_cycles(1, geometry.table_bytes(channels), BURST_BYTES),
+            output_all=self._output_all(channels, rows),
+            last_cycles=_output_cycles(geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1),
+            compute=self._compute(channels, rows, depth),
+        )
+
+    def _constants_all(self, channels: int, depth: int, whole: bool) -> int:
+        """Bus cycles of all constants."""
+        nest = self._geometry.nest
+        return sum(
+            many * frequent * _constant_cycles(self._geometry, size, deep, whole)
+            for size, many in pieces(nest.channels, channels)
+            for deep, frequent in _chunks(nest.input_channels, depth)
+        )
+
+    def _output_all(self, channels: int, rows: int) -> int:
+        """Bus cycles of all results."""
+        nest = self._geometry.nest
+        return sum(
+            many * often * _output_cycles(self._geometry, size, height)
+            for size, many in pieces(nest.channels, channels)
+            for height, often in pieces(nest.rows, rows)
+        )
+
+    def _input_all(self, channels: int, rows: int, index: int, depth: int) -> int:
+        """Bus cycles of all different tiles of an operand."""
+        geometry, nest, repeat = self._geometry, self._geometry.nest, self._geometry.repeat(index)
+        parted = nest.grouped and not repeat.channels
+        return sum(
+            many * often * frequent * _input_cycles(geometry, size, height, index, deep)
+            for size, many in (pieces(nest.channels, channels) if parted else ((channels, 1),))
+            for height, often in (((rows, 1),) if repeat.rows else pieces(nest.rows, rows))
+            for deep, frequent in _chunks(nest.input_channels, depth)
         )
 
     def _compute(self, channels: int, rows: int, depth: int) -> int:
@@ -230,7 +321,7 @@ class LayerCost:
             many * often * frequent * self.tile_cycles(size, height, deep)
             for size, many in pieces(nest.channels, channels)
             for height, often in pieces(nest.rows, rows)
-            for deep, frequent in (pieces(nest.input_channels, depth) if depth else ((0, 1),))
+            for deep, frequent in _chunks(nest.input_channels, depth)
         )
 
     def _command_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
@@ -268,21 +359,17 @@ def pieces(size: int, step: int) -> tuple[tuple[int, int], ...]:
     return ((step, whole), (rest, 1)) if rest else ((step, whole),)
 
 
-@lru_cache(maxsize=4096)
-def rows_cycles(count: int, nbytes: int, pitch: int) -> int:
-    """Estimated bus cycles of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes."""
-    starts = range(0, BURST_BYTES, gcd(pitch, BURST_BYTES))
-    return count * sum(_row_cycles(start, nbytes) for start in starts) // len(starts)
+def _chunks(inputs: int, depth: int) -> tuple[tuple[int, int], ...]:
+    """The different pieces of the input channels, 0 where they are not cut."""
+    return pieces(inputs, depth) if depth else ((0, 1),)
 
 
-def _row_cycles(start: int, nbytes: int) -> int:
-    """Bus cycles of a row from byte ``start`` of a burst on: what beats of its bursts take, each at least the gap."""
-    cycles, end = 0, start + nbytes
-    while start < end:
-        stop = min(end, (start // BURST_BYTES + 1) * BURST_BYTES)
-        cycles += max(ceil_div(stop, BUS_BYTES) - start // BUS_BYTES, BURST_GAP)
-        start = stop
-    return cycles
+def _constant_cycles(geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
+    """Bus cycles of the constants of one tile; ``whole``: it has all columns of a second operand."""
+    nbytes, nest = geometry.constant_bytes(channels, depth), geometry.nest
+    if geometry.second == "columns" and not whole:
+        return _rows_cycles(nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes)
+    return rows_cycles(1, nbytes, BURST_BYTES)
 
 
 def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
@@ -290,26 +377,47 @@ def _input_cycles(geometry: Geometry, channels: int, rows: int, index: int, dept
     nest = geometry.nest
     nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
     if any(geometry.repeat(index)):
-        strided_rows = 1
-    elif nest.matrix:
+        return rows_cycles(1, nbytes, BURST_BYTES)
+    if nest.matrix:
         parted = nest.grouped and channels < nest.channels
-        strided_rows = nest.rows if parted else rows if depth else 1
-    elif rows == nest.rows:
-        strided_rows = 1
-    else:
-        strided_rows = nbytes // (band_rows(nest, rows) * nest.input_columns * geometry.input_bytes)
-    if strided_rows == 1:
-        return nbytes // BUS_BYTES + 1
-    pitch = nest.input_channels if nest.matrix else nest.input_columns
-    return rows_cycles(strided_rows, nbytes // strided_rows, pitch * geometry.input_bytes)
+        return _rows_cycles(nbytes, nest.rows if parted else rows if depth else 1, nest.input_channels)
+    column = nest.input_columns * geometry.input_bytes
+    if rows == nest.rows:
+        return rows_cycles(1, nbytes, BURST_BYTES)
+    step = gcd(rows * nest.stride * column, nest.pad_top * column)
+    return _rows_cycles(nbytes, nbytes // (band_rows(nest, rows) * column), gcd(nest.input_rows * column, step))
 
 
 def _output_cycles(geometry: Geometry, channels: int, rows: int) -> int:
     """Bus cycles of the output of one tile."""
     nest = geometry.nest
-    nbytes = geometry.output_tile_bytes(channels, rows)
-    strided_rows = (rows if channels < nest.channels else 1) if nest.matrix else channels if rows < nest.rows else 1
-    if strided_rows == 1:
-        return ceil_div(nbytes, BUS_BYTES) + 1
-    pitch = nest.channels if nest.matrix else nest.columns
-    return rows_cycles(strided_rows, nbytes // strided_rows, pitch * geometry.output_bytes)
+    nbytes, row = geometry.output_tile_bytes(channels, rows), nest.columns * geometry.output_bytes
+    if nest.matrix:
+        return _rows_cycles(nbytes, rows if channels < nest.channels else 1, nest.channels * row)
+    if rows == nest.rows:
+        return _rows_cycles(nbytes, 1, nbytes)
+    return _rows_cycles(nbytes, channels, gcd(nest.rows, rows) * row)
+
+
+def _rows_cycles(nbytes: int, count: int, pitch: int) -> int:
+    """Bus cycles of ``nbytes`` in ``count`` rows."""
+    return rows_cycles(count, nbytes // count, pitch)
+
+
+@lru_cache(maxsize=1 << 14)
+def rows_cycles(count: int, nbytes: int, pitch: int) -> int:
+    """Estimated bus cycles of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes."""
+    starts = range(0, BURST_BYTES, gcd(pitch, BURST_BYTES))
+    return count * sum(_row_cycles(start, nbytes) for start in starts) // len(starts)
+
+
+def _row_cycles(start: int, nbytes: int) -> int:
+    """Bus cycles of a row from byte ``start`` of a burst on: the beats of its bursts, each at least the gap."""
+    if not nbytes:
+        return 0
+    bursts, rest = divmod(start + nbytes, BURST_BYTES)
+    if not bursts:
+        return max(ceil_div(rest, BUS_BYTES) - start // BUS_BYTES, BURST_GAP)
+    beats = BURST_BYTES // BUS_BYTES
+    first, between = max(beats - start // BUS_BYTES, BURST_GAP), (bursts - 1) * max(beats, BURST_GAP)
+    return first + between + (max(ceil_div(rest, BUS_BYTES), BURST_GAP) if rest else 0)

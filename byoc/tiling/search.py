@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
+from operator import itemgetter
 from typing import NamedTuple
 
 from byoc.choices import ORDERS, LayerChoice
@@ -11,19 +12,18 @@ from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
-from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, working_set
+from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, tile_count, working_set
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-COMFORTABLE = 90
-"""Per cent of the budget that tile buffers use if they can: the rest lets loads of the next layer run ahead."""
-GOOD = 1.05
-"""A double-buffered tiling that takes at most this times what the layer takes in one tile is not improved on."""
+GOOD = 1.03
+"""A tiling that takes at most so many times what the layer takes in one tile is not improved on by cutting sums."""
+
+_FINER = 2
+"""How many cuts of the rows beyond the coarsest that fits are tried."""
 THRIFT = 1.01
 """What a tiling in fewer bytes may take, times the best one's cycles."""
-_FINER = 2
-"""How many cuts of the rows beyond the coarsest that fits are tried: smaller tiles start sooner."""
 
 
 class Choice(NamedTuple):
@@ -44,14 +44,15 @@ class TileSearch:
         self._narrow = tuple(_narrow_tiles(geometry, arch))
         self._rows = tuple(_row_bands(geometry))
         self._chunks = tuple(_input_chunks(geometry, arch))
+        self._sizes = self._by_count((0,)), self._by_count(self._chunks)
+        self._bytes: dict[tuple[Tiling, Resident], int] = {}
         self._answers: dict[tuple[Resident, int], Choice | None] = {}
-        self._known: dict[tuple[int, int, Resident], tuple[tuple[int, Choice], ...]] = {}
 
     def best(self, resident: Resident, budget: int) -> Choice | None:
         """The cheapest tiling whose tile buffers take at most ``budget`` bytes, or None."""
         key = resident, budget
         if key not in self._answers:
-            self._answers[key] = self._search(resident, budget)
+            self._answers[key] = self._search(resident, budget) if budget > 0 else None
         return self._answers[key]
 
     def thriftiest(self, choice: Choice, resident: Resident, budget: int) -> Tiling:
@@ -59,14 +60,22 @@ class TileSearch:
 
         What a layer leaves of the scratchpad lets loads of later layers run ahead.
         """
-        tiling = choice.tiling
-        shape = self.cost.shape(tiling.channels, tiling.rows, tiling.depth)
-        least = self.cost.working_set(shape, tiling, resident)
-        for channels in self.channels:
-            if lies_dense(self._geometry, channels, resident):
-                for nbytes, other in self._considered(channels, resident, budget):
-                    if nbytes < least and other.cycles <= THRIFT * choice.cycles:
-                        least, tiling = nbytes, other.tiling
+        tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
+        least = cost.working_set(cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling, resident)
+        for tiles, tile in self._sizes[0]:
+            if self._floor(resident) + cost.overhead(tiles) > limit:
+                break
+            for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
+                if self._smallest_bytes(tile._replace(rows=rows), resident) > budget:
+                    continue
+                shape = cost.shape(tile.channels, rows)
+                if cost.least(shape, resident) > limit:
+                    break
+                for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
+                    other = Tiling(tile.channels, rows, outer, Slots(2, 2, 2))
+                    nbytes = cost.working_set(shape, other, resident)
+                    if nbytes < least and cost.estimate(shape, other, resident) <= limit:
+                        least, tiling = nbytes, other
         return tiling
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
@@ -85,8 +94,8 @@ class TileSearch:
         depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
         sizes = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
         for depth, channels in product(depths, [size for size in sizes if lies_dense(self._geometry, size, resident)]):
-            bands = self._bands(channels, 1) if pin.rows is None else (pin.rows,)
-            for rows in dict.fromkeys(bands):
+            bands = self._bands(channels) if pin.rows is None else (pin.rows,)
+            for rows in bands:
                 if rows == nest.rows or may_cut_rows(self._geometry, channels):
                     yield self.cost.shape(channels, rows, depth)
 
@@ -108,92 +117,50 @@ class TileSearch:
                 yield tiling
 
     def _search(self, resident: Resident, budget: int) -> Choice | None:
-        """The best double-buffered tiling; where that is far from what the layer must take, the best of all."""
-        best: Choice | None = None
-        for share in (budget * COMFORTABLE // 100, budget):
-            for channels in self.channels:
-                if lies_dense(self._geometry, channels, resident):
-                    best = self._best_rows(channels, resident, share, best)
-            if best is not None:
+        """The best of the tilings with all input channels; where that is not good, also of those with some.
+
+        Among them are fewer output channels than the array takes in parallel.
+        """
+        floor, best = self._floor(resident), None
+        for sizes in self._sizes:
+            for tiles, tile in sizes:
+                if best is not None and floor + self.cost.overhead(tiles) >= best.cycles:
+                    break  # the others have more tiles
+                if lies_dense(self._geometry, tile.channels, resident):
+                    best = self._best_rows(tile, resident, budget, floor, best)
+            if not may_cut_depth(self._geometry, resident) or (best is not None and best.cycles <= GOOD * floor):
                 break
-        if best is None or best.cycles > GOOD * self._least(resident):
-            best = self._widest(resident, budget, best)
         return best
 
-    def _least(self, resident: Resident) -> float:
-        """Estimated cycles of the layer in one tile: nothing is cheaper."""
+    def _floor(self, resident: Resident) -> float:
+        """What the layer takes at least, in one tile."""
         nest = self._geometry.nest
-        whole = Tiling(nest.channels, nest.rows)
-        return self.cost.estimate(self.cost.shape(nest.channels, nest.rows), whole, resident)
+        return self.cost.least(self.cost.shape(nest.channels, nest.rows), resident)
 
-    def _bands(self, channels: int, *more: int) -> tuple[int, ...]:
-        """Bands of so many channels that are tried."""
-        nest = self._geometry.nest
-        return (*self._rows, *more) if may_cut_rows(self._geometry, channels) else (nest.rows,)
+    def _by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
+        """Tiles of all rows, each with how many they are, fewest first."""
+        channels, rows = (*self.channels, *self._narrow), self._geometry.nest.rows
+        sizes = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
+        return sorted(((tile_count(self._geometry, tile), tile) for tile in sizes), key=itemgetter(0))
 
-    def _best_rows(self, channels: int, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
-        """The better of ``best`` and the double-buffered tilings with this channel tile."""
-        for _, choice in self._considered(channels, resident, budget):
-            if best is None or choice.cycles < best.cycles:
-                best = choice
-        return best
+    def _best_rows(
+        self, tile: Tiling, resident: Resident, budget: int, floor: float, best: Choice | None
+    ) -> Choice | None:
+        """The better of ``best`` and all tilings of these channels and input channels, coarsest bands first.
 
-    def _considered(self, channels: int, resident: Resident, budget: int) -> Iterator[tuple[int, Choice]]:
-        """Double-buffered tilings with this channel tile, coarsest bands first, each with its bytes."""
+        ``floor``: what the layer takes at least, in one tile.
+        """
         tried = 0
-        for rows in self._bands(channels):
-            fitting = [known for known in self._choices(channels, rows, resident) if known[0] <= budget]
-            yield from fitting
-            tried += bool(fitting)
+        for rows in self._bands(tile.channels):
+            smallest = tile._replace(rows=rows)
             if tried > _FINER:
                 break
-
-    def _choices(self, channels: int, rows: int, resident: Resident) -> tuple[tuple[int, Choice], ...]:
-        """The double-buffered tilings with this tile, each with its bytes; no budget changes them."""
-        key = channels, rows, resident
-        found = self._known.get(key)
-        if found is None:
-            shape = self.cost.shape(channels, rows)
-            found = self._known[key] = tuple(
-                (
-                    self.cost.working_set(shape, tiling, resident),
-                    Choice(tiling, self.cost.estimate(shape, tiling, resident)),
-                )
-                for tiling in self._variants(channels, rows, shape)
-            )
-        return found
-
-    def _variants(self, channels: int, rows: int, shape: Shape) -> tuple[Tiling, ...]:
-        """Loop orders and slots for one tile shape."""
-        parts, bands = shape.parts, shape.bands
-        first = Tiling(channels, rows, False, Slots(2, 2, 2))
-        if parts == 1 or bands == 1:
-            return (first,)
-        loops = first, Tiling(channels, rows, False, Slots(2, parts, 2)), Tiling(channels, rows, True, Slots(2, 2, 2))
-        if self._geometry.nest.grouped:
-            return loops
-        return (*loops, Tiling(channels, rows, True, Slots(bands, 2, 2)))
-
-    def _widest(self, resident: Resident, budget: int, best: Choice | None) -> Choice | None:
-        """The better of ``best`` and all tilings with any numbers of buffers that fit.
-
-        Among them are fewer channels than the array takes in parallel, and some of the input channels at a time.
-        """
-        for depth in (0, *(self._chunks if may_cut_depth(self._geometry, resident) else ())):
-            for channels in (*self.channels, *self._narrow):
-                if lies_dense(self._geometry, channels, resident):
-                    best = self._best_of_any(channels, depth, resident, budget, best)
-        return best
-
-    def _best_of_any(
-        self, channels: int, depth: int, resident: Resident, budget: int, best: Choice | None
-    ) -> Choice | None:
-        """The better of ``best`` and all tilings of so many channels and input channels, coarsest bands first."""
-        for rows in self._bands(channels, 1):
-            smallest = Tiling(channels, rows, depth=depth)
-            if working_set(self._geometry, smallest, resident, self._arch.alignment) > budget:
+            if best is not None and floor + self.cost.overhead(tile_count(self._geometry, smallest)) >= best.cycles:
+                break
+            if self._smallest_bytes(smallest, resident) > budget:
                 continue  # most do not fit: the cycles of those are not asked for
-            shape = self.cost.shape(channels, rows, depth)
+            tried += 1
+            shape = self.cost.shape(tile.channels, rows, tile.depth)
             if best is not None and self.cost.least(shape, resident) >= best.cycles:
                 break  # finer bands have more tiles and take as long
             for tiling in self._fitting(shape, resident, budget):
@@ -201,6 +168,18 @@ class TileSearch:
                 if best is None or cycles < best.cycles:
                     best = Choice(tiling, cycles)
         return best
+
+    def _smallest_bytes(self, smallest: Tiling, resident: Resident) -> int:
+        """What a tile shape takes with one buffer each, whatever the budget."""
+        key = smallest, resident
+        found = self._bytes.get(key)
+        if found is None:
+            found = self._bytes[key] = working_set(self._geometry, smallest, resident, self._arch.alignment)
+        return found
+
+    def _bands(self, channels: int) -> tuple[int, ...]:
+        """Bands of so many channels that are tried."""
+        return self._rows if may_cut_rows(self._geometry, channels) else (self._geometry.nest.rows,)
 
     def _fitting(self, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
         """Tilings of a shape that fit, in every loop order, less those that have fewer slots than another of them."""
@@ -275,3 +254,5 @@ def _row_bands(geometry: Geometry) -> Iterator[int]:
         if rows not in seen:
             seen.add(rows)
             yield rows
+    if 1 not in seen:
+        yield 1

@@ -21,10 +21,14 @@ class Slots(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """Which operands live in the scratchpad as whole tensors and need no tile buffers."""
+    """Which operands live in the scratchpad as whole tensors and need no tile buffers.
+
+    ``follows``: the layer comes after others, behind whose work the first load of its constants can hide.
+    """
 
     inputs: tuple[bool, ...]
     output: bool = False
+    follows: bool = False
 
 
 class Tiling(NamedTuple):
@@ -88,6 +92,12 @@ def counts(geometry: Geometry, tiling: Tiling) -> tuple[int, int]:
 def chunk_count(geometry: Geometry, tiling: Tiling) -> int:
     """Tiles that add up to one result."""
     return ceil_div(geometry.nest.input_channels, tiling.depth) if tiling.depth else 1
+
+
+def tile_count(geometry: Geometry, tiling: Tiling) -> int:
+    """All tiles."""
+    parts, bands = counts(geometry, tiling)
+    return parts * bands * chunk_count(geometry, tiling)
 
 
 def slot_counts(geometry: Geometry, tiling: Tiling) -> Slots:

@@ -471,8 +471,9 @@ def with_partial_sums(base: Instruction) -> Instruction:
 
     def partial(command: Command, arch: Arch) -> int:
         """Bytes of the sums from which a command starts: 0 from the biases."""
-        results = base.operands(command, arch).writes[0].total // element_bytes(command)
-        return 4 * results * command.fields.get(ACCUMULATE.name, 0)
+        if not command.fields.get(ACCUMULATE.name, 0):
+            return 0
+        return 4 * (base.operands(command, arch).writes[0].total // element_bytes(command))
 
     def operands(command: Command, arch: Arch) -> Operands:
         found, nbytes = base.operands(command, arch), partial(command, arch)
