@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.scheduling.groups import Fabric, Group, Member, Planes, stays, window_bytes
-from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TRAFFIC, pieces
+from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TRAFFIC, pieces, rows_cycles
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import aligned
 from isa.arch import Arch
@@ -194,7 +194,8 @@ class _Wanted:
 class _Account:
     """What a group takes: bytes all the time and at each layer, bus cycles in all and of what nothing hides.
 
-    ``apart``: of how many operands and results of an element-wise layer the bands do not lie densely.
+    ``apart``: of how many operands and results of an element-wise layer the bands do not lie densely. ``alone``: loads
+    that layers first to last of the group cannot hide, with their cycles.
     """
 
     near: list[int]
@@ -203,6 +204,7 @@ class _Account:
     fixed: int = 0
     traffic: int = 0
     edge: int = 0
+    alone: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 class _Growth:
@@ -284,39 +286,54 @@ class _Growth:
         return sum(often * many * cost.tile_cycles(size, rows) for rows, often in heights for size, many in channels)
 
     def choice(self, room: int) -> Choice | None:
-        """The group of the layers so far with as many constants held as ``room`` bytes allow; None where none fits."""
+        """The group of the layers so far with as many constants held as ``room`` bytes allow; None where none fits.
+
+        Rows of operands that bands share are kept, or loaded again into two buffers in turn: whatever takes less.
+        """
+        found = [self._choice(room, again) for again in ((False, True) if self._shared() else (False,))]
+        return min((one for one in found if one is not None), key=lambda one: one.cycles, default=None)
+
+    def _shared(self) -> bool:
+        """Whether bands read rows of an operand of the group more than once."""
+        wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
+        return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
+
+    def _choice(self, room: int, again: bool) -> Choice | None:
         account = _Account([0] * (self._last - self.first + 1))
         for name, wanted in self._wanted.items():
-            self._move(name, wanted, account)
+            self._move(name, wanted, account, again)
         if account.fixed > room:
             return None
-        compute = sum(self._copies(index, sides, account) for index, sides in account.apart.items())
+        compute = [0] * len(account.near)
+        for index, sides in account.apart.items():
+            compute[index - self.first] = self._copies(index, sides, account)
         parts = self._parts(account, room)
         if parts is None:
             return None
         tiles = 0
         for at, (part, held) in enumerate(parts):
             index = self.first + at
-            compute += self._cycles(index, part)
+            compute[at] += self._cycles(index, part)
             tiles += part.tiles * self._bands
             account.traffic += part.cycles * (1 if held else self._bands)
             account.edge += part.cycles if held else part.cycles // part.tiles
             _, out = self._result(index, part)
             account.traffic += out * self._bands
             account.edge += out // part.tiles
-        cycles = max(compute, account.traffic) + EXPOSED * account.edge
+        alone = (cycles + sum(compute[reader : last + 1]) for reader, last, cycles in account.alone)
+        cycles = max(sum(compute), account.traffic, *alone) + EXPOSED * account.edge
         cycles += TRAFFIC * account.traffic + TILE_OVERHEAD * tiles
         channels, loaded_once = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
         kept = tuple(account.kept)
         return Choice(Group(self.first, self._last, self._height, kept, channels, loaded_once), cycles)
 
-    def _move(self, name: str, wanted: _Wanted, account: _Account) -> None:
-        """Enter what a buffer that layers of the group read takes."""
+    def _move(self, name: str, wanted: _Wanted, account: _Account, again: bool) -> None:
+        """Enter what a buffer that layers of the group read takes; ``again``: what bands share is loaded again."""
         planes, alignment = self._planes[name], self._fusion.arch.alignment
         rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
         leaves = wanted.made and stays(planes, self._last)
         resident = name in self._residents and (leaves or not wanted.made)
-        kept = wanted.kept if wanted.made else overlap and self._keep
+        kept = wanted.kept if wanted.made else overlap and not again
         if kept or resident:
             for index in (*wanted.readers, *(planes.makers if wanted.made else ())):
                 if self._fusion.fact(index).member.flat:
@@ -334,10 +351,13 @@ class _Growth:
         else:
             account.fixed += 2 * nbytes
         if leaves or not wanted.made:
-            moved = planes.rows if kept or not overlap else rows * self._bands
-            account.traffic += count * (moved * planes.row_bytes // BUS_BYTES + self._bands)
-        if not wanted.made:
-            account.edge += nbytes // BUS_BYTES
+            moved = rows if overlap and not kept else wanted.step
+            cycles = self._bands * rows_cycles(count, moved * planes.row_bytes, planes.row_bytes)
+            account.traffic += cycles
+            if not wanted.made:
+                account.edge += cycles // self._bands
+            if not wanted.made and kept:  # rows come when those before them are done with
+                account.alone.append((min(wanted.readers) - self.first, max(wanted.readers) - self.first, cycles))
 
     def _copies(self, index: int, sides: int, account: _Account) -> int:
         """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.
@@ -378,4 +398,6 @@ class _Growth:
             return 0, 0
         nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
         count = part.channels if part.tiles > 1 else writes.planes
-        return 2 * aligned(count * nbytes, self._fusion.arch.alignment), writes.planes * (nbytes // BUS_BYTES + 1)
+        return 2 * aligned(count * nbytes, self._fusion.arch.alignment), rows_cycles(
+            writes.planes, nbytes, self._planes[writes.buffer].row_bytes
+        )
