@@ -42,6 +42,7 @@ class GroupChoice:
 
     ``kept``: tensors of which rows stay from band to band; None: all. ``channels``: output channels a tile of each
     layer; None: all. ``held``: whether each layer's constants are loaded once, not in every band; None: all are.
+    ``slots``: buffers of operands whose rows are not kept, and of results; None: 2.
     """
 
     layers: tuple[str, ...]
@@ -49,6 +50,7 @@ class GroupChoice:
     kept: tuple[str, ...] | None = None
     channels: tuple[int, ...] | None = None
     held: tuple[bool, ...] | None = None
+    slots: int | None = None
 
 
 @dataclass(frozen=True)

@@ -85,17 +85,17 @@ def _group(values: Mapping[str, Any], source: str) -> GroupChoice:
     for key, value in values.items():
         if key not in GROUP_KEYS:
             raise InputError(f"{source}: a group: unknown key '{key}'; the keys are {', '.join(GROUP_KEYS)}")
-        if key == "rows":
+        if key in ("rows", "slots"):
             if not _is_count(value):
-                raise InputError(f"{source}: a group: rows is {value!r}; write a number from 1 to {MOST}")
+                raise InputError(f"{source}: a group: {key} is {value!r}; write a number from 1 to {MOST}")
             continue
         what, right = _GROUP_LISTS[key]
         if not isinstance(value, list | tuple) or not all(map(right, value)):
             raise InputError(f"{source}: a group: {key} is {value!r}; write a list of {what}")
     if not values.get("layers") or "rows" not in values:
         raise InputError(f"{source}: a group without layers or rows; {_REMEDY}")
-    lists = {key: tuple(value) for key, value in values.items() if key != "rows"}
-    return GroupChoice(lists.pop("layers"), int(values["rows"]), **lists)
+    rest = {key: tuple(value) for key, value in values.items() if key in _GROUP_LISTS and key != "layers"}
+    return GroupChoice(tuple(values["layers"]), values["rows"], **rest, slots=values.get("slots"))
 
 
 def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:

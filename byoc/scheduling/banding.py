@@ -248,12 +248,12 @@ class _GroupStream:
         yield load(memory.dram[name], window.at(span.start, rows.start), transfer, source)
 
     def _round(self, name: str) -> TileBuffers:
-        """Two buffers for the bands of what is read."""
+        """The buffers for the bands of what is read."""
         if name not in self._rounds:
             planes = self._fabric.planes[name]
             most = max(band.wanted[name].size for band in self.bands if name in band.wanted)
             nbytes = self._sources[name].size * most * planes.row_bytes
-            self._rounds[name] = TileBuffers(self._memory, f"{name} band", min(2, len(self.bands)), nbytes)
+            self._rounds[name] = TileBuffers(self._memory, f"{name} band", self._group.slots, nbytes)
         return self._rounds[name]
 
     def _computed(
@@ -303,7 +303,7 @@ class _LayerBands:
 
     def __init__(self, layer: Layer, group: Group, position: int, cost: LayerCost, memory: Memory) -> None:
         self._layer, self._cost, self._memory = layer, cost, memory
-        self._channels, self._held = group.channels[position], group.held[position]
+        self._channels, self._held, self._slots = group.channels[position], group.held[position], group.slots
         self._pack, self._pack_tables = memory.constants.packer(layer), memory.constants.table_packer(layer)
         self._constants: TileBuffers | None = None
         self._tables: TileBuffers | None = None
@@ -334,7 +334,9 @@ class _LayerBands:
     def result(self, planes: int, rows: int, row_bytes: int) -> Pointer:
         """A buffer for the results of a tile that leave the scratchpad; the first tile is the largest."""
         if self._results is None:
-            self._results = TileBuffers(self._memory, f"{self._layer.name} output", 2, planes * rows * row_bytes)
+            self._results = TileBuffers(
+                self._memory, f"{self._layer.name} output", self._slots, planes * rows * row_bytes
+            )
         return self._results.take()
 
     def tile(

@@ -46,7 +46,8 @@ def tiling_of(choice: LayerChoice) -> Tiling:
 
 def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
     """A group of layers of these names as the choice that leaves nothing of it open."""
-    return GroupChoice(tuple(names[group.first : group.last + 1]), group.rows, group.kept, group.channels, group.held)
+    named = tuple(names[group.first : group.last + 1])
+    return GroupChoice(named, group.rows, group.kept, group.channels, group.held, group.slots)
 
 
 def chosen_groups(choices: Choices, layers: Sequence[Layer], fabric: Fabric) -> tuple[Group, ...]:
@@ -88,7 +89,7 @@ def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabri
     always = [name for name in read if name in made and stays(fabric.planes[name], last)]
     wanted = read if choice.kept is None else (name for name in choice.kept if name in read)
     kept = tuple(dict.fromkeys((*wanted, *always)))
-    return Group(first, last, choice.rows, kept, channels, held)
+    return Group(first, last, choice.rows, kept, channels, held, choice.slots or 2)
 
 
 def misfit(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> InputError:

@@ -114,7 +114,9 @@ class Fusion:
         """Candidate groups that end with a layer; of each run of layers those in the coarsest bands that fit."""
         fact = self.fact(last)
         held: set[int] = set()
-        for height in dict.fromkeys(ceil_div(fact.made.rows, cut) for cut in _CUTS if cut <= fact.made.rows):
+        rows = fact.made.rows
+        heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*_CUTS, rows))
+        for height in (height for height in heights if height < rows):
             fitted: set[int] = set()
             finer = False
             for keep in (True, False):
@@ -136,7 +138,7 @@ class Fusion:
                         finer = True
                         continue
                     fitted.add(first)
-                    if all(found.group.held):
+                    if all(found.group.held) and found.group.slots > 1:
                         held.add(first)
                     else:
                         finer = True
@@ -205,6 +207,13 @@ class _Account:
     traffic: int = 0
     edge: int = 0
     alone: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class _Way(NamedTuple):
+    """Whether rows of operands that bands share are loaded ``again``, and the buffers of an operand or result."""
+
+    again: bool
+    slots: int
 
 
 class _Growth:
@@ -290,24 +299,28 @@ class _Growth:
 
         Rows of operands that bands share are kept, or loaded again into two buffers in turn: whatever takes less.
         """
-        found = [self._choice(room, again) for again in ((False, True) if self._shared() else (False,))]
-        return min((one for one in found if one is not None), key=lambda one: one.cycles, default=None)
+        for slots in (2, 1):
+            ways = (_Way(again, slots) for again in ((False, True) if self._shared() else (False,)))
+            found = [one for one in (self._choice(room, way) for way in ways) if one is not None]
+            if found:
+                return min(found, key=lambda one: one.cycles)
+        return None
 
     def _shared(self) -> bool:
         """Whether bands read rows of an operand of the group more than once."""
         wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
         return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
 
-    def _choice(self, room: int, again: bool) -> Choice | None:
+    def _choice(self, room: int, way: _Way) -> Choice | None:
         account = _Account([0] * (self._last - self.first + 1))
         for name, wanted in self._wanted.items():
-            self._move(name, wanted, account, again)
+            self._move(name, wanted, account, way)
         if account.fixed > room:
             return None
         compute = [0] * len(account.near)
         for index, sides in account.apart.items():
             compute[index - self.first] = self._copies(index, sides, account)
-        parts = self._parts(account, room)
+        parts = self._parts(account, room, way.slots)
         if parts is None:
             return None
         tiles = 0
@@ -317,23 +330,26 @@ class _Growth:
             tiles += part.tiles * self._bands
             account.traffic += part.cycles * (1 if held else self._bands)
             account.edge += part.cycles if held else part.cycles // part.tiles
-            _, out = self._result(index, part)
+            _, out = self._result(index, part, way.slots)
             account.traffic += out * self._bands
             account.edge += out // part.tiles
+            if way.slots == 1 and out:
+                account.alone.append((at, at, out * self._bands))
         alone = (cycles + sum(compute[reader : last + 1]) for reader, last, cycles in account.alone)
         cycles = max(sum(compute), account.traffic, *alone) + EXPOSED * account.edge
         cycles += TRAFFIC * account.traffic + TILE_OVERHEAD * tiles
         channels, loaded_once = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
         kept = tuple(account.kept)
-        return Choice(Group(self.first, self._last, self._height, kept, channels, loaded_once), cycles)
+        group = Group(self.first, self._last, self._height, kept, channels, loaded_once, way.slots)
+        return Choice(group, cycles)
 
-    def _move(self, name: str, wanted: _Wanted, account: _Account, again: bool) -> None:
-        """Enter what a buffer that layers of the group read takes; ``again``: what bands share is loaded again."""
+    def _move(self, name: str, wanted: _Wanted, account: _Account, way: _Way) -> None:
+        """Enter what a buffer that layers of the group read takes."""
         planes, alignment = self._planes[name], self._fusion.arch.alignment
         rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
         leaves = wanted.made and stays(planes, self._last)
         resident = name in self._residents and (leaves or not wanted.made)
-        kept = wanted.kept if wanted.made else overlap and not again
+        kept = wanted.kept if wanted.made else overlap and not way.again
         if kept or resident:
             for index in (*wanted.readers, *(planes.makers if wanted.made else ())):
                 if self._fusion.fact(index).member.flat:
@@ -349,14 +365,14 @@ class _Growth:
             for at in range(planes.makers[0] - self.first, max(wanted.readers) - self.first + 1):
                 account.near[at] += nbytes
         else:
-            account.fixed += 2 * nbytes
+            account.fixed += way.slots * nbytes
         if leaves or not wanted.made:
             moved = rows if overlap and not kept else wanted.step
             cycles = self._bands * rows_cycles(count, moved * planes.row_bytes, planes.row_bytes)
             account.traffic += cycles
             if not wanted.made:
                 account.edge += cycles // self._bands
-            if not wanted.made and kept:  # rows come when those before them are done with
+            if not wanted.made and (kept or way.slots == 1):  # rows come when those before them are done with
                 account.alone.append((min(wanted.readers) - self.first, max(wanted.readers) - self.first, cycles))
 
     def _copies(self, index: int, sides: int, account: _Account) -> int:
@@ -370,11 +386,11 @@ class _Growth:
         account.near[index - self.first] += sides * aligned(writes.planes * nbytes, self._fusion.arch.alignment)
         return sides * self._bands * (COMMAND_OVERHEAD + writes.planes * ceil_div(nbytes, self._fusion.arch.lanes))
 
-    def _parts(self, account: _Account, room: int) -> list[tuple[_Part, bool]] | None:
+    def _parts(self, account: _Account, room: int, slots: int) -> list[tuple[_Part, bool]] | None:
         """How each layer's constants come: all at once where that fits, else the largest ones again in every band."""
         facts = [self._fusion.fact(index) for index in range(self.first, self._last + 1)]
         parts = [(fact.whole, True) for fact in facts]
-        results = [self._result(self.first + at, part)[0] for at, (part, _) in enumerate(parts)]
+        results = [self._result(self.first + at, part, slots)[0] for at, (part, _) in enumerate(parts)]
         needed = account.fixed + sum(results) + sum(part.nbytes for part, _ in parts)
         near = list(account.near)
         for at in sorted(range(len(parts)), key=lambda at: -parts[at][0].nbytes):
@@ -384,12 +400,12 @@ class _Growth:
                 return None
             part = next((one for one in facts[at].parts if 2 * one.nbytes <= room // _SHARE), facts[at].parts[-1])
             parts[at] = part, False
-            result, _ = self._result(self.first + at, part)
+            result, _ = self._result(self.first + at, part, slots)
             needed += result - results[at] - facts[at].whole.nbytes
             near[at] += min(2, part.tiles) * part.nbytes
         return parts if needed + max(near) <= room else None
 
-    def _result(self, index: int, part: _Part) -> tuple[int, int]:
+    def _result(self, index: int, part: _Part, slots: int) -> tuple[int, int]:
         """Bytes of the buffers of results that go to system memory, and the bus cycles of a band of them."""
         if index not in self._sinks:
             return 0, 0
@@ -398,6 +414,6 @@ class _Growth:
             return 0, 0
         nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
         count = part.channels if part.tiles > 1 else writes.planes
-        return 2 * aligned(count * nbytes, self._fusion.arch.alignment), rows_cycles(
+        return slots * aligned(count * nbytes, self._fusion.arch.alignment), rows_cycles(
             writes.planes, nbytes, self._planes[writes.buffer].row_bytes
         )

@@ -23,7 +23,8 @@ class Group:
 
     ``kept``: buffers of which rows stay from band to band while anybody needs them; of others every band has all the
     rows that it reads, computed or loaded again where bands overlap. ``channels``: output channels a tile, one a layer.
-    ``held``: whether a layer's constants are loaded once; else every band loads them.
+    ``held``: whether a layer's constants are loaded once; else every band loads them. ``slots``: buffers of operands
+    whose rows are not kept, and of results; 2: the next band is loaded, and the last one stored, beside a band.
     """
 
     first: int
@@ -32,6 +33,7 @@ class Group:
     kept: tuple[str, ...]
     channels: tuple[int, ...]
     held: tuple[bool, ...]
+    slots: int = 2
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> t
         kept = [name for name in names if stays(fabric.planes[name], last) or random.random() < 0.5]
         channels = tuple(drawn_channels(layer, random) for layer in layers[first : last + 1])
         held = tuple(bool(random.random() < 0.5) for _ in members)
-        groups.append(Group(first, last, int(random.integers(1, rows + 1)), tuple(kept), channels, held))
+        height, slots = int(random.integers(1, rows + 1)), int(random.integers(1, 4))
+        groups.append(Group(first, last, height, tuple(kept), channels, held, slots))
         first = last + 1
     return tuple(groups)
 
