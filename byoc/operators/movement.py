@@ -424,6 +424,18 @@ class StridedCopy(Strided):
         spread = self._spread()
         return _transfers(self._offset(tile, 1), _layout([(d.size, abs(d.source)) for d in loops], spread), spread)
 
+    def moved_planes(self, nbytes: int) -> tuple[Dim, ...] | None:
+        """Dense runs of planes, every one of the result's once."""
+        dims = merged((self.channels, self.rows, *self.inner))
+        dense = dims[-1] if dims and dims[-1][1:] == (1, 1) else None
+        if dense is None or any(number % nbytes or number < 0 for dim in dims[:-1] for number in dim[1:]):
+            return None
+        found = [Dim(size, source // nbytes, target // nbytes) for size, source, target in dims[:-1]]
+        if dense.size > nbytes:
+            found.append(Dim(dense.size // nbytes, 1, 1))
+        once = math.prod(dim.size for dim in found) * nbytes == self.output.elements
+        return tuple(found) if once and dense.size % nbytes == 0 and len(found) < len(DIMENSIONS) else None
+
     def rows_read(self) -> NDArray[np.bool_]:
         """Which elements of the operand it reads."""
         read = np.zeros(self.inputs[0].elements, np.bool_)

@@ -20,6 +20,7 @@ from byoc.operators.definition import Definition
 from byoc.operators.forms import Form, Kinds, Written
 from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
 from byoc.operators.onnx_view import OnnxNode, OnnxView
+from byoc.operators.pieces import Dim
 from byoc.operators.rules import Finding, Refusal, Rule, finding
 from byoc.target import Target
 from isa.arch import Arch
@@ -498,6 +499,10 @@ class Operator:
     def finer(self) -> tuple[Operator, ...]:
         """Operations that make the same results from smaller tiles, for want of memory; none where there is no way."""
         return ()
+
+    def moved_planes(self, nbytes: int) -> tuple[Dim, ...] | None:
+        """Where all it does is to copy whole planes of ``nbytes`` bytes: the dimensions of the copy, in planes."""
+        return None
 
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """For ``free`` operations: each input with the slice of the output that is its elements, unchanged."""

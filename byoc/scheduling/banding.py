@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Box, Span, Transfer, make_tile, plane_transfer, split
+from byoc.operators.pieces import Dim
 from byoc.scheduling.groups import Fabric, Group, Member, members_of, stays, window_bytes
 from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, copy_planes, load, source_of, store
 from byoc.scheduling.stream import Memory, TileBuffers, TileSteps
@@ -97,7 +98,7 @@ class _Walk:
     def _read(self, position: int, rows: Span) -> Iterator[Span]:
         """The rows that a layer reads, of every operand."""
         member, nest = self._members[position], self._layers[position].nest
-        read = rows if member.flat else make_tile(nest, Span(0, nest.channels), rows).input.rows
+        read = rows if member.undivided else make_tile(nest, Span(0, nest.channels), rows).input.rows
         return repeat(read)
 
     def _inside(self, member: Member) -> bool:
@@ -267,7 +268,7 @@ class _GroupStream:
         layer.begin()
         for channels in layer.parts():
             own = Span(piece.first, piece.first + piece.planes)
-            if not member.flat:
+            if not member.undivided:
                 own = Span(piece.first + channels.start, piece.first + channels.stop)
             target = windows.get(piece.buffer) if self._near(piece.buffer) else None
             if target is None:
@@ -346,6 +347,8 @@ class _LayerBands:
         loads: list[Step] = []
         constants, tables = self._load_constants(channels, loads), self._load_tables(channels, loads)
         layer, source, cost = self._layer, self.source, self._cost
+        if member.moves is not None:
+            return loads, *self._moved(member, rows, sources[0], target)
         if not member.flat:
             tile = make_tile(layer.nest, channels, rows)
             read, piece = tile.input, member.reads[0]
@@ -388,14 +391,26 @@ class _LayerBands:
             there = window.at(first, rows.start)
             pointers.append(self._memory.reserve(f"{self._layer.name} rows", length) if apart[number] else there)
             if apart[number] and number < len(places) - 1:
-                strides = window.plane(rows.size), run
-                before.append(copy_planes(there, pointers[-1], planes, run, strides, self.source))
+                dims = (Dim(planes, window.plane(rows.size), run),)
+                before.append(copy_planes(there, pointers[-1], run, dims, self.source))
             elif apart[number]:
-                strides = run, window.plane(rows.size)
-                after.append(copy_planes(pointers[-1], there, planes, run, strides, self.source))
+                dims = (Dim(planes, run, window.plane(rows.size)),)
+                after.append(copy_planes(pointers[-1], there, run, dims, self.source))
         steps, cycles = self._flat(pointers, length, constants, tables)
         each = COMMAND_OVERHEAD + planes * ceil_div(run, self._memory.arch.lanes)
         return [*before, *steps, *after], cycles + sum(apart) * each
+
+    def _moved(self, member: Member, rows: Span, operand: Window, target: Window) -> tuple[tuple[Step, ...], int]:
+        """The copy of a band of planes, and its cycles."""
+        run, here, there = (
+            rows.size * target.row_bytes,
+            operand.rows * operand.row_bytes,
+            target.rows * target.row_bytes,
+        )
+        dims = [Dim(dim.size, dim.source * here, dim.target * there) for dim in member.moves or ()]
+        pointers = operand.at(member.reads[0].first, rows.start), target.at(member.writes.first, rows.start)
+        cycles = COMMAND_OVERHEAD + member.writes.planes * ceil_div(run, self._memory.arch.lanes)
+        return (copy_planes(*pointers, run, dims, self.source),), cycles
 
     def _flat(
         self, pointers: Sequence[Pointer], length: int, constants: Pointer | None, tables: Pointer | None

@@ -287,9 +287,11 @@ class _Growth:
     def _cycles(self, index: int, part: _Part) -> int:
         """Compute cycles of a layer in all bands."""
         nest, cost = self._fusion.layers[index].nest, self._fusion.searches[index].cost
-        if self._fusion.fact(index).member.flat:
+        member, (height, again) = self._fusion.fact(index).member, self._heights[self._last - index]
+        if member.flat:
             return cost.tile_cycles(1, nest.rows) + (self._bands - 1) * COMMAND_OVERHEAD
-        height, again = self._heights[self._last - index]
+        if member.moves is not None:
+            return self._bands * self._copy(index)
         heights = ((height, self._bands),) if again else pieces(nest.rows, height)
         channels = ((nest.channels, 1),) if part.tiles == 1 else pieces(nest.channels, part.channels)
         return sum(often * many * cost.tile_cycles(size, rows) for rows, often in heights for size, many in channels)
@@ -381,10 +383,15 @@ class _Growth:
         Enters the bytes of the copies; a machine without such an instruction has a command a plane, of as many cycles.
         """
         writes = self._fusion.fact(index).member.writes
-        height, _ = self._heights[self._last - index]
-        nbytes = height * self._planes[writes.buffer].row_bytes
+        nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
         account.near[index - self.first] += sides * aligned(writes.planes * nbytes, self._fusion.arch.alignment)
-        return sides * self._bands * (COMMAND_OVERHEAD + writes.planes * ceil_div(nbytes, self._fusion.arch.lanes))
+        return sides * self._bands * self._copy(index)
+
+    def _copy(self, index: int) -> int:
+        """Cycles of a copy of a band of what a layer makes, plane by plane."""
+        writes = self._fusion.fact(index).member.writes
+        nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
+        return COMMAND_OVERHEAD + writes.planes * ceil_div(nbytes, self._fusion.arch.lanes)
 
     def _parts(self, account: _Account, room: int, slots: int) -> list[tuple[_Part, bool]] | None:
         """How each layer's constants come: all at once where that fits, else the largest ones again in every band."""

@@ -6,12 +6,14 @@ by element between such planes, in buffers that everybody sees as planes of one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc.lowering import Buffer, Lowered, Place
 from byoc.operators.layer import Layer
 from byoc.operators.operator import COMBINED, MappingType
+from byoc.operators.pieces import Dim
 
 UNREAD = 1 << 62
 """The number of a layer that is not there."""
@@ -76,8 +78,9 @@ class Member:
     """What bands ask of a layer: the planes it reads and writes.
 
     A result row r needs the operand's rows from ``r * stride - pad``, ``extent`` of them. ``flat``: element by element.
-    ``reader``: the first layer that reads what it makes. ``limit``: the first later layer with which it cannot be in a
-    group, for one makes what the other reads, but not so that bands could pass.
+    ``moves``: the layer copies planes, in these dimensions. ``reader``: the first layer that reads what it makes.
+    ``limit``: the first later layer with which it cannot be in a group, for one makes what the other reads, but not so
+    that bands could pass.
     """
 
     reads: tuple[Slice, ...]
@@ -88,6 +91,12 @@ class Member:
     flat: bool
     reader: int = UNREAD
     limit: int = UNREAD
+    moves: tuple[Dim, ...] | None = None
+
+    @property
+    def undivided(self) -> bool:
+        """Whether a tile is of all planes, and computes rows of those rows alone."""
+        return self.flat or self.moves is not None
 
 
 @dataclass(frozen=True)
@@ -143,10 +152,9 @@ def mapping_allows(first: MappingType, second: MappingType) -> bool:
     """Whether ``second`` may read in bands what ``first`` makes: by the table of mapping types, or by line buffers.
 
     Where the table has no combination, results of the first are wanted by several of the second: rows are held or made
-    again, which the windows of many-to-many operators allow. What reorganises or shuffles does not follow rows.
+    again, which the windows of many-to-many operators allow.
     """
-    allowed: tuple[MappingType, ...] = ("one-to-one", "many-to-many")
-    return first in allowed and second in allowed and (COMBINED[first, second] is not None or second == "many-to-many")
+    return COMBINED[first, second] is not None or second == "many-to-many"
 
 
 def _planar(layer: Layer) -> bool:
@@ -159,6 +167,10 @@ def _planar(layer: Layer) -> bool:
 def _element_wise(layer: Layer) -> bool:
     geometry = layer.geometry
     return geometry.flat and geometry.instruction is not None and not geometry.in_place and not geometry.repeats
+
+
+def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
+    return layer.operation.moved_planes(nbytes) if layer.geometry.operator.mapping == "shuffle" else None
 
 
 _Use = tuple[tuple[Place, ...], Place]
@@ -182,7 +194,7 @@ def _plane_sizes(layers: Sequence[Layer], uses: Sequence[_Use]) -> dict[str, _Si
         for index in order:
             sources, target = uses[index]
             known = [found[place.buffer] for place in (*sources, target) if found.get(place.buffer)]
-            if _element_wise(layers[index]) and known:
+            if known and (_element_wise(layers[index]) or _moves(layers[index], math.prod(known[0] or ())) is not None):
                 for place in (*sources, target):
                     found.setdefault(place.buffer, known[0])
     return found
@@ -201,9 +213,10 @@ def _planes(buffer: Buffer, size: _Size, uses: Sequence[_Use]) -> Planes:
 def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mapping[str, Planes]) -> Member | None:
     """None for a layer of another kind, or with an operand or result that is not whole planes."""
     operation, geometry, nest = layer.operation, layer.geometry, layer.nest
-    planar = _planar(layer)
+    planar, seen = _planar(layer), planes.get(target.buffer)
+    moves = None if seen is None else _moves(layer, seen.rows * seen.row_bytes)
     bytes_only = geometry.input_bytes == geometry.output_bytes == 1 and operation.output.element_bytes == 1
-    if not (planar or _element_wise(layer)) or not bytes_only or operation.constant_operands:
+    if not (planar or _element_wise(layer) or moves is not None) or not bytes_only or operation.constant_operands:
         return None
     operands = zip((*operation.inputs, operation.output), (*sources, target), strict=True)
     slices = [_slice(place, operand.elements, planes) for operand, place in operands]
@@ -211,7 +224,7 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     if len(found) < len(slices) or not found[:-1]:
         return None
     window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
-    return Member(tuple(found[:-1]), found[-1], *window, not planar)
+    return Member(tuple(found[:-1]), found[-1], *window, not planar and moves is None, moves=moves)
 
 
 def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | None:

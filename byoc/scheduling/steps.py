@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile, Transfer
+from byoc.operators.pieces import Dim
 from isa.instruction import Instruction, Unit
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
 from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
 from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
-from isa.ops.movement import OP_PERMUTE
+from isa.ops.movement import DIMENSIONS, OP_PERMUTE
 
 
 class Pointer(NamedTuple):
@@ -65,14 +66,14 @@ def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) ->
     return Step(OP_DMA_WRITE, Unit.ST, _dma("ST", address, transfer), _placed("ST", pointer, transfer), source)
 
 
-def copy_planes(
-    source: Pointer, target: Pointer, planes: int, nbytes: int, strides: tuple[int, int], origin: Source
-) -> Step:
-    """EX copies ``nbytes`` bytes of each of so many planes, which lie ``strides`` bytes apart here and there."""
-    registers = dict.fromkeys((f"EX_{side}_STRIDE_{number}" for number in (3, 4) for side in ("INPUT", "OUTPUT")), 0)
-    registers |= {"EX_COUNT_1": nbytes, "EX_COUNT_2": planes, "EX_COUNT_3": 1, "EX_COUNT_4": 1}
-    registers |= {"EX_INPUT_STRIDE_1": 1, "EX_OUTPUT_STRIDE_1": 1}
-    registers |= {"EX_INPUT_STRIDE_2": strides[0], "EX_OUTPUT_STRIDE_2": strides[1]}
+def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
+    """EX copies runs of ``nbytes`` bytes, along at most three dimensions of so many bytes from run to run."""
+    registers = {}
+    loops = (Dim(nbytes, 1, 1), *reversed(dims), *[Dim(1, 0, 0)] * len(DIMENSIONS))
+    for number, loop in zip(DIMENSIONS, loops, strict=False):
+        registers[f"EX_COUNT_{number}"] = loop.size
+        registers[f"EX_INPUT_STRIDE_{number}"] = loop.source
+        registers[f"EX_OUTPUT_STRIDE_{number}"] = loop.target
     pointers = {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target}
     return Step(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
 

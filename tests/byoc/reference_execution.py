@@ -17,8 +17,9 @@ from byoc.operators.arithmetic import Add, Division, Multiplication, Subtraction
 from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
-from byoc.operators.movement import Alias
+from byoc.operators.movement import Alias, StridedCopy
 from byoc.operators.operator import Operand, Operator
+from byoc.operators.pieces import Piece
 from byoc.operators.pooling import AveragePool, MaxPool
 from byoc.operators.products import WideAdd
 from byoc.operators.requantisation import Requantisation, Requantise
@@ -213,6 +214,15 @@ def _minmax(operation: MinMax, a: Array, b: Array) -> Array:
     return np.minimum(a, b) if operation.function == "min" else np.maximum(a, b)
 
 
+def _strided_copy(operation: StridedCopy, x: Array) -> Array:
+    piece = Piece(operation.begin, 0, (operation.channels, operation.rows, *operation.inner))
+    sources, targets = piece.positions()
+    assert sorted(targets.tolist()) == list(range(operation.output.elements)), "only what has no gaps is read here"
+    result = np.zeros(operation.output.elements, np.int8)
+    result[targets] = x.reshape(-1)[sources]
+    return result
+
+
 def _kind_of(operation: Operator) -> Callable[..., Array]:
     """How the operation's family, or the one that it refines, computes."""
     return next(_KINDS[family] for family in type(operation).__mro__ if family in _KINDS)
@@ -232,4 +242,5 @@ _KINDS: dict[type[Operator], Callable[..., Array]] = {
     Division: _divide,
     Activation: _unary,
     MinMax: _minmax,
+    StridedCopy: _strided_copy,
 }

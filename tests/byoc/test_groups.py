@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,8 +13,10 @@ from byoc.choices import Choices
 from byoc.emission.region import compile_region, layers_of
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
+from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Operand, Operator
+from byoc.operators.pieces import Dim
 from byoc.scheduling.chosen import group_choice_of
 from byoc.scheduling.groups import Group, fabric_of, lawful, members_of, stays
 from byoc.scheduling.residency import Rooms
@@ -22,7 +25,7 @@ from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
 from tests.isa.legality import check_legality
 
-KINDS = ("conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat", "wide", "skip")
+KINDS = ("conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat", "wide", "skip", "shuffle")
 Random = np.random.Generator
 
 
@@ -35,8 +38,8 @@ def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Ran
         return cases.convolution(random, source, name, channels, kernel=(1, 1), strides=(3, 1), pads=(0, 0, 0, 0))
     if kind == "wide":
         top, bottom = (int(pad) for pad in random.integers(2, 6, 2))
-        shape = {"kernel": (3, 2), "dilations": (2, 1), "pads": (top, 1, bottom, 0)}
-        return cases.convolution(random, source, name, channels, **shape)
+        pads = (top, 1, bottom, 0)
+        return cases.convolution(random, source, name, channels, kernel=(3, 2), dilations=(2, 1), pads=pads)
     if kind == "depthwise":
         many = source.shape[0] * int(random.integers(1, 3))
         return cases.convolution(random, source, name, many, pads=(1, 1, 1, 1), depthwise=True)
@@ -46,6 +49,8 @@ def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Ran
     same = [operand for operand in earlier if operand.shape == source.shape]
     if kind == "add":
         return cases.add(source, same[int(random.integers(len(same)))], name)
+    if kind == "shuffle":
+        return shuffle(source, name, int(random.integers(1, 4)))
     if kind == "relu":
         return cases.unary(source, name, "relu")
     if kind == "concat":
@@ -53,6 +58,23 @@ def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Ran
         depth, *plane = other.shape[0] + source.shape[0], *source.shape[1:]
         return cases.alias((other, source), cases.operand(name, depth, *plane), (0, other.elements))
     return cases.convolution(random, source, name, channels, pads=(1, 1, 1, 1))
+
+
+def shuffle(source: Operand, name: str, groups: int) -> StridedCopy:
+    """The channels of ``groups`` groups in turn; where their number is no multiple, as they are."""
+    channels, plane = source.shape[0], source.shape[1] * source.shape[2]
+    groups = groups if channels % groups == 0 else 1
+    size = channels // groups
+    dims = Dim(size, plane, groups * plane), Dim(groups, size * plane, plane)
+    return StridedCopy(
+        name=name,
+        kind="ELTWISE",
+        inputs=(Operand(source.value, (1, source.elements)),),
+        output=Operand(name, (source.elements,)),
+        channels=dims[0],
+        rows=dims[1],
+        inner=(Dim(plane, 1, 1),),
+    )
 
 
 def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> tuple[Group, ...]:
@@ -92,8 +114,10 @@ def drawn_region(seed: int) -> tuple[tuple[Operator, ...], tuple[str, ...]]:
     earlier = [cases.operand("x", *(int(size) for size in random.integers((1, 3, 1), (6, 20, 9))))]
     operations: list[Operator] = []
     for number in range(int(random.integers(2, 11))):
-        operations.append(next_operation(str(random.choice(KINDS)), earlier, f"v{number}", random))
-        earlier.append(operations[-1].output)
+        made = next_operation(str(random.choice(KINDS)), earlier, f"v{number}", random)
+        operations.append(made)
+        moves = isinstance(made, StridedCopy)  # it knows nothing of shapes
+        earlier.append(replace(made.output, shape=earlier[-1].shape) if moves else made.output)
     return tuple(operations), (earlier[-1].value, earlier[int(random.integers(1, len(earlier)))].value)
 
 
@@ -116,7 +140,7 @@ def run_drawn(seed: int) -> int:
     random = np.random.default_rng(seed)
     operations, outputs = drawn_region(seed)
     arch = Arch(
-        isa=str(random.choice(["v2", "v4", "v4"])),
+        isa="v4" if any(isinstance(one, StridedCopy) for one in operations) else str(random.choice(["v2", "v4"])),
         pe=PeArray(ic=int(random.choice([1, 2, 8])), oc=int(random.choice([1, 4, 64]))),
         sram_bytes=1 << 17,
         alignment=int(random.choice([4, 8, 64])),
