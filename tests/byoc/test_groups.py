@@ -89,9 +89,10 @@ def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> t
         last = lasts[int(random.integers(len(lasts)))]
         members = [member for member in fabric.members[first : last + 1] if member is not None]
         rows = fabric.planes[members[-1].writes.buffer].rows
-        slices = [piece for member in members for piece in (*member.reads, member.writes)]
-        names = dict.fromkeys(piece.buffer for piece in slices)
-        kept = [name for name in names if stays(fabric.planes[name], last) or random.random() < 0.5]
+        made = {member.writes.buffer for member in members}
+        read = dict.fromkeys(piece.buffer for member in members for piece in member.reads)
+        always = [name for name in read if name in made and stays(fabric.planes[name], last)]
+        kept = [*(name for name in read if name not in always and random.random() < 0.5), *always]
         channels = tuple(drawn_channels(layer, random) for layer in layers[first : last + 1])
         held = tuple(bool(random.random() < 0.5) for _ in members)
         height, slots = int(random.integers(1, rows + 1)), int(random.integers(1, 4))
