@@ -21,7 +21,7 @@ from experiments.tune.subject import Measurement
 from isa.errors import InputError
 from isa.reading import json_of, read_bytes
 
-MAXIMUM_BYTES = 1 << 30
+MAXIMUM_BYTES = 1 << 28
 _REMEDY = "give a file that 'dla tune' wrote"
 
 Count = Annotated[int, Field(ge=0)]

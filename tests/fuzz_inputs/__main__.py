@@ -163,6 +163,8 @@ KINDS = (
     ),
     Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),)),
     Kind("preset", _file("preset.toml", mutate_text), (("emit", "tiny.dla", "--preset", "preset.toml"),)),
+    Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),)),
+    Kind("tuning log", _file("tuning.jsonl", mutate_text), (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),)),
     Kind("specification", _file("spec.toml", mutate_text), (("spec",),)),
     Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",))),
     Kind("fault file", _file("faults.toml", mutate_text), (("faults",),)),

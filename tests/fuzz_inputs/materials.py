@@ -160,6 +160,7 @@ def _write(folder: Path) -> None:
         ("golden", "snapshot", "tiny.dla", "-o", "net.snapshot"),
         ("simulate", "tiny.prog", "--image", "0=zeros.bin", "--log", "net.log"),
         ("sweep", "spec.toml", "--workers", "1", "--output", "net.sqlite"),
+        ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--log", "tuning.jsonl"),
     ):
         if words[0] == "simulate":
             from isa import program_file
@@ -168,6 +169,9 @@ def _write(folder: Path) -> None:
             size = max(tensor.address + tensor.nbytes for tensor in program.inputs)
             Path("zeros.bin").write_bytes(bytes(size))
         _done(words)
+    layer = json.loads(Path("tuning.jsonl").read_text(encoding="utf-8").splitlines()[0])["layers"][0]["layer"]
+    pins = f'residents = []\ngroups = []\n[layers."{layer}"]\nrows = 4\nslots = [1, 1, 2]\norder = "rows"\n'
+    Path("pins.toml").write_text(pins, encoding="utf-8")
     onnx.save(load_package("float.dla").model, "qdq.onnx")
     small_corpus(Path("corpus"))
     folder = Path("plugin") / "theirs-1.0.dist-info"
