@@ -263,7 +263,8 @@ def _difference(before: NDArray[Any], after: NDArray[Any]) -> float:
     """The largest difference of two tensors as a share of the first one's range; infinite for other shapes or types.
 
     So it is where one is infinite, or no number, and the other not the same. Of integers and flags it is AT_MOST at
-    least: they have no rounding.
+    least: they have no rounding. Numbers that are all nearly the same differ by no more than TOLERANCE if the largest
+    differs in its last bits: their range may be rounding.
     """
     if before.shape != after.shape or before.dtype != after.dtype:
         return float("inf")
@@ -275,6 +276,7 @@ def _difference(before: NDArray[Any], after: NDArray[Any]) -> float:
     finite = np.isfinite(first) & np.isfinite(second)
     if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
         return float("inf")
-    spread = float(np.ptp(first[finite])) or float(np.abs(first[finite]).max()) or 1.0
+    size = float(np.abs(first[finite]).max())
+    spread = max(float(np.ptp(first[finite])) or size, size * LAST_BITS / TOLERANCE) or 1.0
     share = float(np.abs(first[finite] - second[finite]).max()) / spread
     return share if before.dtype.kind == "f" else max(share, AT_MOST)

@@ -145,6 +145,8 @@ def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeyp
     [
         ([0.0, 4.0, np.nan, np.inf], [0.0, 3.0, np.nan, np.inf], 0.25),
         ([0.0, np.inf], [0.0, -np.inf], np.inf),
+        ([1.0, 1 + 2.0**-23], [1 + 2.0**-22, 1 + 2.0**-23], fidelity.TOLERANCE / (1 + 2.0**-23)),
+        ([1.0, 1.0], [1.0, 1.5], 0.5),
         ([np.nan, np.nan], [np.nan, np.inf], np.inf),
         ([0.0, 1.0], [0.0, np.nan], np.inf),
         ([0, 10**9], [1, 10**9], fidelity.AT_MOST),
@@ -155,6 +157,20 @@ def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeyp
 )
 def test_differences_are_shares_of_the_range(before: list[Any], after: list[Any], expected: float) -> None:
     assert fidelity._difference(np.asarray(before), np.asarray(after)) == expected
+
+
+def test_what_is_constant_but_for_rounding_leaves_nothing_out() -> None:
+    """The mean of a Softmax is the same number everywhere, its range no more than its last bits."""
+    nodes = [
+        helper.make_node("LogSoftmax", ["x"], ["l"], axis=-1),
+        helper.make_node("Exp", ["l"], ["p"]),
+        helper.make_node("ReduceMean", ["p", "last"], ["m"]),
+        helper.make_node("Mul", ["x", "m"], ["y"]),
+    ]
+    model = make_model(nodes, [1, 4, 6, 6], {"last": np.array([-1])})
+    found = importing.import_model(model).fidelity
+    assert found is not None
+    assert found.left_out == ()
 
 
 def test_what_is_tried_chooses_rows_of_tables_and_is_any_byte() -> None:
