@@ -14,17 +14,20 @@ import numpy as np
 import onnx
 import pytest
 from onnx import ModelProto, NodeProto, helper
-from onnx.checker import ValidationError
-from onnx.shape_inference import InferenceError
 
 from byoc import fidelity, importing
 from byoc.fidelity import TOLERANCE
 from byoc.frontend.onnx.rewriting.law import Law, Pass, View, applied, refusals, rewriting
-from byoc.frontend.onnx.rewriting.linear import MergeProducts, ScaleAsDepthwise, ScaleBeforeProduct, ScaleBehindProduct
+from byoc.frontend.onnx.rewriting.linear import (
+    MeanAsPool,
+    MergeProducts,
+    ScaleAsDepthwise,
+    ScaleBeforeProduct,
+    ScaleBehindProduct,
+)
 from byoc.frontend.onnx.rewriting.movement import ClampBeforeChoice, ComposeMovement, ComputeBeforeMoving, ShareEqual
 from byoc.frontend.onnx.rewriting.prepare import LAWS, passes
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
-from isa.errors import InputError
 from tests.byoc.float_models import make_model, operators, random_arrays, run
 
 node = helper.make_node
@@ -208,6 +211,13 @@ def two_products(seed: int) -> ModelProto:
     return drawing.model()
 
 
+def mean_of_planes(seed: int) -> ModelProto:
+    drawing = Drawing(seed, (1 + seed % 2, 3, 5, 4)[: 3 + seed % 4 // 2])
+    axes = [*range(2, len(drawing.shape))] if seed % 5 else [1, 2]
+    drawing.add("ReduceMean", np.array(axes, np.int64), keepdims=seed % 2)
+    return drawing.model()
+
+
 DRAWN: Mapping[type[Law], Callable[[int], ModelProto]] = {
     ComposeMovement: moved,
     ComputeBeforeMoving: computed_behind_movement,
@@ -217,6 +227,7 @@ DRAWN: Mapping[type[Law], Callable[[int], ModelProto]] = {
     ScaleBeforeProduct: product_of_scaled,
     ScaleAsDepthwise: scaled_planes,
     MergeProducts: two_products,
+    MeanAsPool: mean_of_planes,
 }
 
 
@@ -354,6 +365,13 @@ PLANES = [1, 4, 6, 6]
             ("y",),
             "the first one's bias does not go through padding",
         ),
+        (
+            MeanAsPool(),
+            [node("ReduceMean", ["x"], ["y"])],
+            PLANES,
+            ("y",),
+            "",
+        ),
     ],
 )
 def test_a_condition_refuses(
@@ -431,8 +449,8 @@ def test_a_wrong_law_is_caught_by_its_proof(fault: str) -> None:
 def _differs(law: Law, before: ModelProto, seed: int) -> bool:
     try:
         return differences(before, rewriting("law", [law])(before), seed) > (0 if law.exact else TOLERANCE)
-    except (ValidationError, InferenceError, InputError, AssertionError, IndexError, ValueError):
-        return True  # no model any more
+    except Exception:  # what is made is no model any more, as onnx or ONNX Runtime say in errors of their own
+        return True
 
 
 @pytest.mark.parametrize(("fault", "step"), [("constant-not-turned", "exact_laws"), ("bias-not-scaled", "fold_affine")])

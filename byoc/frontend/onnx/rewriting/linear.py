@@ -358,7 +358,39 @@ def _merged(first: _Product, second: _Product) -> tuple[Array, Array]:
     return np.moveaxis(np.tensordot(second.weights, plane, ((1,), (0,))), -1, 1), biases
 
 
-LINEAR: tuple[Law, ...] = (ScaleBehindProduct(), ScaleBeforeProduct(), ScaleAsDepthwise())
-MERGING: tuple[Law, ...] = (MergeProducts(),)
-fold_affine = rewriting("fold_affine", LINEAR)
-merge_products = rewriting("merge_products", MERGING)
+class MeanAsPool(Law):
+    """`ReduceMean(x)` of whole planes (N, C, D₁ ...) = `GlobalAveragePool(x)`, reshaped where dimensions are dropped.
+    Pays because every variant has pools, and because ONNX Runtime sums integers in them: to the bit like ours."""
+
+    name = "mean-as-pool"
+    roots = frozenset({"ReduceMean"})
+    measure = "reductions"
+    exact = False
+
+    def match(self, graph: View, node: NodeProto) -> tuple[int, ...] | str | None:
+        """The shape of the pool's result."""
+        shape, options = graph.shapes.get(node.input[0], ()), attributes(node)
+        axes = options.get("axes", graph.constants.get((*node.input, "")[1]))
+        if len(shape) < 3 or 0 in shape or axes is None or node.output[0] not in graph.shapes:
+            return None
+        if sorted(int(axis) % len(shape) for axis in axes) != list(range(2, len(shape))):
+            return "its axes are not those of planes"
+        return (*shape[:2], *(1 for _ in shape[2:]))
+
+    def apply(self, graph: View, node: NodeProto, found: tuple[int, ...]) -> Sequence[NodeProto]:
+        """The pool, and what gives its result the shape of the mean."""
+        result = graph.shapes[node.output[0]]
+        if result == found:
+            return [helper.make_node("GlobalAveragePool", node.input[:1], node.output, node.name)]
+        pooled = graph.tensor(f"{node.output[0]}_pooled", found)
+        shape = graph.constant(f"{node.output[0]}_shape", np.array(result, np.int64))
+        return [
+            helper.make_node("GlobalAveragePool", node.input[:1], [pooled], node.name),
+            helper.make_node("Reshape", [pooled, shape], node.output),
+        ]
+
+
+FOLDS: tuple[Law, ...] = (ScaleBehindProduct(), ScaleBeforeProduct(), ScaleAsDepthwise())
+OTHERS: tuple[Law, ...] = (MergeProducts(), MeanAsPool())
+fold_affine = rewriting("fold_affine", FOLDS)
+linear_laws = rewriting("linear_laws", OTHERS)

@@ -15,7 +15,7 @@ from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
 from byoc.frontend.onnx.rewriting.law import Law, Pass, rewriting
-from byoc.frontend.onnx.rewriting.linear import LINEAR, MERGING, fold_affine, merge_products
+from byoc.frontend.onnx.rewriting.linear import FOLDS, OTHERS, fold_affine, linear_laws
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
 from byoc.frontend.onnx.rewriting.movement import EXACT
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
@@ -82,7 +82,7 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
         infer_shapes,
         *planes,
         infer_shapes,
-        merge_products,
+        linear_laws,
     )
     folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
     moved = move_integers, infer_shapes, flatten_integer_volumes, fold_constants, infer_shapes, exact_laws
@@ -120,8 +120,8 @@ def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None)
 
 
 exact_laws = rewriting("exact_laws", EXACT)
-LAWS: tuple[Law, ...] = (*LINEAR, *MERGING, *EXACT)
-"""All laws: the linear ones are tried where models are float."""
+LAWS: tuple[Law, ...] = (*FOLDS, *OTHERS, *EXACT)
+"""All laws: those that are linear are tried where models are float."""
 
 ROUNDING = frozenset(
     step.__name__
@@ -129,7 +129,7 @@ ROUNDING = frozenset(
         *(
             fold_constants,
             fold_affine,
-            merge_products,
+            linear_laws,
             canonicalise_gemm,
             join_biases,
             expand_resizes,
