@@ -25,7 +25,13 @@ from byoc.frontend.onnx.rewriting.linear import (
     ScaleBeforeProduct,
     ScaleBehindProduct,
 )
-from byoc.frontend.onnx.rewriting.movement import ClampBeforeChoice, ComposeMovement, ComputeBeforeMoving, ShareEqual
+from byoc.frontend.onnx.rewriting.movement import (
+    ClampBeforeChoice,
+    ComposeMovement,
+    ComputeBeforeMoving,
+    PadIntoConv,
+    ShareEqual,
+)
 from byoc.frontend.onnx.rewriting.prepare import LAWS, passes
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from tests.byoc.float_models import make_model, operators, random_arrays, run
@@ -218,9 +224,27 @@ def mean_of_planes(seed: int) -> ModelProto:
     return drawing.model()
 
 
+def padded_conv(seed: int) -> ModelProto:
+    drawing = drawn_planes(seed)
+    pads = [0, 0, *drawing.random.integers(0, 3, 2).tolist(), 0, 0, *drawing.random.integers(0, 3, 2).tolist()]
+    if seed % 4 == 0:
+        pads[1] = 2
+    (images, channels, *plane), size = drawing.shape, len(pads) // 2
+    shape = [
+        images,
+        channels + pads[1],
+        *(n + a + b for n, a, b in zip(plane, pads[2:], pads[size + 2 :], strict=False)),
+    ]
+    value = [np.float32(seed % 5 == 0)] if seed % 3 else []
+    drawing.add("Pad", np.array(pads, np.int64), *value, shape=shape)
+    drawing.product(grouped=True)
+    return drawing.model()
+
+
 DRAWN: Mapping[type[Law], Callable[[int], ModelProto]] = {
     ComposeMovement: moved,
     ComputeBeforeMoving: computed_behind_movement,
+    PadIntoConv: padded_conv,
     ClampBeforeChoice: clamped_choice,
     ShareEqual: computed_twice,
     ScaleBehindProduct: scaled_product,

@@ -5,8 +5,9 @@ that are ``exact`` change no bit of any tensor and hold in every model; the othe
 models only, before these are quantised, where :mod:`byoc.fidelity` holds the result to the model as given.
 
 The driver walks over the nodes in order of execution, tries the laws of each node's operator in the order in which they
-are listed, and does so again until a walk changes nothing. It ends because every law makes something smaller that no
-law makes larger, which its ``measure`` names; that none does better than it says is checked by a bound on their number.
+are listed, and does so again until a walk changes nothing. It ends because every law makes something smaller, which
+its ``measure`` names, and nothing larger that ranks before that (as :data:`movement.EXACT` has it); a bound on their
+number finds laws for which that is not so.
 How often each law was applied stands in the model's metadata and from there in reports.
 """
 

@@ -1,4 +1,4 @@
-"""Laws about the movement of data: exact, in every model."""
+"""Laws about the movement of data, and what is computed twice: exact, in every model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import attributes, bodies
-from byoc.frontend.onnx.rewriting.law import ANY, Law, View
+from byoc.frontend.onnx.rewriting.law import ANY, Law, View, rewriting
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 
 Shape = tuple[int, ...]
 KEEPERS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -364,12 +365,95 @@ class ClampBeforeChoice(Law):
         return *clamps, choice
 
 
+# Padding. -----------------------------------------------------------------------------------------------------------
+
+
+class PadIntoConv(Law):
+    """`Conv(Pad(x))` = `Conv'(x)` for a Pad with zeros around rows and columns, which is padding of the Conv. Holds in
+    quantised models, too, where the Pad's result has the quantisation of what it pads. Nobody else may read that."""
+
+    name = "pad-into-conv"
+    roots = frozenset({"Conv"})
+    measure = "paddings"
+
+    def match(self, graph: View, node: NodeProto) -> tuple[str, list[int]] | str | None:
+        """What is padded, and by how much in all, begins of all axes before ends."""
+        reader, pad = node, graph.maker(node.input[0], "Pad", DEQUANTIZE)
+        if pad is not None and pad.op_type == DEQUANTIZE:
+            reader, pad = _requantised_alike(graph, pad, node)
+        if pad is None:
+            return None
+        margins = _zero_margins(graph, pad)
+        if margins is None:
+            return "it pads with other numbers than 0, or other axes"
+        if not graph.alone(pad.output[0], reader):
+            return "others read what is padded"
+        options = attributes(node)
+        if options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
+            return "the Conv finds its padding itself"
+        own = options.get("pads", [0] * len(margins))
+        return pad.input[0], [a + b for a, b in zip(margins, own, strict=False)]
+
+    def apply(self, graph: View, node: NodeProto, found: tuple[str, list[int]]) -> Sequence[NodeProto]:
+        """The convolution with more padding."""
+        conv = _copy(node)
+        kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
+        del conv.attribute[:]
+        conv.attribute.extend([*kept, helper.make_attribute("pads", found[1])])
+        conv.input[0] = found[0]
+        return [conv]
+
+
+def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> tuple[NodeProto, NodeProto | None]:
+    """The QuantizeLinear whose result ``dequantize`` reads for ``node`` alone, and the Pad before it, if what that pads
+    is dequantised alike."""
+    quantize = graph.maker(dequantize.input[0], QUANTIZE)
+    pad = None if quantize is None else graph.maker(quantize.input[0], "Pad")
+    source = None if pad is None else graph.maker(pad.input[0], DEQUANTIZE)
+    if quantize is None or source is None or not graph.alone(dequantize.output[0], node):
+        return dequantize, None
+    alike = graph.alone(quantize.output[0], dequantize) and all(
+        _same_numbers(graph, first, other)
+        for first, *others in zip(*([*each.input[1:3]] for each in (source, quantize, dequantize)), strict=False)
+        for other in others
+    )
+    return quantize, pad if alike else None
+
+
+def _zero_margins(graph: View, pad: NodeProto) -> list[int] | None:
+    """Margins of a Pad with zeros, begins of all spatial axes before ends; None for other Pads."""
+    names = [*pad.input[1:], "", "", ""][:3]
+    if attributes(pad).get("mode", b"constant") != b"constant" or names[0] not in graph.constants:
+        return None
+    if names[2] or (names[1] and (names[1] not in graph.constants or graph.constants[names[1]].any())):
+        return None
+    margins = [int(size) for size in graph.constants[names[0]]]
+    half = len(margins) // 2
+    if min(margins, default=-1) < 0 or len(margins) < 6 or any((*margins[:2], *margins[half : half + 2])):
+        return None
+    return [*margins[2:half], *margins[half + 2 :]]
+
+
+def _same_numbers(graph: View, one: str, other: str) -> bool:
+    """Whether two names are of equal constants; large ones are equal if they are the same."""
+    if one not in graph.constants or other not in graph.constants:
+        return False
+    if one == other:
+        return True
+    if prod(graph.shapes.get(one, (_FEW,))) >= _FEW:
+        return False
+    first, second = graph.constants[one], graph.constants[other]
+    return first.dtype == second.dtype and first.shape == second.shape and bool((first == second).all())
+
+
+_FEW = 1024
+"""Numbers of constants that are compared."""
+
+
 # What is there already. ---------------------------------------------------------------------------------------------
 
 _NOT_SHARED = frozenset({"Dropout", "Identity", "RandomNormal", "RandomUniform", "RandomNormalLike"})
 _NOT_SHARED |= {"RandomUniformLike", "Bernoulli", "Multinomial"}
-_FEW = 1024
-"""Numbers of constants that are compared; larger ones are equal if they are the same."""
 
 
 class ShareEqual(Law):
@@ -405,12 +489,11 @@ def _equal(graph: View, one: NodeProto, other: NodeProto) -> bool:
     return all(a == b or _same_numbers(graph, a, b) for a, b in zip(one.input, other.input, strict=True))
 
 
-def _same_numbers(graph: View, one: str, other: str) -> bool:
-    if one not in graph.constants or other not in graph.constants or prod(graph.shapes.get(one, (_FEW,))) >= _FEW:
-        return False
-    first, second = graph.constants[one], graph.constants[other]
-    return first.dtype == second.dtype and first.shape == second.shape and bool((first == second).all())
+EXACT: tuple[Law, ...] = (PadIntoConv(), ClampBeforeChoice(), ComputeBeforeMoving(), ComposeMovement(), ShareEqual())
+"""The laws that are exact, in the order in which they are tried.
 
-
-EXACT: tuple[Law, ...] = (ClampBeforeChoice(), ComputeBeforeMoving(), ComposeMovement(), ShareEqual())
-"""The laws that are exact, in the order in which they are tried."""
+Each makes these smaller, the first that it changes: paddings, choices on the longest path to each clamp, movements that
+copy, movements on the longest path to each element-wise operator, movements, nodes.
+"""
+fold_pads = rewriting("fold_pads", EXACT[:1])
+exact_laws = rewriting("exact_laws", EXACT)

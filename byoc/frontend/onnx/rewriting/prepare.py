@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial, update_wrapper
+from typing import Literal
 
 from onnx import ModelProto
 from onnx.inliner import inline_local_functions
@@ -14,10 +16,10 @@ from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
-from byoc.frontend.onnx.rewriting.law import Law, Pass, rewriting
+from byoc.frontend.onnx.rewriting.law import Law, Pass
 from byoc.frontend.onnx.rewriting.linear import FOLDS, OTHERS, fold_affine, linear_laws
 from byoc.frontend.onnx.rewriting.lookups import tabulate_rows
-from byoc.frontend.onnx.rewriting.movement import EXACT
+from byoc.frontend.onnx.rewriting.movement import EXACT, exact_laws, fold_pads
 from byoc.frontend.onnx.rewriting.norms import recognise_norms
 from byoc.frontend.onnx.rewriting.opset import PLAIN_OPSET, TARGET_OPSET, convert_opset
 from byoc.frontend.onnx.rewriting.pools import convolve_pools
@@ -29,7 +31,6 @@ from byoc.frontend.onnx.rewriting.splits import gather_scatters, slice_splits
 from byoc.frontend.onnx.rewriting.tidy import (
     drop_unit_dilations,
     drop_unread_outputs,
-    fold_pads,
     name_nodes,
     remove_identities,
     separate_outputs,
@@ -60,99 +61,23 @@ def apply(steps: Iterable[Pass], model: ModelProto) -> ModelProto:
     return current
 
 
-def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[Pass, ...]:
-    """The passes that ``model`` goes through, in their order; what they are called is their name.
+@dataclass(frozen=True)
+class Stage:
+    """A pass in its place: for which ``models``, and ``why`` it stands there.
 
-    Passes that change how numbers are rounded are for float models only: between quantised values nothing may change.
+    ``rounds``: it may move rounding (:data:`ROUNDING`). ``light``: it never looks at weights, and runs without them.
     """
-    quantised = is_quantised(inline_functions(model))
-    fix = update_wrapper(partial(fix_shapes, shapes=shapes), fix_shapes)
-    # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
-    target = PLAIN_OPSET if quantised else TARGET_OPSET
-    convert = update_wrapper(partial(convert_opset, target=target), convert_opset)
-    written = infer_shapes, unroll, infer_shapes, decompose_attention, fold_constants
-    planes = fold_affine, spread_transposed, infer_shapes, flatten_volumes, canonicalise_gemm
-    floats: tuple[Pass, ...] = (
-        _light(expand_resizes),
-        *written,
-        tabulate_rows,
-        recognise_norms,
-        decompose_reductions,
-        convolve_pools,
-        infer_shapes,
-        *planes,
-        infer_shapes,
-        linear_laws,
-    )
-    folds: tuple[Pass, ...] = (spread_transposed, join_biases) if quantised else floats
-    moved = move_integers, infer_shapes, flatten_integer_volumes, fold_constants, infer_shapes, exact_laws
-    integers: tuple[Pass, ...] = moved if quantised else ()
-    types: tuple[Pass, ...] = () if quantised else (complete_types,)
-    return (
-        inline_functions,
-        order_nodes,
-        drop_initializer_inputs,
-        fix,
-        separate_outputs,
-        _light(convert),
-        infer_shapes,
-        take_branches,
-        _light(shorten_pools),
-        fold_constants,
-        remove_identities,
-        _light(drop_unread_outputs),
-        fold_pads,
-        _light(write_out_functions),
-        complete_types,
-        _light(slice_splits),
-        gather_scatters,
-        _light(move_casts),
-        *folds,
-        drop_dead_code,
-        _light(drop_unit_dilations),
-        infer_shapes,
-        exact_laws,
-        *integers,
-        infer_shapes,
-        *types,
-        _light(name_nodes),
-    )
+
+    step: Pass
+    models: Literal["all", "float", "quantised"]
+    why: str
+    rounds: bool = False
+    light: bool = False
 
 
-exact_laws = rewriting("exact_laws", EXACT)
-LAWS: tuple[Law, ...] = (*FOLDS, *OTHERS, *EXACT)
-"""All laws: those that are linear are tried where models are float."""
-
-ROUNDING = frozenset(
-    step.__name__
-    for step in (
-        *(
-            fold_constants,
-            fold_affine,
-            linear_laws,
-            canonicalise_gemm,
-            join_biases,
-            expand_resizes,
-            unroll,
-            decompose_attention,
-        ),
-        *(tabulate_rows, recognise_norms, decompose_reductions, convolve_pools),
-        *(spread_transposed, flatten_volumes, flatten_integer_volumes),
-    )
-)
-"""Passes that compute constants anew, or write an operator as others of equal meaning: where huge terms cancel, what
-that does to rounding can be seen. ONNX Runtime's own recurrent layers approximate Sigmoid and Tanh besides, otherwise
-than its Sigmoid and Tanh do (5 of 150 drawn are left out).
-"""
-
-
-def _light(change: Pass) -> Pass:
-    """A pass that never looks at weights, run without them: copying half a gigabyte each time is what takes long."""
-
-    def light(model: ModelProto) -> ModelProto:
-        return without_large_constants(model, change)
-
-    return update_wrapper(light, change)
+def inline_functions(model: ModelProto) -> ModelProto:
+    """The model with the bodies of its local functions in place of their calls."""
+    return inline_local_functions(model) if model.functions else model
 
 
 def order_nodes(model: ModelProto) -> ModelProto:
@@ -162,13 +87,103 @@ def order_nodes(model: ModelProto) -> ModelProto:
     return result
 
 
-def inline_functions(model: ModelProto) -> ModelProto:
-    """The model with the bodies of its local functions in place of their calls."""
-    return inline_local_functions(model) if model.functions else model
-
-
 def drop_dead_code(model: ModelProto) -> ModelProto:
+    """A copy without what nobody reads, and without shapes, some of which are of what is gone."""
     result = copy_model(model)
     remove_dead_code(result.graph)
     del result.graph.value_info[:]
     return result
+
+
+LAWS: tuple[Law, ...] = (*FOLDS, *OTHERS, *EXACT)
+"""All laws; those that are not exact are tried where models are float."""
+
+_SHAPES = "what follows asks for shapes"
+ORDER: tuple[Stage, ...] = (
+    Stage(inline_functions, "all", "all others see nodes alone"),
+    Stage(order_nodes, "all", "all others read nodes in order of execution"),
+    Stage(drop_initializer_inputs, "all", "only what is fed is an input"),
+    Stage(fix_shapes, "all", "shapes begin at the inputs"),
+    Stage(separate_outputs, "all", "before names are inputs and outputs to anybody"),
+    Stage(convert_opset, "all", "all others know one form of every operator", light=True),
+    Stage(infer_shapes, "all", _SHAPES),
+    Stage(take_branches, "all", "wants constant conditions; bodies are nodes from here on"),
+    Stage(shorten_pools, "all", "before shapes of what follows a pool are used", light=True),
+    Stage(fold_constants, "all", "wants shapes; most others look for constants", rounds=True),
+    Stage(remove_identities, "all", "before anybody asks who reads what"),
+    Stage(drop_unread_outputs, "all", "operators of one result are easier to others", light=True),
+    Stage(fold_pads, "all", "before quantised pads are movement"),
+    Stage(write_out_functions, "all", "before integers are moved", light=True),
+    Stage(complete_types, "all", "splits ask for element types"),
+    Stage(slice_splits, "all", "movement has one result from here on", light=True),
+    Stage(gather_scatters, "all", "wants constant indices"),
+    Stage(move_casts, "all", "before bytes become float to anybody", light=True),
+    Stage(expand_resizes, "float", "what it writes are products, which others fold", rounds=True, light=True),
+    Stage(infer_shapes, "float", _SHAPES),
+    Stage(unroll, "float", "what recurrent layers are made of, others write and fold", rounds=True),
+    Stage(infer_shapes, "float", _SHAPES),
+    Stage(decompose_attention, "float", "what attention is made of, others write and fold", rounds=True),
+    Stage(fold_constants, "float", "both leave constants behind", rounds=True),
+    Stage(tabulate_rows, "float", "before functions of rows are taken apart", rounds=True),
+    Stage(recognise_norms, "float", "before the reductions of a norm are written otherwise", rounds=True),
+    Stage(decompose_reductions, "float", "what is no norm is elementary from here on", rounds=True),
+    Stage(convolve_pools, "float", "before scales are folded into convolutions", rounds=True),
+    Stage(infer_shapes, "float", _SHAPES),
+    Stage(fold_affine, "float", "before products change their form", rounds=True),
+    Stage(spread_transposed, "all", "scales are in its weights", rounds=True),
+    Stage(infer_shapes, "float", _SHAPES),
+    Stage(flatten_volumes, "float", "of volumes, transposed ones are convolutions, too", rounds=True),
+    Stage(canonicalise_gemm, "float", "scales are in products", rounds=True),
+    Stage(infer_shapes, "float", _SHAPES),
+    Stage(linear_laws, "float", "products have one form", rounds=True),
+    Stage(join_biases, "quantised", "before integers are moved between product and bias", rounds=True),
+    Stage(drop_dead_code, "all", "nothing that is gone keeps anything else alive"),
+    Stage(drop_unit_dilations, "all", "pools are in their last form", light=True),
+    Stage(infer_shapes, "all", _SHAPES),
+    Stage(exact_laws, "all", "movement that others have written meets movement"),
+    Stage(move_integers, "quantised", "clamps stand with what they can be fused into"),
+    Stage(infer_shapes, "quantised", _SHAPES),
+    Stage(flatten_integer_volumes, "quantised", "its movement is of integers", rounds=True),
+    Stage(fold_constants, "quantised", "what moved weights is computed", rounds=True),
+    Stage(infer_shapes, "quantised", _SHAPES),
+    Stage(exact_laws, "quantised", "movement of integers meets movement"),
+    Stage(infer_shapes, "all", "the quantiser and the importer ask for shapes"),
+    Stage(complete_types, "float", "the quantiser asks for element types"),
+    Stage(name_nodes, "all", "every node that there will be is there", light=True),
+)
+"""All passes, in the order in which a model goes through those that are for it."""
+
+ROUNDING = frozenset(stage.step.__name__ for stage in ORDER if stage.rounds)
+"""Passes that compute constants anew, or write an operator as others of equal meaning: where huge terms cancel, what
+that does to rounding can be seen. ONNX Runtime's own recurrent layers approximate Sigmoid and Tanh besides, otherwise
+than its Sigmoid and Tanh do (5 of 150 drawn are left out).
+"""
+
+
+def passes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> tuple[Pass, ...]:
+    """The passes that ``model`` goes through, in their order; what they are called is their name.
+
+    Passes that change how numbers are rounded are for float models, but for those that ONNX Runtime makes as well:
+    between quantised values nothing may change.
+    """
+    quantised = is_quantised(inline_functions(model))
+    # A newer version of an operator may round otherwise, which a quantised model shows: no newer than needed.
+    target = PLAIN_OPSET if quantised else TARGET_OPSET
+    settled: dict[Pass, Pass] = {
+        fix_shapes: partial(fix_shapes, shapes=shapes),
+        convert_opset: partial(convert_opset, target=target),
+    }
+    kinds = ("all", "quantised") if quantised else ("all", "float")
+    return tuple(_pass(stage, settled.get(stage.step, stage.step)) for stage in ORDER if stage.models in kinds)
+
+
+def _pass(stage: Stage, step: Pass) -> Pass:
+    """``step`` under the name of its stage, without weights where it does not look at them.
+
+    Copying half a gigabyte each time is what takes long.
+    """
+
+    def run(model: ModelProto) -> ModelProto:
+        return without_large_constants(model, step) if stage.light else step(model)
+
+    return update_wrapper(run, stage.step)

@@ -1,9 +1,7 @@
-"""Tidying: nodes that do nothing go, padding goes into convolutions, default attributes that trouble others go too,
+"""Tidying: nodes that do nothing go, default attributes that trouble others go too,
 and every node gets a name."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, defs, helper
@@ -15,7 +13,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     copy_model,
     keep_nodes,
     names_of,
-    remove_dead_code,
     rename_uses,
     shapes_of,
     standard,
@@ -121,76 +118,6 @@ def _optional(node: NodeProto, index: int) -> bool:
         return False
     outputs = defs.get_schema(node.op_type).outputs
     return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional
-
-
-def fold_pads(model: ModelProto) -> ModelProto:
-    """A copy in which a Pad with zeros around rows and columns, which only a Conv reads, is padding of that Conv.
-
-    Also where both are between quantised values, and where the Pad's result is quantised as what it pads. Exact.
-    """
-    result = copy_model(model)
-    graph = result.graph
-    arrays, uses = ConstantArrays(graph, lambda tensor: True), use_counts(graph)
-    producers = {name: node for node in graph.node for name in node.output}
-    for node in graph.node:
-        if node.op_type != "Conv" or not standard(node):
-            continue
-        pad = producers.get(node.input[0])
-        if pad is not None and pad.op_type == "DequantizeLinear" and uses[pad.output[0]] == 1:
-            pad = _same_quantisation_before(pad, producers, uses, arrays)
-        margins = None if pad is None or uses[pad.output[0]] != 1 else _zero_margins(pad, arrays)
-        options = attributes(node)
-        if pad is None or margins is None or options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-            continue
-        padded = [a + b for a, b in zip(margins, options.get("pads", [0] * len(margins)), strict=False)]
-        kept = [item for item in node.attribute if item.name not in ("pads", "auto_pad")]
-        del node.attribute[:]
-        node.attribute.extend([*kept, helper.make_attribute("pads", padded)])
-        node.input[0] = pad.input[0]
-    remove_dead_code(graph)
-    return result
-
-
-def _same_quantisation_before(
-    dequantize: NodeProto, producers: dict[str, NodeProto], uses: Mapping[str, int], arrays: ConstantArrays
-) -> NodeProto | None:
-    """The Pad whose result ``dequantize`` reads quantised, if what that pads is dequantised alike."""
-    quantize = producers.get(dequantize.input[0])
-    if quantize is None or quantize.op_type != "QuantizeLinear" or uses[quantize.output[0]] != 1:
-        return None
-    pad = producers.get(quantize.input[0])
-    source = producers.get(pad.input[0]) if pad is not None and pad.input else None
-    if source is None or source.op_type != "DequantizeLinear":
-        return None
-    if min(len(node.input) for node in (source, quantize, dequantize)) < 3:
-        return None  # what has no zero point may be of another element type
-    for first, *others in zip(*(node.input[1:3] for node in (source, quantize, dequantize)), strict=True):
-        known = first in arrays and all(name in arrays for name in others)
-        if not known or any(
-            arrays[name].dtype != arrays[first].dtype or not np.array_equal(arrays[name], arrays[first])
-            for name in others
-        ):
-            return None
-    return pad
-
-
-def _zero_margins(pad: NodeProto, arrays: ConstantArrays) -> list[int] | None:
-    """Margins of a Pad with zeros, begins of all spatial axes before ends; None for other Pads."""
-    options = attributes(pad)
-    if pad.op_type != "Pad" or not standard(pad) or options.get("mode", b"constant") != b"constant":
-        return None
-    names = [*pad.input[1:], "", "", ""][:3]
-    if names[0] not in arrays or any(name and name not in arrays for name in names):
-        return None
-    if names[1] and arrays[names[1]].any():
-        return None
-    margins = [int(size) for size in arrays[names[0]]]
-    if names[2] or min(margins, default=-1) < 0 or len(margins) < 6:
-        return None
-    half = len(margins) // 2
-    if any((*margins[:2], *margins[half : half + 2])):
-        return None
-    return [*margins[2:half], *margins[half + 2 :]]
 
 
 def separate_outputs(model: ModelProto) -> ModelProto:
