@@ -36,7 +36,8 @@ def written(page: str) -> str:
         begin, end = (mark.format(name) for mark in MARKS)
         before, found, rest = page.partition(f"{begin}\n")
         _, ended, after = rest.partition(f"\n{end}")
-        assert found and ended, f"{begin} and {end} do not stand in the page"
+        assert found, f"{begin} does not stand in the page"
+        assert ended, f"{end} does not stand in the page"
         page = f"{before}{found}{table}{ended}{after}"
     return page
 

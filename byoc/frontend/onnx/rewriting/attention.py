@@ -12,19 +12,18 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from onnx import GraphProto, ModelProto, NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
-    add_constant,
+    Writer,
     attributes,
     copy_model,
     names_of,
     remove_dead_code,
     rewrite_nodes,
     shapes_of,
-    unused,
     use_counts,
 )
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
@@ -72,8 +71,8 @@ def softmax_operands(model: ModelProto) -> dict[str, int]:
     return {node.input[0]: int(attributes(node).get("axis", -1)) for node in found}
 
 
-class _Writer:
-    """Nodes in place of one node."""
+class _Writer(Writer):
+    """Nodes in place of one node, and what is known of their shapes."""
 
     def __init__(
         self,
@@ -83,9 +82,8 @@ class _Writer:
         shapes: Mapping[str, tuple[int, ...]],
         taken: set[str],
     ) -> None:
-        self.graph, self.node, self.arrays, self.shapes, self._taken = graph, node, arrays, dict(shapes), taken
-        self.options: dict[str, Any] = attributes(node)
-        self.nodes: list[NodeProto] = []
+        super().__init__(graph, node, taken)
+        self.arrays, self.shapes = arrays, dict(shapes)
 
     def input(self, index: int) -> str:
         """Name of an input, or the empty string where it is absent."""
@@ -95,25 +93,17 @@ class _Writer:
         """Name of an output, or the empty string where it is absent."""
         return self.node.output[index] if index < len(self.node.output) else ""
 
-    def constant(self, array: ArrayLike, dtype: Any = np.float32) -> str:
+    def constant(self, values: ArrayLike, dtype: DTypeLike | None = np.float32) -> str:
         """Name of a new constant."""
-        name = add_constant(
-            self.graph, unused(f"{self.node.output[0]}_constant", self._taken), np.asarray(array, dtype)
-        )
-        self.shapes[name] = np.shape(array)
-        return name
-
-    def make(self, op_type: str, *inputs: str, result: str = "", **options: Any) -> str:
-        """Name of the result of a new node."""
-        name = result or unused(f"{self.node.output[0]}_{op_type.lower()}", self._taken)
-        self.nodes.append(helper.make_node(op_type, list(inputs), [name], name, **options))
+        name = super().constant(values, dtype)
+        self.shapes[name] = np.shape(values)
         return name
 
     def reshaped(self, name: str, shape: Sequence[int], result: str = "") -> str:
         """``name`` in a shape, unless it has that; ``result`` is always made."""
         if self.shapes.get(name) == tuple(shape) and not result:
             return name
-        made = self.make("Reshape", name, self.constant(shape, np.int64), result=result)
+        made = self.add("Reshape", name, self.constant(shape, np.int64), result=result)
         self.shapes[made] = tuple(shape)
         return made
 
@@ -121,7 +111,7 @@ class _Writer:
         """``name`` with its dimensions in another order, unless they are; ``result`` is always made."""
         if list(order) == list(range(len(order))) and not result:
             return name
-        made = self.make("Transpose", name, perm=list(order), result=result)
+        made = self.add("Transpose", name, perm=list(order), result=result)
         if name in self.shapes:
             self.shapes[made] = tuple(self.shapes[name][axis] for axis in order)
         return made
@@ -138,23 +128,23 @@ def _attend(
     batch, groups, depth, _ = writer.shapes[k]
     width = writer.shapes[v][-1]
     together = heads // groups * rows
-    scores = writer.make("MatMul", writer.reshaped(q, (batch, groups, together, depth)), k)
+    scores = writer.add("MatMul", writer.reshaped(q, (batch, groups, together, depth)), k)
     writer.shapes[scores] = (batch, groups, together, columns)
     factor = depth**-0.5 if scale is None else scale
     if factor != 1:
-        scaled = writer.make("Mul", scores, writer.constant(factor))
+        scaled = writer.add("Mul", scores, writer.constant(factor))
         writer.shapes[scaled] = writer.shapes[scores]
         scores = scaled
     scores = writer.reshaped(scores, (batch, heads, rows, columns))
     cap = writer.options.get("softcap", 0.0)
     if cap:
         limit = writer.constant(cap)
-        scores = writer.make("Mul", writer.make("Tanh", writer.make("Div", scores, limit)), limit)
+        scores = writer.add("Mul", writer.add("Tanh", writer.add("Div", scores, limit)), limit)
     for mask in masks:
-        scores = writer.make("Add", scores, mask)
-    weights = writer.make("Softmax", scores, axis=-1)
+        scores = writer.add("Add", scores, mask)
+    weights = writer.add("Softmax", scores, axis=-1)
     writer.shapes[weights] = (batch, heads, rows, columns)
-    mixed = writer.make("MatMul", writer.reshaped(weights, (batch, groups, together, columns)), v)
+    mixed = writer.add("MatMul", writer.reshaped(weights, (batch, groups, together, columns)), v)
     writer.shapes[mixed] = (batch, groups, together, width)
     return writer.reshaped(mixed, (batch, heads, rows, width))
 
@@ -188,9 +178,9 @@ def _padding(writer: _Writer, mask: str, filter_value: float) -> str | None:
     if mask in writer.arrays:
         found = (1 - writer.arrays[mask].astype(np.float32)) * np.float32(filter_value)
         return writer.constant(found.reshape(shape[0], 1, 1, shape[1]))
-    number = writer.make("Cast", mask, to=1)
-    missing = writer.make("Mul", writer.make("Sub", writer.constant(1), number), writer.constant(filter_value))
-    return writer.make("Reshape", missing, writer.constant((shape[0], 1, 1, shape[1]), np.int64))
+    number = writer.add("Cast", mask, to=1)
+    missing = writer.add("Mul", writer.add("Sub", writer.constant(1), number), writer.constant(filter_value))
+    return writer.add("Reshape", missing, writer.constant((shape[0], 1, 1, shape[1]), np.int64))
 
 
 def _standard_attention(writer: _Writer) -> bool:
@@ -218,7 +208,7 @@ def _standard_attention(writer: _Writer) -> bool:
             k, v = (_appended(writer, *pair) for pair in ((names[4], k), (names[5], v)))
         for index, name in ((1, k), (2, v)):
             if writer.output(index):
-                writer.make("Identity", name, result=writer.output(index))
+                writer.add("Identity", name, result=writer.output(index))
         k = writer.transposed(k, (0, 1, 3, 2))
     else:
         k = _heads(writer, k, kv_heads, last=True)
@@ -238,7 +228,7 @@ def _standard_attention(writer: _Writer) -> bool:
 
 
 def _appended(writer: _Writer, past: str, new: str) -> str:
-    joined = writer.make("Concat", past, new, axis=2)
+    joined = writer.add("Concat", past, new, axis=2)
     first, second = writer.shapes[past], writer.shapes[new]
     writer.shapes[joined] = (*first[:2], first[2] + second[2], first[3])
     return joined
@@ -253,7 +243,7 @@ def _given_mask(writer: _Writer, mask: str, columns: int) -> str | None:
         return mask
     if mask in writer.arrays:
         return writer.constant(np.where(writer.arrays[mask], 0, MASKED))
-    return writer.make("Where", mask, writer.constant(0), writer.constant(MASKED))
+    return writer.add("Where", mask, writer.constant(0), writer.constant(MASKED))
 
 
 def _element_type(graph: GraphProto, name: str) -> Any:
@@ -278,8 +268,8 @@ def _packed_attention(writer: _Writer) -> bool:
     rows = [None] * 3 if not bias else np.split(writer.arrays[bias], ends)
     parts = []
     for own, row, width in zip(np.split(matrix, ends, axis=1), rows, widths, strict=True):
-        part = writer.make("MatMul", data, writer.constant(own))
-        part = part if row is None else writer.make("Add", part, writer.constant(row))
+        part = writer.add("MatMul", data, writer.constant(own))
+        part = part if row is None else writer.add("Add", part, writer.constant(row))
         writer.shapes[part] = (*shape[:2], int(width))
         parts.append(part)
     return _multi_head(writer, parts, heads, mask=writer.input(3), added=writer.input(5))
@@ -297,7 +287,7 @@ def _multi_head_attention(writer: _Writer) -> bool:
             return False
         ends = np.cumsum([writer.shapes[name][-1] for name in parts])[:2]
         for index, row in enumerate(np.split(writer.arrays[bias], ends)):
-            moved = writer.make("Add", parts[index], writer.constant(row))
+            moved = writer.add("Add", parts[index], writer.constant(row))
             writer.shapes[moved] = writer.shapes[parts[index]]
             parts[index] = moved
     return _multi_head(writer, parts, writer.options["num_heads"], mask=writer.input(4), added=writer.input(5))
@@ -331,9 +321,9 @@ def _fused_product(writer: _Writer) -> bool:
             order = list(range(len(writer.shapes[names[index]])))
             names[index] = writer.transposed(names[index], [*order[:-2], order[-1], order[-2]])
     alpha = options.get("alpha", 1.0)
-    result = writer.make("MatMul", *names, result=writer.node.output[0] if alpha == 1 else "")
+    result = writer.add("MatMul", *names, result=writer.node.output[0] if alpha == 1 else "")
     if alpha != 1:
-        writer.make("Mul", result, writer.constant(alpha), result=writer.node.output[0])
+        writer.add("Mul", result, writer.constant(alpha), result=writer.node.output[0])
     return True
 
 
@@ -341,14 +331,14 @@ def _skip_normalization(writer: _Writer) -> bool:
     """SkipLayerNormalization: the sum of two, or three with a bias, normalised."""
     if writer.output(1) or writer.output(2):
         return False
-    total = writer.make("Add", writer.input(0), writer.input(1))
+    total = writer.add("Add", writer.input(0), writer.input(1))
     if writer.input(4):
-        total = writer.make("Add", total, writer.input(4))
+        total = writer.add("Add", total, writer.input(4))
     if writer.output(3):
-        writer.make("Identity", total, result=writer.output(3))
+        writer.add("Identity", total, result=writer.output(3))
     operands = [total, *filter(None, (writer.input(2), writer.input(3)))]
     epsilon = writer.options.get("epsilon", 1e-12)
-    writer.make("LayerNormalization", *operands, axis=-1, epsilon=epsilon, result=writer.node.output[0])
+    writer.add("LayerNormalization", *operands, axis=-1, epsilon=epsilon, result=writer.node.output[0])
     return True
 
 
@@ -356,8 +346,8 @@ def _biased_gelu(approximate: str) -> Callable[[_Writer], bool]:
     def write(writer: _Writer) -> bool:
         name = writer.input(0)
         if writer.input(1):
-            name = writer.make("Add", name, writer.input(1))
-        writer.make("Gelu", name, approximate=approximate, result=writer.node.output[0])
+            name = writer.add("Add", name, writer.input(1))
+        writer.add("Gelu", name, approximate=approximate, result=writer.node.output[0])
         return True
 
     return write
@@ -390,12 +380,12 @@ def _einsum(writer: _Writer) -> bool:
     m, k, n = (prod(size[c] for c in letters) for letters in (left, inner, right))
     a = writer.transposed(names[0], [first.index(c) for c in (*batch, *left, *inner)])
     b = writer.transposed(names[1], [second.index(c) for c in (*batch, *inner, *right)])
-    made = writer.make("MatMul", writer.reshaped(a, (*lead, m, k)), writer.reshaped(b, (*lead, k, n)))
+    made = writer.add("MatMul", writer.reshaped(a, (*lead, m, k)), writer.reshaped(b, (*lead, k, n)))
     writer.shapes[made] = (*lead, m, n)
     order = [*batch, *left, *right]
     apart = writer.reshaped(made, [size[c] for c in order])
     if order == list(result):
-        writer.make("Identity", apart, result=writer.node.output[0])
+        writer.add("Identity", apart, result=writer.node.output[0])
     else:
         writer.transposed(apart, [order.index(c) for c in result], writer.node.output[0])
     return True

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import (
-    add_constant,
+    Writer,
     attributes,
     copy_model,
     names_of,
     rewrite_nodes,
     shapes_of,
     standard,
-    unused,
 )
 from byoc.operators.window import window_attributes
 from byoc.session import OnnxRuntimeSession
@@ -48,7 +47,7 @@ def convolve_pools(model: ModelProto) -> ModelProto:
     return result
 
 
-class _Writer:
+class _Writer(Writer):
     """A pool, and the nodes that stand for it."""
 
     def __init__(
@@ -60,10 +59,8 @@ class _Writer:
         pooled: tuple[int, ...],
         taken: set[str],
     ) -> None:
-        self.node, self.source, self.pooled = node, source, pooled
-        self.options = attributes(node)
-        self.nodes: list[NodeProto] = []
-        self._graph, self._model, self._taken = graph, model, taken
+        super().__init__(graph, node, taken)
+        self.source, self.pooled, self._model = source, pooled, model
         options = {**self.options, "auto_pad": self.options.get("auto_pad", b"NOTSET").decode()}
         self.window = window_attributes(options, tuple(options["kernel_shape"]), source[2:], pooled[2:], cuts=True)
 
@@ -72,22 +69,15 @@ class _Writer:
         """Whether padding only adds to the input."""
         return min(self.window["pads"]) >= 0
 
-    def add(self, op_type: str, *operands: str, **options: Any) -> str:
-        """A node; the name of its result."""
-        name = unused(f"{self.node.output[0]}_{op_type.lower()}{len(self.nodes)}", self._taken)
-        self.nodes.append(helper.make_node(op_type, list(operands), [name], name, **options))
-        return name
-
-    def constant(self, array: NDArray[Any] | np.generic) -> str:
-        """A constant; its name."""
-        return add_constant(self._graph, f"{self.node.output[0]}_constant", np.asarray(array))
-
     def convolved(self, name: str, weight: float) -> str:
         """The sum of every window times ``weight``."""
         channels, window = self.source[1], self.window
         kernel = window["kernel"]
         weights = self.constant(np.full((channels, 1, *kernel), weight, np.float32))
-        options = {"kernel_shape": kernel, **{key: window[key] for key in ("strides", "dilations", "pads")}}
+        options: dict[str, Any] = {
+            "kernel_shape": kernel,
+            **{key: window[key] for key in ("strides", "dilations", "pads")},
+        }
         return self.add("Conv", name, weights, group=channels, **options)
 
     def finished(self) -> list[NodeProto]:

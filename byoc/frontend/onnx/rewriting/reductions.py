@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
-    add_constant,
+    Writer,
     attributes,
     copy_model,
     is_float32,
@@ -21,7 +20,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     shapes_of,
     standard,
     types_of,
-    unused,
 )
 from byoc.frontend.onnx.rewriting.opset import opset_of
 
@@ -84,35 +82,20 @@ def _is_of_channels(slope: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return np.prod(slope) == 1 or [1] * (len(shape) - len(slope)) + list(slope) == list(channels)
 
 
-class _Writer:
-    """Collects the nodes that stand for one."""
+class _Writer(Writer):
+    """A reduction along ``axes`` of rows of ``shape``."""
 
     def __init__(
         self, graph: GraphProto, node: NodeProto, axes: list[int], shape: tuple[int, ...], taken: set[str]
     ) -> None:
-        self.node, self.shape, self._taken = node, shape, taken
-        self.nodes: list[NodeProto] = []
-        self._graph, self._name, self._options = graph, node.output[0], attributes(node)
-        self._axes = self.constant(np.array(axes, np.int64)) if axes else ""
-        self._keepdims = int(self._options.get("keepdims", 1))
-
-    def constant(self, values: Any) -> str:
-        """A constant; its name."""
-        return add_constant(self._graph, f"{self._name}_constant", values)
-
-    def option(self, name: str, default: Any) -> Any:
-        """An attribute of the node."""
-        return self._options.get(name, default)
-
-    def add(self, op_type: str, *operands: str, result: str = "", **options: Any) -> str:
-        """A node; the name of its result, chosen where it is not given."""
-        name = result or unused(f"{self._name}_{op_type.lower()}{len(self.nodes)}", self._taken)
-        self.nodes.append(helper.make_node(op_type, list(operands), [name], name, **options))
-        return name
+        super().__init__(graph, node, taken)
+        self.shape = shape
+        self._axes = self.constant(axes, np.int64) if axes else ""
 
     def reduce(self, op_type: str, operand: str, *, keep: bool = False, result: str = "") -> str:
         """A plain reduction; with ``keep`` its dimensions stay whatever the operator says."""
-        return self.add(op_type, operand, self._axes, result=result, keepdims=1 if keep else self._keepdims)
+        keepdims = 1 if keep else int(self.options.get("keepdims", 1))
+        return self.add(op_type, operand, self._axes, result=result, keepdims=keepdims)
 
 
 def _log_softmax(w: _Writer, x: str) -> None:
@@ -149,7 +132,7 @@ def _lrn(w: _Writer, x: str) -> None:
 
     The mean is a pool of which every pixel is a channel and every channel a row: pools work on channels side by side.
     """
-    size, images, channels = w.option("size", 1), *w.shape[:2]
+    size, images, channels = w.options.get("size", 1), *w.shape[:2]
     pixels = math.prod(w.shape[2:])
     rows = w.constant(np.array([images, channels, pixels], np.int64))
     columns = w.constant(np.array([images, pixels, channels, 1], np.int64))
@@ -157,9 +140,9 @@ def _lrn(w: _Writer, x: str) -> None:
     pads = [(size - 1) // 2, 0, size // 2, 0]
     squares = w.add("Reshape", turned, columns)
     mean = w.add("AveragePool", squares, kernel_shape=[size, 1], pads=pads, count_include_pad=1)
-    scaled = w.add("Mul", mean, w.constant(np.float32(w.option("alpha", 1e-4))))
-    moved = w.add("Add", scaled, w.constant(np.float32(w.option("bias", 1.0))))
-    factor = w.add("Pow", moved, w.constant(np.float32(-w.option("beta", 0.75))))
+    scaled = w.add("Mul", mean, w.constant(np.float32(w.options.get("alpha", 1e-4))))
+    moved = w.add("Add", scaled, w.constant(np.float32(w.options.get("bias", 1.0))))
+    factor = w.add("Pow", moved, w.constant(np.float32(-w.options.get("beta", 0.75))))
     back = w.add("Transpose", factor, perm=[0, 2, 1, 3])
     w.add("Mul", x, w.add("Reshape", back, w.constant(np.array(w.shape, np.int64))))
 
@@ -171,7 +154,7 @@ def _layer_normalization(w: _Writer, x: str) -> None:
     if inverse:
         distance = w.add("Sub", x, mean)
         variance = w.reduce("ReduceMean", w.add("Mul", distance, distance))
-        epsilon = w.constant(np.float32(w.option("epsilon", 1e-5)))
+        epsilon = w.constant(np.float32(w.options.get("epsilon", 1e-5)))
         w.add("Reciprocal", w.add("Sqrt", w.add("Add", variance, epsilon)), result=inverse)
     alone = NodeProto.FromString(w.node.SerializeToString())
     del alone.output[1:]
@@ -180,7 +163,7 @@ def _layer_normalization(w: _Writer, x: str) -> None:
 
 def _norm(w: _Writer, x: str) -> None:
     """The p-norm."""
-    power, size = w.option("p", 2), w.add("Abs", x)
+    power, size = w.options.get("p", 2), w.add("Abs", x)
     total = w.reduce("ReduceSum", size if power == 1 else w.add("Pow", size, w.constant(np.float32(power))))
     if power > 1:
         w.add("Pow", total, w.constant(np.float32(1 / power)))

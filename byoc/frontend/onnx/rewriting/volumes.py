@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
-    add_constant,
+    Writer,
     attributes,
     copy_model,
     names_of,
@@ -24,7 +24,6 @@ from byoc.frontend.onnx.rewriting.edit import (
     set_nodes,
     shapes_of,
     standard,
-    unused,
     use_counts,
 )
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
@@ -180,32 +179,22 @@ class _Units:
         return not options.get("block_size", 0) and (single or options.get("axis", 1) == 0)
 
 
-class _Writer:
+class _Writer(Writer):
     """Nodes in place of one node; the last one makes its result."""
 
     fill = ""
     """What padding reads; empty: 0."""
 
     def __init__(self, graph: GraphProto, node: NodeProto, arrays: ConstantArrays, taken: set[str]) -> None:
-        self.graph, self.node, self.arrays, self._taken = graph, node, arrays, taken
-        self.options = attributes(node)
-        self.nodes: list[NodeProto] = []
-        self.source, self.result = node.input[0], node.output[0]
-
-    def constant(self, values: Any) -> str:
-        return add_constant(self.graph, f"{self.result}_constant", values)
-
-    def add(self, op_type: str, *inputs: str, last: bool = False, name: str = "", **options: Any) -> str:
-        made = self.result if last else unused(f"{self.result}_volume_{len(self.nodes)}", self._taken)
-        self.nodes.append(helper.make_node(op_type, list(inputs), [made], name, **options))
-        return made
+        super().__init__(graph, node, taken)
+        self.arrays, self.source = arrays, node.input[0]
 
     def reshape(self, x: str, shape: Sequence[int], last: bool = False) -> str:
-        return self.add("Reshape", x, self.constant(np.array(shape, np.int64)), last=last)
+        return self.add("Reshape", x, self.constant(shape, np.int64), result=self.name if last else "")
 
-    def computed(self, op_type: str, x: str, *inputs: str, name: str = "", **options: Any) -> str:
+    def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
         """What an operator that computes makes."""
-        return self.add(op_type, x, *inputs, name=name, **options)
+        return self.add(op_type, x, *inputs, label=label, **options)
 
     def weights(self) -> Any:
         """The constant weights; None where they are computed."""
@@ -241,23 +230,23 @@ class _Writer:
         if max(window["dilations"]) == 1:
             window = {name: values for name, values in window.items() if name != "dilations"}
         compute = self.computed if last else self.add
-        return compute(self.node.op_type, x, name=self.node.name if last else "", **window, **counted)
+        return compute(self.node.op_type, x, label=self.node.name if last else "", **window, **counted)
 
     def whole(self, volume: _Volume) -> bool:
         """A global pool is one of planes as high as the volume is deep and high."""
         images, channels, depth, rows, columns = volume.source
         x = self.reshape(self.source, (images, channels, depth * rows, columns))
         if self.node.op_type == "GlobalMaxPool":
-            made = self.computed("MaxPool", x, name=self.node.name, kernel_shape=[depth * rows, columns])
+            made = self.computed("MaxPool", x, label=self.node.name, kernel_shape=[depth * rows, columns])
         else:
-            made = self.computed(self.node.op_type, x, name=self.node.name)
+            made = self.computed(self.node.op_type, x, label=self.node.name)
         self.reshape(made, volume.result, last=True)
         return True
 
     def padded(self, x: str, pads: list[int]) -> str:
         if not any(pads):
             return x
-        return self.add("Pad", x, self.constant(np.array(pads, np.int64)), *([self.fill] if self.fill else []))
+        return self.add("Pad", x, self.constant(pads, np.int64), *([self.fill] if self.fill else []))
 
     # Convolutions. --------------------------------------------------------------------------------------------------
 
@@ -281,7 +270,7 @@ class _Writer:
 
     def filtered(self, x: str, weights: Any, window: Window) -> str:
         inputs = [x, self.weighted(weights), *self.node.input[2:]]
-        return self.computed("Conv", *inputs, name=self.node.name, group=self.options.get("group", 1), **window)
+        return self.computed("Conv", *inputs, label=self.node.name, group=self.options.get("group", 1), **window)
 
     def across(self, volume: _Volume, weights: Any) -> bool:
         """Planes in order of depth, those that a result's taps in depth read side by side as its channels."""
@@ -297,13 +286,13 @@ class _Writer:
         for tap in range(taps):
             ends = [[tap * dilation], [tap * dilation + reach], [1], [stride]]
             whole = taps == 1 and stride == 1 and reach == depth + before + behind
-            parts.append(x if whole else self.add("Slice", x, *(self.constant(np.array(n, np.int64)) for n in ends)))
+            parts.append(x if whole else self.add("Slice", x, *(self.constant(n, np.int64) for n in ends)))
         x = parts[0] if taps == 1 else self.add("Concat", *parts, axis=3)
         x = self.reshape(x, (images * results, channels * taps, rows, columns))
         filters = np.moveaxis(weights, 2, 1).reshape(len(weights), -1, *volume.kernel[1:])
         x = self.filtered(x, filters, volume.window(1, 2))
         x = self.reshape(x, (images, results, volume.result[1], *volume.result[3:]))
-        self.add("Transpose", x, perm=[0, 2, 1, 3, 4], last=True)
+        self.add("Transpose", x, perm=[0, 2, 1, 3, 4], result=self.name)
         return True
 
 
@@ -315,13 +304,13 @@ class _IntegerWriter(_Writer):
     ) -> None:
         super().__init__(graph, node, arrays, taken)
         self._unit = unit
-        self.source, self.result = unit.head.input[0], unit.behind[-1].output[0]
+        self.source, self.name = unit.head.input[0], unit.behind[-1].output[0]
         self.fill = unit.head.input[2] if len(unit.head.input) > 2 else ""
 
-    def computed(self, op_type: str, x: str, *inputs: str, name: str = "", **options: Any) -> str:
+    def computed(self, op_type: str, x: str, *inputs: str, label: str = "", **options: Any) -> str:
         """The operator between copies of what stood around the node."""
         made = self._copy(self._unit.head, x)
-        made = self.add(op_type, made, *inputs, name=name, **options)
+        made = self.add(op_type, made, *inputs, label=label, **options)
         for node in self._unit.behind:
             made = self._copy(node, made)
         return made
@@ -361,7 +350,7 @@ class _IntegerWriter(_Writer):
         x = self.add("Gather", x, self.constant(read.reshape(-1)), axis=2)
         window: Window = {"kernel_shape": [depth * height, volume.kernel[2]], "strides": [depth * height, step]}
         window |= {"pads": [0, volume.begins[2], 0, volume.ends[2]]}
-        x = self.computed("AveragePool", x, name=self.node.name, count_include_pad=int(counted), **window)
+        x = self.computed("AveragePool", x, label=self.node.name, count_include_pad=int(counted), **window)
         self.reshape(x, (images, channels, depths, rows, width), last=True)
         return True
 
