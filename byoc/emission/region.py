@@ -167,7 +167,7 @@ def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | 
     seed = schedule == "seed"
     for part in operation.split() if seed else (operation,):
         geometry = make_layer(part, arch).geometry
-        smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry)
+        smallest = smallest_seed_tiling(geometry) if seed else smallest_tiling(geometry, arch)
         found = find_shortage(geometry, smallest, arch)
         if found is not None:
             return found

@@ -12,7 +12,7 @@ from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
-from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, tile_count, working_set
+from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, streamed, tile_count, working_set
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
@@ -199,11 +199,16 @@ class TileSearch:
                             break
 
 
-def smallest_tiling(geometry: Geometry) -> Tiling:
-    """One output channel and one output row where rows can be cut: the smallest working set there is."""
-    nest = geometry.nest
-    depth = 1 if geometry.splits_depth and nest.input_channels > 1 and not nest.matrix else 0
-    return Tiling(allowed_channels(nest, 1), 1 if nest.splits_rows else nest.rows, depth=depth)
+def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
+    """The smallest working set there is with everything streamed.
+
+    One output channel and one output row where rows can be cut, of one input channel where that and its sums are less.
+    """
+    channels, resident = allowed_channels(geometry.nest, 1), streamed(geometry)
+    whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
+    cuts = geometry.nest.input_channels > 1 and may_cut_depth(geometry, resident)
+    tilings = (whole, whole._replace(depth=1)) if cuts else (whole,)
+    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.alignment))
 
 
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:

@@ -24,7 +24,7 @@ from byoc.operators.nest import (
 )
 from byoc.operators.operator import Geometry
 from byoc.tiling.cost import rows_cycles
-from byoc.tiling.search import TileSearch
+from byoc.tiling.search import TileSearch, smallest_tiling
 from byoc.tiling.space import tilings
 from byoc.tiling.tiling import (
     Resident,
@@ -192,6 +192,19 @@ def _needed(geometry: Geometry, tiling: Tiling) -> Slots:
     inputs = max((input_slots(geometry, tiling, index) for index in range(geometry.inputs)), default=1)
     slots = slot_counts(geometry, tiling)
     return Slots(inputs, slots.constants if geometry.has_constants else 1, 1 if geometry.in_place else slots.output)
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_what_partition_admits_the_search_can_tile(name: str) -> None:
+    """And the reverse, to the byte: with one byte less than the smallest tiling takes there is none."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
+    geometry = make_layer(SMALL[name], arch).geometry
+    resident = streamed(geometry)
+    least = working_set(geometry, smallest_tiling(geometry, arch), resident, arch.alignment)
+    search = TileSearch(geometry, arch)
+    assert search.best(resident, least) is not None
+    assert search.best(resident, least - 1) is None
+    assert next(tilings(geometry, arch, resident, least - 1), None) is None
 
 
 def test_memory_for_half_of_the_processing_elements_is_used() -> None:
