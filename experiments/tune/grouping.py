@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from byoc.choices import GroupChoice
+from byoc.operators.nest import allowed_channels
 from experiments.tune.candidates import beside, even_sizes
 from experiments.tune.subject import Grouped, Site, Subject
 
@@ -62,16 +63,15 @@ class Grouping:
         if kind == 0:
             held[member] = not held[member]
         elif kind == 1:
-            whole = sites[member].geometry.nest.channels
-            channels[member] = beside(self._random, even_sizes(range(1, whole + 1), whole), channels[member])
+            nest = sites[member].geometry.nest
+            legal = [size for size in range(1, nest.channels + 1) if allowed_channels(nest, size) == size]
+            channels[member] = beside(self._random, even_sizes(legal, nest.channels), channels[member])
         elif group.kept:
-            return replace(group, kept=tuple(name for name in group.kept if name != self._one_of(group.kept)))
+            dropped = group.kept[int(self._random.integers(len(group.kept)))]
+            return replace(group, kept=tuple(name for name in group.kept if name != dropped))
         else:
             return replace(group, kept=None)
         return replace(group, channels=tuple(channels), held=tuple(held))
-
-    def _one_of(self, names: Sequence[str]) -> str:
-        return names[int(self._random.integers(len(names)))]
 
     def _with(self, groups: Grouped, place: int | None, first: int, last: int) -> Grouped | None:
         """Groups in which one, or a new one, goes from site ``first`` to site ``last``; None where that cannot be."""

@@ -23,10 +23,10 @@ from experiments.tune.subject import Grouped, Measurement, Subject, placed
 
 POOL = 24
 """Candidates that the model ranks for every site."""
-FLIPS = 0.3
-"""Share of proposals in which a tensor comes to stay in the scratchpad, or no longer does."""
-REGROUPINGS = 0.35
+REGROUPINGS = 0.25
 """Share of proposals in which layers come to be computed together, or otherwise."""
+FLIPS = 0.2
+"""Share of the others in which a tensor comes to stay in the scratchpad, or no longer does."""
 WIDEST, WIDER, NARROWER = 0.5, 1.25, 0.9
 """Share of the sites that a proposal changes at most, and how that share moves with success and failure."""
 TRAINING = 1.15
@@ -145,20 +145,24 @@ class Evolution:
         return None if found.cycles is None else Tried(state, found.cycles, found.sites)
 
     def _changed(self, best: Tried) -> State:
-        """The best schedule with other groups or a resident more or less, and other tilings at some sites."""
+        """The best schedule with other groups, a resident more or less, or else other tilings at some sites.
+
+        One kind of change at a time, for a tiling that is tried for the first time mostly costs more.
+        """
         before = best.state
         groups, residents = before.groups, before.residents
         if self._random.random() < REGROUPINGS:
             groups = self._grouping.changed(groups) or groups
-        candidates = self._subject.candidates
-        if candidates and self._random.random() < FLIPS:
-            _, name = candidates[int(self._random.integers(len(candidates)))]
+        elif self._subject.candidates and self._random.random() < FLIPS:
+            _, name = self._subject.candidates[int(self._random.integers(len(self._subject.candidates)))]
             residents = residents ^ {name}
         fitted = self._refitted(before, residents, groups) or before
-        tilings = list(fitted.tilings)
-        for number, tiling in self._chosen(best, fitted):
+        if fitted not in self._seen:
+            return fitted
+        tilings = list(before.tilings)
+        for number, tiling in self._chosen(best, before):
             tilings[number] = tiling
-        return replace(fitted, tilings=tuple(tilings))
+        return replace(before, tilings=tuple(tilings))
 
     def _refitted(self, state: State, residents: frozenset[str], groups: Grouped) -> State | None:
         """A schedule with other residents and groups: the compiler's tilings where the room is another; None: none."""
