@@ -212,10 +212,13 @@ def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
 
 
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Channel tiles from large to small, multiples of what the processing elements take in parallel."""
+    """Channel tiles from large to small, multiples of what the processing elements take in parallel.
+
+    Those of a single row also in threes: such layers wait for their weights, and have no bands to fill the scratchpad.
+    """
     nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
     seen = set()
-    for cuts in _CUTS:
+    for cuts in _CUTS if nest.rows > 1 else sorted({*_CUTS, *(3 * cuts for cuts in _CUTS)}):
         size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
         size = allowed_channels(nest, size)
         if size not in seen:
