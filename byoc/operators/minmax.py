@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, Literal
 
@@ -27,17 +27,30 @@ FUNCTIONS: Mapping[str, Function] = {"Min": "min", "And": "min", "Max": "max", "
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """What makes ``result`` of node ``node``: functions of one tensor ``before``, then two tensors at a time.
+    """What makes ``result``: functions of one tensor, ``before``, then two tensors at a time.
 
     ``others`` are operands of other scales than the result, which are brought to it first. Rounding is monotonic: the
     smaller of two numbers becomes the smaller of both integers.
     """
 
-    node: Node
     result: Value
-    before: list[Operator] = field(default_factory=list)
-    others: list[Value] = field(default_factory=list)
-    pairs: list[MinMax] = field(default_factory=list)
+    before: tuple[Operator, ...]
+    others: tuple[Value, ...]
+    pairs: tuple[MinMax, ...]
+
+
+class _Maker:
+    """Collects the steps that make ``result`` of ``node``."""
+
+    def __init__(self, node: Node, result: Value) -> None:
+        self.node, self.result = node, result
+        self.before: list[Operator] = []
+        self._others: list[Value] = []
+        self._pairs: list[MinMax] = []
+
+    def steps(self) -> Steps:
+        """All of them."""
+        return Steps(self.result, tuple(self.before), tuple(self._others), tuple(self._pairs))
 
     def scaled(self, value: Value) -> Value:
         """An operand in the quantisation of the result."""
@@ -47,8 +60,8 @@ class Steps:
         if value.constant is not None:
             return rescaled_constant(value, result)
         made = replace(result, name=f"{result.name}:of:{value.name}", shape=value.shape)
-        if value not in self.others:
-            self.others.append(value)
+        if value not in self._others:
+            self._others.append(value)
             output = Operand(made.name, domain.elementwise_shape(value.shape))
             self.before.append(rescaled(self.node, value, result, output))
         return made
@@ -59,7 +72,7 @@ class Steps:
             made = np.minimum(a.constant, b.constant) if function == "min" else np.maximum(a.constant, b.constant)
             return replace(a, name=name, shape=made.shape, constant=made)
         target = replace(self.result, name=name, shape=np.broadcast_shapes(a.shape, b.shape))
-        self.pairs.append(MinMax(**pair_of(self.node, a, b, target), function=function))
+        self._pairs.append(MinMax(**pair_of(self.node, a, b, target), function=function))
         return target
 
 
@@ -100,18 +113,18 @@ class MinMax(Pair):
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Steps:
         """The record of a node that meets every requirement; computed operands first, constant ones as one."""
-        steps = Steps(node, graph.values[node.outputs[0]])
-        name = steps.result.name
+        maker = _Maker(node, graph.values[node.outputs[0]])
+        name = maker.result.name
         function = FUNCTIONS[node.op_type]
-        every = [steps.scaled(graph.values[operand]) for operand in node.inputs]
+        every = [maker.scaled(graph.values[operand]) for operand in node.inputs]
         constants = [value for value in every if value.constant is not None]
         operands = [value for value in every if value.constant is None]
         if constants:
-            operands.append(reduce(lambda a, b: steps.compared(a, b, function, f"{a.name},{b.name}"), constants))
+            operands.append(reduce(lambda a, b: maker.compared(a, b, function, f"{a.name},{b.name}"), constants))
         first = operands[0]
         for number, value in enumerate(operands[1:], start=2):
-            first = steps.compared(first, value, function, f"{name}:{number}" if number < len(operands) else name)
-        return steps
+            first = maker.compared(first, value, function, f"{name}:{number}" if number < len(operands) else name)
+        return maker.steps()
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
@@ -187,14 +200,14 @@ class Choice(Pair):
     def parse(cls, graph: Graph, node: Node) -> Steps:
         """The record of a node that meets every requirement."""
         condition, first, second = (graph.values[name] for name in node.inputs)
-        steps = Steps(node, graph.values[node.outputs[0]])
-        result = steps.result.name
+        maker = _Maker(node, graph.values[node.outputs[0]])
+        result = maker.result.name
         first, second = (
-            steps.compared(_stored(steps.scaled(value)), _limits(steps, condition, flag), "min", f"{result}:if:{flag}")
+            maker.compared(_stored(maker.scaled(value)), _limits(maker, condition, flag), "min", f"{result}:if:{flag}")
             for value, flag in ((first, 1), (second, 0))
         )
-        steps.compared(first, second, "max", result)
-        return steps
+        maker.compared(first, second, "max", result)
+        return maker.steps()
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
@@ -209,12 +222,12 @@ def _stored(value: Value) -> Value:
     return replace(value, dtype="int8", constant=domain.stored(value.constant))
 
 
-def _limits(steps: Steps, condition: Value, flag: int) -> Value:
+def _limits(maker: _Maker, condition: Value, flag: int) -> Value:
     """The largest stored value where ``condition`` is ``flag``, the smallest elsewhere."""
     table = np.where(np.minimum(np.arange(TABLE_BYTES), 1) == flag, 127, -128).astype(np.int8)
-    name = f"{steps.result.name}:where:{flag}"
+    name = f"{maker.result.name}:where:{flag}"
     limits = replace(condition, name=name, dtype="int8")
     if condition.constant is not None:
         return replace(limits, constant=table[condition.constant.astype(np.int64)])
-    steps.before.append(looked_up(steps.node, condition, limits, table))
+    maker.before.append(looked_up(maker.node, condition, limits, table))
     return limits
