@@ -93,7 +93,7 @@ class MinMax(Pair):
         Form("And", operands=2, bare=True, plain=True, passive=True),
         Form("Or", operands=2, bare=True, plain=True, passive=True),
     )
-    arity: ClassVar[tuple[int, int]] = (1, MANY)
+    arity: ClassVar[tuple[int, int]] = (2, MANY)
     requirements: ClassVar[tuple[Requirement, ...]] = (*elementwise.PAIR, domain.per_tensor, domain.usable_scales)
     constraints: ClassVar[tuple[Constraint, ...]] = (*elementwise.PAIR_CONSTRAINTS, scales_in_int32)
     repeating: ClassVar[str] = "OP_B_MIN"

@@ -278,3 +278,14 @@ def test_results_of_other_shapes_are_refused(op_type: str, shape: tuple[int, ...
     value = replace(graph.values["y"], shape=shape)
     with pytest.raises(InputError, match="'op' makes "):
         verify_graph(replace(graph, values={**graph.values, "y": value}))
+
+
+def test_a_minimum_of_one_operand_is_no_package_of_ours() -> None:
+    """It would be made of no step: nothing would make its result."""
+    builder = ModelBuilder()
+    operands = [builder.dequantize(builder.input(name, (2, 3), "int8"), 0.1, 3) for name in "ab"]
+    builder.output(builder.quantize(builder.node("Min", *operands, name="op"), 0.1, 3, result="y"), "int8")
+    graph = import_model(builder.model(), "m").graph
+    (node,) = graph.nodes
+    with pytest.raises(InputError, match="Min 'op' has 1 operands"):
+        verify_graph(replace(graph, nodes=(replace(node, inputs=node.inputs[:1]),)))
