@@ -71,10 +71,10 @@ def test_the_same_search_writes_the_same_bytes(log: Path, tmp_path: Path) -> Non
     tune(digits(), machine(), DEFAULTS, again, Wanted(16))
     assert again.read_bytes() == log.read_bytes()
     assert model_file(again).read_bytes() == model_file(log).read_bytes()
-    tune(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Wanted(4, seed=1))
+    tune(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Wanted(10, seed=1))
     other = (tmp_path / "other.jsonl").read_bytes().split(b"\n")
     assert other[1] == log.read_bytes().split(b"\n")[1]  # the compiler's own schedule
-    assert other[2] != log.read_bytes().split(b"\n")[2]
+    assert other[2:11] != log.read_bytes().split(b"\n")[2:11]
 
 
 def test_a_log_that_was_cut_off_anywhere_keeps_its_whole_lines(tmp_path: Path) -> None:
