@@ -116,15 +116,12 @@ def read_log(path: Path) -> TuningLog:
     return TuningLog(path, read, records)
 
 
-def mend(path: Path) -> bool:
-    """Cut off a last line that is not whole; whether a whole one is left."""
-    if not path.exists():
-        return False
+def mend(path: Path) -> None:
+    """Cut off a last line that is not whole."""
     whole = sum(len(line) + 1 for line in _whole_lines(path))
     if whole < path.stat().st_size:
         with path.open("r+b") as file:
             file.truncate(whole)
-    return whole > 0
 
 
 def load_tuned(path: Path, options: CompileOptions, compiler: str) -> Choices:

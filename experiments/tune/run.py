@@ -15,7 +15,7 @@ from byoc.options import CompileOptions
 from byoc.tiling.tiling import Tiling
 from dla_sim.presets import Preset
 from experiments.running.network import Network
-from experiments.tune.log import Header, LoggedSite, Record, TuningLog, difference, mend, read_log
+from experiments.tune.log import MAXIMUM_BYTES, Header, LoggedSite, Record, TuningLog, difference, mend, read_log
 from experiments.tune.model import CostModel, features, load_model, require_library
 from experiments.tune.search import Evolution, State, Tried, state_of
 from experiments.tune.subject import Subject
@@ -23,6 +23,7 @@ from experiments.tune.transfer import OFFERS, choose_donor, offered, shares_of
 from experiments.version import compiler_version
 from isa.errors import InputError
 from isa.files import write_atomically
+from isa.reading import read_bytes
 
 Report = Callable[[int, int], None]
 """Hears how many measurements there are, and the fewest cycles so far."""
@@ -124,9 +125,9 @@ def _donor_files(wanted: Wanted) -> Iterator[Path]:
 
 
 def _opened(path: Path, header: Header) -> tuple[Record, ...]:
-    """What a log has, if it is of the same search; a new one where there is none."""
-    if not mend(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """What a log has, if it is of the same search; a new one where there is none, or not even its first line whole."""
+    begun = read_bytes(path, MAXIMUM_BYTES, "a tuning log") if path.exists() else b""
+    if header.text().encode().startswith(begun):
         write_atomically(path, header.text())
     log = read_log(path)
     changed = difference(log.header, header)
@@ -134,6 +135,7 @@ def _opened(path: Path, header: Header) -> tuple[Record, ...]:
         raise InputError(
             f"{path}: made otherwise ({changed}); give another --log, and this one with --from if it helps"
         )
+    mend(path)
     return log.records
 
 
