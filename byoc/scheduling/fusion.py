@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.scheduling.groups import Fabric, Group, Member, Planes, stays, window_bytes
-from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TRAFFIC, pieces, rows_cycles
+from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TILE_OVERHEAD, TRAFFIC, TRANSFER_OVERHEAD, pieces, rows_cycles
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import aligned
 from isa.arch import Arch
@@ -23,10 +23,8 @@ LONGEST = 24
 """Layers of a group at most."""
 GAIN = 0.98
 """A group takes at most this times what its layers take alone: estimates err by as much."""
-TILE_OVERHEAD = 300
-"""What one tile more must gain: fill, drain, latency, command words - and the time that it takes to simulate."""
-EXPOSED = 0.5
-"""Share of the first loads and the last stores of a group that nothing hides."""
+EXPOSED = 0.4
+"""Share of the first loads of constants that nothing hides."""
 _CUTS = (2, 3, 4, 6, 8, 11, 14, 19, 28, 38, 56, 75, 112, 224)
 """In how many bands groups are tried."""
 _SHARE = 6
@@ -194,7 +192,8 @@ class _Wanted:
 
 @dataclass(eq=False, slots=True)
 class _Account:
-    """What a group takes: bytes all the time and at each layer, bus cycles in all and of what nothing hides.
+    """What a group takes: bytes all the time and at each layer, bus cycles, cycles of loads and stores with what they
+    wait, of those that nothing hides (``edge``), and of the first constants.
 
     ``apart``: of how many operands and results of an element-wise layer the bands do not lie densely. ``alone``: loads
     that layers first to last of the group cannot hide, with their cycles.
@@ -205,8 +204,21 @@ class _Account:
     apart: dict[int, int] = field(default_factory=dict)
     fixed: int = 0
     traffic: int = 0
+    loads: int = 0
+    stores: int = 0
     edge: int = 0
+    constants: int = 0
     alone: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def load(self, cycles: int, transfers: int) -> None:
+        """So many transfers that take the bus for so many cycles together."""
+        self.traffic += cycles
+        self.loads += cycles + transfers * TRANSFER_OVERHEAD
+
+    def store(self, cycles: int, transfers: int) -> None:
+        """The same of what goes to system memory."""
+        self.traffic += cycles
+        self.stores += cycles + transfers * TRANSFER_OVERHEAD
 
 
 class _Way(NamedTuple):
@@ -325,21 +337,23 @@ class _Growth:
         parts = self._parts(account, room, way.slots)
         if parts is None:
             return None
-        tiles = 0
+        overhead = 0.0
         for at, (part, held) in enumerate(parts):
             index = self.first + at
             compute[at] += self._cycles(index, part)
-            tiles += part.tiles * self._bands
-            account.traffic += part.cycles * (1 if held else self._bands)
-            account.edge += part.cycles if held else part.cycles // part.tiles
+            overhead += self._fusion.searches[index].cost.overhead(part.tiles * self._bands)
+            again = 1 if held else self._bands
+            account.load(part.cycles * again, part.tiles * again if part.cycles else 0)
+            account.constants += part.cycles if held else part.cycles // part.tiles
             _, out = self._result(index, part, way.slots)
-            account.traffic += out * self._bands
-            account.edge += out // part.tiles
+            if out:
+                account.store(out * self._bands, part.tiles * self._bands)
+                account.edge += out // part.tiles + TRANSFER_OVERHEAD
             if way.slots == 1 and out:
-                account.alone.append((at, at, out * self._bands))
+                account.alone.append((at, at, (out + TRANSFER_OVERHEAD * part.tiles) * self._bands))
         alone = (cycles + sum(compute[reader : last + 1]) for reader, last, cycles in account.alone)
-        cycles = max(sum(compute), account.traffic, *alone) + EXPOSED * account.edge
-        cycles += TRAFFIC * account.traffic + TILE_OVERHEAD * tiles
+        busy = max(sum(compute), account.loads, account.stores, account.traffic, *alone)
+        cycles = busy + account.edge + EXPOSED * account.constants + TRAFFIC * account.traffic + overhead
         channels, loaded_once = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
         kept = tuple(account.kept)
         group = Group(self.first, self._last, self._height, kept, channels, loaded_once, way.slots)
@@ -371,10 +385,13 @@ class _Growth:
         if leaves or not wanted.made:
             moved = rows if overlap and not kept else wanted.step
             cycles = self._bands * rows_cycles(count, moved * planes.row_bytes, planes.row_bytes)
-            account.traffic += cycles
-            if not wanted.made:
-                account.edge += cycles // self._bands
+            if wanted.made:
+                account.store(cycles, self._bands)
+            else:
+                account.load(cycles, self._bands)
+                account.edge += cycles // self._bands + TRANSFER_OVERHEAD
             if not wanted.made and (kept or way.slots == 1):  # rows come when those before them are done with
+                cycles += self._bands * TRANSFER_OVERHEAD
                 account.alone.append((min(wanted.readers) - self.first, max(wanted.readers) - self.first, cycles))
 
     def _copies(self, index: int, sides: int, account: _Account) -> int:
