@@ -19,13 +19,13 @@ from byoc.tiling.tiling import aligned
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
-LONGEST = 24
+LONGEST = 16
 """Layers of a group at most."""
 GAIN = 0.98
 """A group takes at most this times what its layers take alone: estimates err by as much."""
 EXPOSED = 0.4
 """Share of the first loads of constants that nothing hides."""
-_CUTS = (2, 3, 4, 6, 8, 11, 14, 19, 28, 38, 56, 75, 112, 224)
+_CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
 """In how many bands groups are tried."""
 _SHARE = 6
 """What is loaded again every band comes in tiles of at most this part of the scratchpad, where it can."""
@@ -61,6 +61,29 @@ class _Fact(NamedTuple):
     parts: tuple[_Part, ...]
 
 
+class _Region(NamedTuple):
+    """What is known of a region's layers: what each takes alone, what groups that end there can save at most, which
+    buffers are resident, and what they leave.
+    """
+
+    singles: Sequence[float]
+    saved: Sequence[float]
+    residents: Collection[str]
+    room: Room
+
+
+@dataclass(eq=False, slots=True)
+class _Tried:
+    """First layers of groups that end with one layer: of those that hold all constants, of those that fit in the bands
+    that are tried now; whether any did not fit, and whether any would gain from finer bands.
+    """
+
+    held: set[int] = field(default_factory=set)
+    fitted: set[int] = field(default_factory=set)
+    unfit: bool = False
+    finer: bool = False
+
+
 class Fusion:
     """Groups of one region on one machine."""
 
@@ -77,12 +100,14 @@ class Fusion:
         """
         self._pinned = pinned
         best, saved = [0.0], [0.0]
+        region = _Region(singles, saved, residents, room)
         taken: list[Group | None] = []
         for last, alone in enumerate(singles):
             cost, group = best[last] + alone, None
-            saved.append(0.0 if not self.able(last) else max(0.0, saved[last] + self._saving(last, alone)))
+            saving = self._saving(last, alone) if self.able(last) else -saved[last]
+            saved.append(max(0.0, saved[last] + saving))
             if saved[-1] > 0 and saved[last] > 0:
-                for found in self._ending(last, singles, saved, residents, room):
+                for found in self._ending(last, region):
                     total = best[found.group.first] + found.cycles
                     if total < cost:
                         cost, group = total, found.group
@@ -101,51 +126,47 @@ class Fusion:
         nest, cost = self.layers[index].nest, self.searches[index].cost
         return cycles * GAIN - cost.tile_cycles(nest.channels, nest.rows) - 2 * TILE_OVERHEAD
 
-    def _ending(
-        self,
-        last: int,
-        singles: Sequence[float],
-        saved: Sequence[float],
-        residents: Collection[str],
-        room: Room,
-    ) -> Iterator[Choice]:
+    def _ending(self, last: int, region: _Region) -> Iterator[Choice]:
         """Candidate groups that end with a layer; of each run of layers those in the coarsest bands that fit."""
-        fact = self.fact(last)
-        held: set[int] = set()
-        rows = fact.made.rows
+        rows, tried = self.fact(last).made.rows, _Tried()
         heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*_CUTS, rows))
         for height in (height for height in heights if height < rows):
-            fitted: set[int] = set()
-            finer = False
+            tried.fitted.clear()
+            tried.unfit = tried.finer = False
             for keep in (True, False):
-                growth = _Growth(self, last, height, keep, residents)
-                alone = singles[last]
-                while growth.grow():
-                    first = growth.first
-                    alone += singles[first]
-                    over = growth.least - GAIN * alone
-                    if over >= saved[first]:
-                        break
-                    if growth.fixed > room(first, last):
-                        finer = True
-                        break
-                    if over >= 0 or first in held or first in fitted or growth.missing:
-                        continue
-                    found = growth.choice(room(first, last))
-                    if found is None:
-                        finer = True
-                        continue
-                    fitted.add(first)
-                    if all(found.group.held) and found.group.slots > 1:
-                        held.add(first)
-                    else:
-                        finer = True
-                    if found.cycles < GAIN * alone:
-                        yield found
-                if not growth.halo:
+                growth = _Growth(self, last, height, keep, region.residents)
+                yield from self._grown(growth, region, tried)
+                if not (tried.unfit and growth.halo):
                     break
-            if not finer:
+            if not tried.unfit and not tried.finer:
                 break
+
+    def _grown(self, growth: _Growth, region: _Region, tried: _Tried) -> Iterator[Choice]:
+        """Candidate groups that grow from one layer, where none has been found for their layers."""
+        last = growth.first
+        alone = region.singles[last]
+        while growth.grow():
+            first = growth.first
+            alone += region.singles[first]
+            over = growth.least - GAIN * alone
+            if over >= region.saved[first]:
+                return
+            if growth.fixed > region.room(first, last):
+                tried.unfit = True
+                return
+            if over >= 0 or growth.missing or first in tried.held or first in tried.fitted:
+                continue
+            found = growth.choice(region.room(first, last))
+            if found is None:
+                tried.unfit = True
+                continue
+            tried.fitted.add(first)
+            if all(found.group.held) and found.group.slots > 1:
+                tried.held.add(first)
+            else:
+                tried.finer = True
+            if found.cycles < GAIN * alone:
+                yield found
 
     def able(self, index: int) -> bool:
         """Whether a layer can be in a group."""
