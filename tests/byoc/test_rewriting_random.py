@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import onnx
 import pytest
@@ -11,33 +13,143 @@ from byoc.frontend.onnx.rewriting.prepare import passes
 from tests.e2e.given_models import Grower, run_unfused
 
 PASSES = tuple(dict.fromkeys(step.__name__ for step in passes(Grower(0).grow()[0])))
+ELSEWHERE = {
+    *("order_nodes", "drop_initializer_inputs", "fix_shapes", "drop_unread_outputs", "write_out_functions"),
+    *("complete_types", "move_casts", "decompose_attention", "tabulate_rows", "drop_unit_dilations"),
+}
+"""Passes for which nothing is grown here: tests of their own are."""
+
+
+class Writer(Grower):
+    """Begins with what passes write otherwise."""
+
+    def grow(self) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+        """The model and an input for it."""
+        for _ in range(int(self.pick(1, 2, 3))):
+            self.pick(
+                self.plane, self.plane, self.resized, self.padded, self.volume, self.rows, self.norm, self.moved
+            )()
+        return super().grow()
+
+    def plane(self) -> str | None:
+        """What is a convolution, or a product, of planes."""
+        x = self.some(4)
+        if x is None:
+            return None
+        weights = self.normal(self.values[x].shape[1], 2, 2, 3)
+        kind, operands, options = self.pick(
+            ("ConvTranspose", (x, self.constant(weights)), {"strides": self.pick([2, 2], [1, 3])}),
+            ("AveragePool", (x,), {"kernel_shape": [2, 2], "dilations": [2, 1], "pads": [1] * 4}),
+            ("LpPool", (x,), {"kernel_shape": [2, 2], "p": self.pick(1, 2, 3)}),
+            ("LRN", (x,), {"size": 3}),
+            ("PRelu", (x, self.constant(self.normal(*self.values[x].shape[1:]))), {}),
+        )
+        return self.add(kind, *operands, **options)
+
+    def resized(self) -> str | None:
+        """What is between elements."""
+        x, scales = self.some(4), self.constant([1, 1, *self.pick((2, 2), (1.5, 2), (0.5, 1))])
+        return self.add("Resize", x, "", scales, mode=self.pick("linear", "cubic")) if x else None
+
+    def padded(self) -> str | None:
+        """A convolution of what is padded."""
+        x = self.some(4)
+        padded = x and self.add("Pad", x, self.constant([0, 0, 1, 1, 0, 0, 0, 1], np.int64))
+        if not x or not padded:
+            return None
+        return self.add("Conv", padded, self.constant(self.normal(2, self.values[x].shape[1], 1, 2)))
+
+    def volume(self) -> str | None:
+        """A window across three dimensions."""
+        x = self.some(4)
+        deep = x and self.add(
+            "Reshape", x, self.constant([len(self.values[x]), 1, *self.values[x].shape[1:]], np.int64)
+        )
+        if not deep:
+            return None
+        kernel = [min(2, size) for size in self.values[deep].shape[2:]]
+        if self.random.random() < 0.5:
+            return self.add("Conv", deep, self.constant(self.normal(3, 1, *kernel)))
+        return self.add(self.pick("MaxPool", "AveragePool"), deep, kernel_shape=kernel)
+
+    def reduced(self, kind: str, x: str, axis: int) -> str | None:
+        """A reduction, as its opset has it."""
+        if self.opset >= 18:
+            return self.add(kind, x, self.constant([axis], np.int64))
+        return self.add(kind, x, axes=[axis])
+
+    def rows(self) -> str | None:
+        """Functions of rows."""
+        x, axis = self.some(), self.pick(-1, 0)
+        if x is None:
+            return None
+        if self.random.random() < 0.3:
+            return self.add("LogSoftmax", x, axis=axis)
+        return self.reduced(self.pick("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"), x, axis)
+
+    def norm(self) -> str | None:
+        """A normalisation in elementary operators."""
+        x, axis = self.some(), self.pick(-1, 1)
+        mean = x and self.values[x].ndim > 1 and self.reduced("ReduceMean", x, axis)
+        if not x or not mean:
+            return None
+        centred = self.add("Sub", x, mean)
+        square = centred and self.add("Mul", centred, centred)
+        variance = square and self.reduced("ReduceMean", square, axis)
+        safe = variance and self.add("Add", variance, self.constant(1e-3))
+        root = safe and self.add("Sqrt", safe)
+        return self.add("Div", centred, root) if centred and root else None
+
+    def moved(self) -> str | None:
+        """Splits and scatterings."""
+        x = self.some()
+        if x is None or self.values[x].ndim < 2:
+            return None
+        shape = self.values[x].shape
+        if self.random.random() < 0.5:
+            place = self.constant([[int(self.random.integers(-shape[0], shape[0]))]], np.int64)
+            return self.add("ScatterND", x, place, self.constant(self.normal(1, *shape[1:])))
+        if shape[-1] < 2:
+            return None
+        names = [f"s{len(self.nodes)}", f"r{len(self.nodes)}"]
+        sizes = {"num_outputs": 2} if self.opset >= 18 else {"split": [-(-shape[-1] // 2), shape[-1] // 2]}
+        if (self.opset >= 18 and shape[-1] % 2) or 13 <= self.opset < 18:
+            return None
+        self.nodes.append(onnx.helper.make_node("Split", [x], names, axis=-1, **sizes))
+        self.values |= run_unfused(self._model([self.nodes[-1]], {x: self.values[x]}, names, []), {x: self.values[x]})
+        return names[0]
+
+
+@cache
+def _changes() -> dict[str, list[str]]:
+    """Of every pass, what became of the models that it changed: an empty text, or which output of which differs.
+
+    Before and after, on unmodified ONNX Runtime with nothing fused; passes before it have had their turn.
+    """
+    found: dict[str, list[str]] = {name: [] for name in PASSES}
+    for seed in range(100):
+        model, feeds = (Writer if seed % 4 else Grower)(seed).grow()
+        for step in passes(model) if model.graph.node else ():
+            after = step(model)
+            if after.SerializeToString(deterministic=True) != model.SerializeToString(deterministic=True):
+                found[step.__name__].append(_difference(model, after, feeds, seed))
+            model = after
+    return found
 
 
 @pytest.mark.parametrize("name", PASSES)
 def test_a_pass_changes_nothing_that_the_model_computes(name: str) -> None:
-    """Before and after, on unmodified ONNX Runtime with nothing fused; passes before it have had their turn."""
-    compared, changed = 0, 0
-    for seed in range(40):
-        model, feeds = Grower(seed).grow()
-        if not model.graph.node:
-            continue
-        for step in passes(model):
-            after = step(model)
-            if step.__name__ == name:
-                before = model.SerializeToString(deterministic=True)
-                changed += after.SerializeToString(deterministic=True) != before
-                compared += _same(model, after, feeds, seed)
-            model = after
-    assert compared > 40
-    if name in ("fold_affine", "canonicalise_gemm", "remove_identities", "inline_functions", "fold_constants"):
-        assert changed > 0
+    found = _changes()[name]
+    assert (not found) == (name in ELSEWHERE)
+    assert not any(found), found
 
 
-def _same(before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray], seed: int) -> int:
-    """How many outputs were compared."""
+def _difference(before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, np.ndarray], seed: int) -> str:
     wanted, found = run_unfused(before, feeds), run_unfused(after, feeds)
-    for first, second in zip(wanted.values(), found.values(), strict=True):
-        assert first.shape == second.shape
+    assert len(found) == len(wanted) > 0
+    for (name, first), second in zip(wanted.items(), found.values(), strict=True):
         magnitude = max(float(np.abs(first).max(initial=0)), 1e-30)
-        assert float(np.abs(first - second).max(initial=0)) <= 10 * TOLERANCE * magnitude, f"seed {seed}"
-    return len(wanted)
+        differs = first.shape != second.shape or float(np.abs(first - second).max(initial=0)) > TOLERANCE * magnitude
+        if differs:
+            return f"{name} of seed {seed}"
+    return ""
