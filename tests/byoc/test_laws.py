@@ -360,6 +360,13 @@ PLANES = [1, 4, 6, 6]
         ),
         (
             ScaleBeforeProduct(),
+            [node("HardSwish", ["x"], ["h"]), node("Mul", ["h", "c"], ["a"]), node("Conv", ["a", "c2x4x3x3"], ["y"])],
+            PLANES,
+            ("y",),
+            "a table scales what is computed element by element",
+        ),
+        (
+            ScaleBeforeProduct(),
             [node("Mul", ["x", "c"], ["a"]), node("Conv", ["a", "c2x4x3x3"], ["y"])],
             PLANES,
             ("a", "y"),
@@ -416,6 +423,22 @@ def test_a_reshape_that_cuts_unevenly_ends_a_chain() -> None:
     assert [(each.law, each.node, each.reason) for each in found] == [
         ("compose-movement", name, "a reshape cuts a dimension unevenly") for name in ("b", "y")
     ]
+
+
+@pytest.mark.parametrize(("pads", "left"), [([0, 0, 0, 0], {"Conv": 1}), ([1, 0, 0, 0], {"Conv": 2})])
+def test_a_scale_before_a_product_is_depthwise_only_where_that_cannot_take_it(
+    pads: list[int], left: dict[str, int]
+) -> None:
+    arrays = random_arrays(0, scale=[4, 1, 1], shift=[4, 1, 1], w=[2, 4, 3, 3])
+    nodes = [
+        node("Mul", ["x", "scale"], ["a"]),
+        node("Add", ["a", "shift"], ["b"]),
+        node("Conv", ["b", "w"], ["y"], pads=pads),
+    ]
+    before = infer_shapes(make_model(nodes, PLANES, arrays))
+    after = rewriting("law", [law for law in LAWS if not law.exact])(before)
+    assert operators(after) == left
+    assert differences(before, after, 0) <= TOLERANCE
 
 
 def test_random_numbers_are_not_shared() -> None:

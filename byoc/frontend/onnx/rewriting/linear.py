@@ -17,6 +17,7 @@ from onnx import NodeProto, helper
 
 from byoc.frontend.onnx.rewriting.edit import attributes, standard
 from byoc.frontend.onnx.rewriting.law import Law, View, rewriting
+from byoc.frontend.onnx.rewriting.movement import ELEMENTWISE
 
 Array = NDArray[np.float64]
 AFFINE = frozenset({"BatchNormalization", "Mul", "Add", "Sub", "Div"})
@@ -225,7 +226,8 @@ class ScaleBehindProduct(Law):
 
 class ScaleBeforeProduct(Law):
     """`W (s x + t) + b` = `(W s) x + (W t + b)`: a chain of scales and shifts by constants before a Conv or Gemm by
-    constants is part of it. Nobody else may read what lies between; a shift does not go through padding."""
+    constants is part of it. Nobody else may read what lies between; a shift does not go through padding. Pays where
+    `x` is not computed element by element: there the chain is part of a table, which costs nothing and rounds once."""
 
     name = "scale-before-product"
     roots = frozenset({"Conv", "Gemm"})
@@ -243,6 +245,8 @@ class ScaleBeforeProduct(Law):
             return "others read what is scaled"
         if chain.shift.any() and _padded(product.options):
             return "a shift does not go through padding"
+        if graph.maker(chain.source, *ELEMENTWISE) is not None:
+            return "a table scales what is computed element by element"
         return product, chain
 
     def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:
@@ -276,9 +280,8 @@ class ScaleAsDepthwise(Law):
         """The whole chain, which ends with ``node``."""
         chain = None if _goes_on(graph, node) else _chain(graph, node)
         fits = chain is not None and chain.per_channel and len(graph.shapes[chain.source]) >= 3
-        if not fits or any(ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0])):
-            return None
-        return chain
+        later = (ScaleBeforeProduct().match(graph, reader) for reader in graph.readers(node.output[0]))
+        return None if not fits or any(isinstance(taken, tuple) for taken in later) else chain
 
     def apply(self, graph: View, node: NodeProto, found: Affine) -> Sequence[NodeProto]:
         """The convolution."""

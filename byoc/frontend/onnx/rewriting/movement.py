@@ -26,6 +26,7 @@ UNARY = frozenset(
     | {"Swish", "Tan", "Tanh", "ThresholdedRelu"}
 )
 BINARY = frozenset({"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"})
+ELEMENTWISE = CLAMPS | UNARY | BINARY
 
 
 # Chains of reshapes and transposes. ---------------------------------------------------------------------------------
@@ -250,7 +251,7 @@ class ComputeBeforeMoving(Law):
     then follows what makes `x`, and movement meets movement."""
 
     name = "compute-before-moving"
-    roots = CLAMPS | UNARY | BINARY
+    roots = ELEMENTWISE
     measure = "movements on the longest path to each element-wise operator"
 
     def match(self, graph: View, node: NodeProto) -> _Unmoved | str | None:
