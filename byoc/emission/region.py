@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from byoc.batches import by_image
 from byoc.choices import NOTHING, Choices
 from byoc.emission.demand import Demand, demand, moved_bytes
 from byoc.emission.emit import emit
@@ -17,15 +18,18 @@ from byoc.operators.operator import Operator
 from byoc.options import Schedule
 from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.default import schedule_default
+from byoc.scheduling.fetches import step_cycles
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
+from byoc.tiling.cost import TRAFFIC
 from byoc.tiling.search import smallest_tiling
 from byoc.tiling.tiling import Shortage, find_shortage
 from isa.arch import Arch
+from isa.instruction import Unit
 from isa.program import Program, Segment, Tensor, TensorType
 
 _ALIGNMENT = 64
@@ -93,18 +97,18 @@ def compile_region(
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
     """
-    lowered, layers = layers_of(region, values, arch, schedule)
-    dram, end = _layout(lowered.buffers)
-    stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
-
-    def fresh() -> Memory:
-        return Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
-
     if schedule == "seed":
-        scheduled = schedule_seed(layers, fresh())
+        lowered, layers = layers_of(region, values, arch, schedule)
+        scheduled = schedule_seed(layers, _fresh(lowered, arch, data=data)())
     else:
-        subject = (region, data) if pool is not None else None
-        scheduled = schedule_default(layers, fresh, pool or SearchPool(), subject, choices)
+        known_searches = pool or SearchPool[Compiled]()
+        found = []
+        for number, order in enumerate(_orders(region, values)):
+            lowered, layers = layers_of(order, values, arch)
+            subject = (region, data, number) if pool is not None else None
+            fresh = _fresh(lowered, arch, data=data)
+            found.append(schedule_default(layers, fresh, known_searches, subject, choices))
+        scheduled = min(found, key=_price) if len(found) > 1 else found[0]
     known = pool.compiled(scheduled) if pool is not None else None
     if known is not None:
         return replace(known[0], arch=arch), known[1]
@@ -112,6 +116,25 @@ def compile_region(
     if pool is not None:
         pool.add_compiled(scheduled, compiled)
     return compiled
+
+
+def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
+    """The region; of a batch, image by image, too."""
+    operations = by_image(region.operations, values, (*region.inputs, *region.outputs))
+    return (region,) if operations == region.operations else (replace(region, operations=operations), region)
+
+
+def _price(scheduled: Scheduled) -> float:
+    """Estimated cycles, and a tenth of those of the bus, which costs something even where nobody waits for it."""
+    moves = (step for step in scheduled.steps if step.unit is not Unit.EX)
+    return scheduled.cycles + TRAFFIC * sum(step_cycles(step, step.unit.name) for step in moves)
+
+
+def _fresh(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:
+    """A function that makes an empty memory."""
+    dram, end = _layout(lowered.buffers)
+    stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
+    return lambda: Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
 
 
 def layers_of(

@@ -259,7 +259,12 @@ class Convolution(Product, Window):
         parts = record.group if record.grouped and not on_groups else 1
         emulated = record.depthwise and target.emulate_depthwise
         choices = {"emulated": emulated, "on_groups": on_groups}
-        return tuple(o for image in range(record.batch) for o in cls._image(record, image, parts, choices))
+        first = tuple(cls._image(record, 0, parts, choices))
+        if len(first) > parts:  # sums of several products have values of their own, image by image
+            images = (cls._image(record, image, parts, choices) for image in range(1, record.batch))
+            return (*first, *(operation for image in images for operation in image))
+        sizes = int(np.prod(record.source_plane)), int(np.prod(record.result_plane))
+        return tuple(_moved(one, image * sizes[0], image * sizes[1]) for image in range(record.batch) for one in first)
 
     @classmethod
     def _image(cls, record: ConvRecord, image: int, parts: int, choices: dict[str, Any]) -> Iterator[Operator]:
@@ -385,4 +390,12 @@ class Convolution(Product, Window):
 
     def constants(self) -> ChannelConstants:
         """Filters."""
-        return ChannelConstants(self.bias, self.channel_scales, self.weights)
+        scale = None if self.requantise is None else self.requantise.scale
+        same = id(self.bias), id(scale), id(self.weights)  # the images of a batch have them in common
+        return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)
+
+
+def _moved(operation: Operator, source: int, result: int) -> Operator:
+    """The same operation, with the same constants, on elements so much further on."""
+    inputs = tuple(replace(operand, offset=operand.offset + source) for operand in operation.inputs)
+    return replace(operation, inputs=inputs, output=replace(operation.output, offset=operation.output.offset + result))

@@ -27,6 +27,11 @@ class Elementwise(Operator):
     flat: ClassVar[bool] = True
     mapping: ClassVar[MappingType] = "one-to-one"
 
+    @property
+    def cuttable(self) -> bool:
+        """Elements are on their own."""
+        return True
+
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
         """The result has the shape of every operand."""
@@ -183,6 +188,11 @@ class Pair(Elementwise):
         except ValueError:
             fits = False
         return None if fits else f"'{node.name}' makes {result} of {' and '.join(map(str, shapes))}"
+
+    @property
+    def cuttable(self) -> bool:
+        """Where no operand repeats."""
+        return not self.repeats
 
     repeats: tuple[Repeat, ...] = ()
     starts: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)

@@ -269,6 +269,11 @@ class Alias(Operator):
 
     offsets: tuple[int, ...] = (0,)
 
+    @property
+    def cuttable(self) -> bool:
+        """Where there is one input."""
+        return len(self.inputs) == 1
+
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """Each input, and where it is in the output."""
         output = self.output

@@ -480,6 +480,11 @@ class Operator:
         return ()
 
     @property
+    def cuttable(self) -> bool:
+        """Whether any equal slices of operands and result along their first dimension belong together alone."""
+        return False
+
+    @property
     def channel_tables(self) -> NDArray[np.int8] | None:
         """Where all it computes is a function of one value, another in every channel: the results (channels, 256)."""
         return None

@@ -120,6 +120,11 @@ class Pool(Window):
         )
 
     @property
+    def cuttable(self) -> bool:
+        """Channels are on their own."""
+        return True
+
+    @property
     def mnemonic(self) -> str:
         """The one instruction."""
         return "OP_POOL"

@@ -32,7 +32,7 @@ ENOUGH = 1.03
 BETTER = 0.995
 """What another plan must be estimated to take, times the best one's cycles."""
 MOST_TILES = 600
-"""Tiles of all plans tried so far beyond which no other is."""
+"""Tiles of all plans tried so far, an image, beyond which no other is."""
 
 
 def schedule_default(
@@ -88,7 +88,8 @@ def _candidate(
     found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.tables, memory.windows)
     if found is None:
         return None
-    scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, _as_choices(layers, chosen))
+    choices = _as_choices(layers, chosen)
+    scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
     return _Candidate(scheduled, found.cycles, sum(cycles), len(streamed), found.free)
 
 
@@ -106,8 +107,9 @@ def _best_of_others(
     see to it that a machine is hardly ever slower than one with less memory.
     """
     tiles, tried = best.tiles, [chosen]
+    images = len(layers) // len({layer.name for layer in layers})
     for part, share in _OTHERS:
-        if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES:
+        if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images:
             break
         memory = fresh()
         nbytes = memory.arch.sram_bytes // part

@@ -29,7 +29,8 @@ class Fetch:
 
     ``release``: the first tile that they may accompany, for those before store what they read. ``before``: what the
     buffer held before. ``wanted``: the tile that they should accompany; ``position``: the one that they do, -1 as long
-    as that is open; ``place``: the buffer that they fill then, a copy's or their own.
+    as that is open; ``place``: the buffer that they fill then, a copy's or their own. ``again``: the next fetch of
+    the same constants.
     """
 
     steps: list[Step]
@@ -43,6 +44,7 @@ class Fetch:
     position: int = -1
     place: int = -1
     arrival: int = 0
+    again: Fetch | None = None
 
 
 def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
@@ -68,7 +70,18 @@ def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
             target = _dram(step, "ST")
             written.append((number, target))
             end = max(end, target.end)
+    _link(found, end)
     return found
+
+
+def _link(fetches: Sequence[Fetch], end: int) -> None:
+    """Let the fetches of the same bytes know of each other, where nothing is ever written: from ``end`` on."""
+    following: dict[tuple[tuple[int, int], ...], Fetch] = {}
+    for fetch in reversed(fetches):
+        key = tuple((step.registers["LD_DRAM_ADDRESS"], step.registers["LD_BYTES"]) for step in fetch.steps)
+        if min(key)[0] >= end:
+            fetch.again = following.get(key)
+            following[key] = fetch
 
 
 def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], end: int) -> int:

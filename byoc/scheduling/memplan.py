@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from isa.errors import InputError
 
 ATTEMPTS = 12
-"""Orders of placement that are tried before a plan is given up."""
+"""Orders of placement that are tried before a plan is given up; one in eight requests where that is more."""
 NEIGHBOURS = 2
 """Buffers that may share a bank with one that shall be apart: weights with records, and one more, are three reads."""
 
@@ -36,7 +36,7 @@ def plan(requests: Sequence[Request], capacity: int, alignment: int, bank: int =
     place goes to the front and all begin again. Deterministic.
     """
     order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
-    for _ in range(ATTEMPTS):
+    for _ in range(max(ATTEMPTS, len(requests) // 8)):
         addresses = [0] * len(requests)
         failed = _first_fit(requests, order, capacity, alignment, bank, addresses)
         if failed is None:

@@ -140,7 +140,8 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
         while following < len(fetches) and fetches[following].tile == number:
             fetch = fetches[following]
             if fetch.position < 0:
-                space.settle(fetch, number)
+                if not space.keeps(fetch, number):
+                    space.settle(fetch, number)
                 clock.load(fetch, late=True)
             clock.await_load(fetch)
             following += 1
@@ -252,6 +253,8 @@ class _Space:
 
     def admits(self, fetch: Fetch, position: int) -> bool:
         """Whether there is a place for the fetch beside tile ``position``; it has it from then on."""
+        if self.keeps(fetch, position):
+            return True
         self._advance(position, fetch.last)
         if self._has_own(fetch, position):
             self.settle(fetch, position)
@@ -261,16 +264,36 @@ class _Space:
         request = self.requests[fetch.buffer]
         if request.apart:
             return False
-        address = self._gap(request.nbytes, position, fetch.last)
+        return self._copy(fetch, position, fetch.last)
+
+    def keeps(self, fetch: Fetch, position: int) -> bool:
+        """Whether there is a place for the fetch from tile ``position`` on that it can share with all of the same."""
+        if fetch.again is None or fetch.buffer in self._windows or self.requests[fetch.buffer].apart:
+            return False
+        later = [fetch.again]
+        while (following := later[-1].again) is not None:
+            later.append(following)
+        self._advance(position, later[-1].last)
+        if not self._copy(fetch, position, later[-1].last):
+            return False
+        for same in later:
+            same.position, same.place = position, fetch.place
+            same.steps.clear()
+        return True
+
+    def _copy(self, fetch: Fetch, position: int, last: int) -> bool:
+        """Whether there is a place for a copy from tile ``position`` to tile ``last``; it is the fetch's then."""
+        request = self.requests[fetch.buffer]
+        address = self._gap(request.nbytes, position, last)
         end = address + request.nbytes
         if end > self._capacity:
             self.free = False
             self._failed += 1
             return False
         fetch.position, fetch.place = position, len(self.requests)
-        insort(self._taken, _Taken(address, end, position, fetch.last, fetch.place))
+        insort(self._taken, _Taken(address, end, position, last, fetch.place))
         self.addresses.append(address)
-        self.requests.append(Request(f"{request.name} ahead", request.nbytes, position, fetch.last))
+        self.requests.append(Request(f"{request.name} ahead", request.nbytes, position, last))
         return True
 
     def _has_own(self, fetch: Fetch, position: int) -> bool:

@@ -105,6 +105,7 @@ class _Planner:
         self._searches = searches
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
+        self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
         self._rooms = Rooms(layers, lowered, arch)
         lives = self._rooms.lives
         self.residents: dict[str, Life] = {name: lives[name] for name in chosen_residents(choices, lives) or ()}
@@ -124,9 +125,10 @@ class _Planner:
         return choice
 
     def choose_residents(self, capacity: int) -> None:
-        """Add residents while they pay."""
+        """Add residents while they pay. What outlives an image of a batch comes last: it takes room from all images."""
         self._capacity = capacity
-        for name, life in self._rooms.lives.items():
+        lives = sorted(self._rooms.lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
+        for name, life in lives:
             wanted = {**self.residents, name: life}
             span = range(life.first, life.last + 1)
             found = [self._choice(index, wanted) for index in span]

@@ -16,6 +16,7 @@ class Scheduled:
     """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load.
 
     ``choices``: all that was chosen, so that the same choices make the same steps; nothing by the published schedule.
+    ``cycles``: an estimate; 0 by the published schedule.
     """
 
     steps: tuple[Step, ...]
@@ -23,6 +24,7 @@ class Scheduled:
     requests: tuple[Request, ...]
     addresses: tuple[int, ...]
     choices: Choices = NOTHING
+    cycles: int = 0
 
 
 def place(timed: Sequence[tuple[int, Step]], memory: Memory) -> Scheduled | None:

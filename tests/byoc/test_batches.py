@@ -1,0 +1,84 @@
+"""Batches: image by image or layer by layer, exact, and with fewer bytes an image than one image alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from byoc.batches import by_image
+from byoc.emission.region import Region
+from byoc.graph import Value
+from byoc.operators.convolution import Convolution
+from byoc.operators.operator import Operator
+from isa.arch import Arch, PeArray
+from isa.program import Program
+from tests.byoc import region_cases as cases
+
+PLANE = 12 * 12
+
+
+def _network(images: int) -> tuple[Region, dict[str, Value]]:
+    """Two convolutions, the sum of their results, its maxima, and their product with weights: images are rows there."""
+    random = np.random.default_rng(5)
+    first = cases.convolution(random, cases.operand("x", 4, 12, 12), "a", 8, pads=(1, 1, 1, 1))
+    second = cases.convolution(random, first.output, "b", 8, pads=(1, 1, 1, 1))
+    a, b = (cases.operand(name, 8 * images, 12, 12) for name in "ab")
+    total = cases.add(a, b, "c")
+    pool = cases.pool(total.output, "d", "max", kernel=(12, 12))
+    rows = cases.operand("rows", images, 8)
+    operations: tuple[Operator, ...] = (
+        *(_shifted(first, image, 4 * PLANE) for image in range(images)),
+        *(_shifted(second, image, 8 * PLANE) for image in range(images)),
+        total, pool, cases.alias((pool.output,), rows), cases.matmul(random, rows, "y", 5),
+    )  # fmt: skip
+    region, values = cases.region(operations, ("x",), ("y",))
+    values["x"] = Value("x", (images, 4, 12, 12), "int8")
+    return region, values
+
+
+def _shifted(one: Convolution, image: int, source: int) -> Convolution:
+    (read,) = one.inputs
+    return replace(
+        one,
+        inputs=(replace(read, offset=image * source),),
+        output=replace(one.output, offset=image * 8 * PLANE),
+    )
+
+
+def _moved(program: Program) -> int:
+    """Bytes that LD and ST move."""
+    moves = [(command.registers, command.unit.name) for command in program.commands if command.unit.name != "EX"]
+    return sum(
+        registers[f"{unit}_BYTES"] * int(np.prod([registers[f"{unit}_COUNT_{axis}"] for axis in (1, 2, 3)]))
+        for registers, unit in moves
+    )
+
+
+def test_images_follow_one_another_up_to_the_product_of_all() -> None:
+    region, values = _network(3)
+    found = by_image(region.operations, values, ("x", "y"))
+    assert [operation.output.value for operation in found] == [
+        *(name for image in range(3) for name in (f"a[{image}]", f"b[{image}]", f"c[{image}]", f"d[{image}]", "rows")),
+        "y",
+    ]  # fmt: skip
+    assert [operation.inputs[0].offset for operation in found if operation.inputs[0].value == "x"] == [0, 576, 1152]
+    single, values = _network(1)
+    assert by_image(single.operations, values, ("x", "y")) == single.operations
+
+
+@pytest.mark.parametrize("sram_bytes", [1536, 4096, 8192, 65_536])
+def test_batches_are_exact_and_move_no_more_an_image(sram_bytes: int) -> None:
+    """Where all weights fit they are loaded once: an image then moves its input and its row of results."""
+    arch = Arch(pe=PeArray(ic=4, oc=8, ow=1), sram_bytes=sram_bytes, sram_banks=1)
+    alone = _moved(cases.compile_case(*_network(1), arch, "default"))
+    for images in (2, 5):
+        region, values = _network(images)
+        program = cases.compile_case(region, values, arch, "default")
+        inputs = cases.random_inputs(region, values, images)
+        wanted = cases.expected(region, values, inputs)
+        np.testing.assert_array_equal(cases.execute(program, inputs)["y"], wanted["y"])
+        assert _moved(program) <= images * alone
+        if sram_bytes == 65_536:
+            assert _moved(program) == alone + (images - 1) * (4 * PLANE + 5)
