@@ -28,9 +28,9 @@ TRANSFER_OVERHEAD = 108
 """Set-up, latency and drain of one transfer: LD and ST have one at a time."""
 COMMAND_OVERHEAD = 16
 """Fill and drain of one compute command."""
-TILE_OVERHEAD, TILE_SHARE = 110, 4000
-"""What one tile more must gain: cycles in which units wait for one another, and a part of so many of what the layer
-takes, for the time that it takes to compile and to simulate."""
+TILE_OVERHEAD, FIRST_OVERHEAD, TILE_SHARE = 110, 30, 4000
+"""What one tile more must gain, less in a region's first layer: cycles in which units wait for one another, and a part
+of so many of what the layer takes, for the time that it takes to compile and to simulate."""
 HIDDEN = 0.8
 """Share of the first load of constants that earlier layers hide, as far as they compute as long as this one."""
 TRAFFIC = 0.2
@@ -115,7 +115,7 @@ class LayerCost:
         self._cycles: dict[tuple[int, int, int], int] = {}
         self._shapes: dict[tuple[int, int, int], Shape] = {}
         self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
-        self._overhead = 0.0
+        self._share = 0.0
         plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}
         self._base = {**plain, **dict(geometry.registers)}
 
@@ -146,13 +146,17 @@ class LayerCost:
         """Estimated cycles of a tiling of this shape, the overhead of tiles included."""
         account = self._account(shape, tiling, resident)
         edge, slots = account.first + account.last, account.slots
+        # The last load is followed by its tile's computation, the first store preceded by one: other layers' work.
+        one = 0 if resident.follows else shape.compute // shape.tiles
         busy = max(
             shape.compute + account.apart,
-            account.loading - account.first,
-            account.storing - account.last,
-            slots - edge,
+            account.loading - account.first + one,
+            account.storing - account.last + one,
+            slots - edge + one,
         )
-        return busy + edge - self._hidden(shape, resident) + TRAFFIC * slots + self.overhead(shape.tiles)
+        return (
+            busy + edge - self._hidden(shape, resident) + TRAFFIC * slots + self.overhead(shape.tiles, resident.follows)
+        )
 
     def least(self, shape: Shape, resident: Resident) -> float:
         """What no tiling of this shape is below, nor any of the same channels and fewer rows: all is loaded once."""
@@ -164,7 +168,7 @@ class LayerCost:
         if not resident.output:
             slots += shape.output_all
         busy = max(shape.compute + edge, slots - self._hidden(shape, resident))
-        return busy + TRAFFIC * slots + self.overhead(shape.tiles)
+        return busy + TRAFFIC * slots + self.overhead(shape.tiles, resident.follows)
 
     def _hidden(self, shape: Shape, resident: Resident) -> float:
         """What earlier layers hide of loading the first constants."""
@@ -172,14 +176,14 @@ class LayerCost:
             return 0.0
         return HIDDEN * min(shape.constant_cycles + TRANSFER_OVERHEAD, shape.compute)
 
-    def overhead(self, tiles: int) -> float:
-        """What so many tiles cost beside their work."""
-        if not self._overhead:  # the layer in one tile says how long it is
+    def overhead(self, tiles: int, follows: bool = True) -> float:
+        """What so many tiles cost beside their work; ``follows`` as in :class:`Resident`."""
+        if not self._share:  # the layer in one tile says how long it is
             nest = self._geometry.nest
             whole = self.shape(nest.channels, nest.rows)
             moved = whole.constant_all + sum(whole.input_all) + whole.output_all
-            self._overhead = TILE_OVERHEAD + max(whole.compute, moved) / TILE_SHARE
-        return self._overhead * tiles
+            self._share = max(whole.compute, moved) / TILE_SHARE
+        return ((TILE_OVERHEAD if follows else FIRST_OVERHEAD) + self._share) * tiles
 
     def _account(self, shape: Shape, tiling: Tiling, resident: Resident) -> Account:
         """The account of all transfers."""

@@ -63,7 +63,7 @@ class TileSearch:
         tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
         least = cost.working_set(cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling, resident)
         for tiles, tile in self._sizes[0]:
-            if self._floor(resident) + cost.overhead(tiles) > limit:
+            if self._floor(resident) + cost.overhead(tiles, resident.follows) > limit:
                 break
             for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
                 if self._smallest_bytes(tile._replace(rows=rows), resident) > budget:
@@ -124,7 +124,7 @@ class TileSearch:
         floor, best = self._floor(resident), None
         for sizes in self._sizes:
             for tiles, tile in sizes:
-                if best is not None and floor + self.cost.overhead(tiles) >= best.cycles:
+                if best is not None and floor + self.cost.overhead(tiles, resident.follows) >= best.cycles:
                     break  # the others have more tiles
                 if lies_dense(self._geometry, tile.channels, resident):
                     best = self._best_rows(tile, resident, budget, floor, best)
@@ -155,7 +155,10 @@ class TileSearch:
             smallest = tile._replace(rows=rows)
             if tried > _FINER:
                 break
-            if best is not None and floor + self.cost.overhead(tile_count(self._geometry, smallest)) >= best.cycles:
+            if (
+                best is not None
+                and floor + self.cost.overhead(tile_count(self._geometry, smallest), resident.follows) >= best.cycles
+            ):
                 break
             if self._smallest_bytes(smallest, resident) > budget:
                 continue  # most do not fit: the cycles of those are not asked for
