@@ -72,12 +72,14 @@ def branch(result: str, *nodes: onnx.NodeProto, constants: Mapping[str, Any] | N
     return helper.make_graph(nodes, "branch", [], [info(result, TensorProto.FLOAT, None)], tensors)
 
 
-def choosing(condition: str, width: int = 4) -> onnx.NodeProto:
+def choosing(condition: str, width: int = 4, seed: int = 0) -> onnx.NodeProto:
     """Two branches that name what they make alike, each with a convolution of its own."""
     then = branch(
-        "z", node("Conv", ["r", "k"], ["q"]), node("Relu", ["q"], ["z"]), constants={"k": weights(4, 4, 1, 1)}
+        "z",
+        *(node("Conv", ["r", "k"], ["q"]), node("Relu", ["q"], ["z"])),
+        constants={"k": weights(4, 4, 1, 1, seed=seed)},
     )
-    wide = {"k": weights(width, 4, 1, 1, seed=1)}
+    wide = {"k": weights(width, 4, 1, 1, seed=seed + 1)}
     otherwise = branch("z", node("Conv", ["r", "k"], ["q"]), node("Tanh", ["q"], ["z"]), constants=wide)
     return node("If", [condition], ["i"], name="choice", then_branch=then, else_branch=otherwise)
 
@@ -87,7 +89,7 @@ RANK = [node("Shape", ["r"], ["s"]), node("Size", ["s"], ["n"]), node("Equal", [
 
 @pytest.mark.parametrize(("wanted", "taken"), [(4, "Relu"), (3, "Tanh")])
 def test_a_branch_that_shapes_decide_about_is_taken(wanted: int, taken: str, tmp_path: Path) -> None:
-    second = choosing("rank4")
+    second = choosing("rank4", seed=2)
     second.name, second.input[0], second.output[0] = "second", "other", "j"
     nodes = [*CONVOLUTION, *RANK, choosing("rank4"), node("Shape", ["i"], ["t"]), node("Gather", ["t", "one"], ["d"])]
     nodes += [node("Equal", ["d", "four"], ["other"]), second, node("Add", ["i", "j"], ["y"])]
