@@ -223,6 +223,9 @@ def _member(layer: Layer, sources: Sequence[Place], target: Place, planes: Mappi
     found = [one for one in slices if one is not None]
     if len(found) < len(slices) or not found[:-1]:
         return None
+    sizes = {(planes[one.buffer].rows, planes[one.buffer].row_bytes) for one in found}
+    if not planar and len(sizes) > 1:
+        return None  # a buffer is planes of another shape to others: their rows are not its rows
     window = (nest.stride, nest.pad_top, nest.extent) if planar else (1, 0, 1)
     return Member(tuple(found[:-1]), found[-1], *window, not planar and moves is None, moves=moves)
 

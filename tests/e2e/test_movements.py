@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 from byoc.importing import import_model, package_of
 from byoc.operators.onnx_view import BOUNDARIES
+from experiments.running import workflow
+from tests.byoc.float_models import make_model
 from tests.byoc.oracle_check import random_feeds
 from tests.byoc.small_models import ModelBuilder
 from tests.e2e.harness import compare
@@ -125,3 +130,21 @@ def test_scatterings_twice_to_one_place_stay_as_they_are() -> None:
     model = scattering(np.random.default_rng(0), "ScatterElements", (0.05, 0.05, 0.05), repeated=True)
     placement = compare(import_model(model, "scattering"), random_feeds(model, 1), ARCHS["ample"]).partition.placement
     assert [place.on for place in placement if place.op_type == "ScatterElements"] == ["cpu"]
+
+
+def test_rows_of_what_is_planes_of_another_shape_to_others(tmp_path: Path) -> None:
+    """A tensor pooled along its channels, as one plane of (channels, pixels), meets its own planes again."""
+    shapes = {"plane": np.array([1, 1, 48, 1600], np.int64), "channels": np.array([1, 48, 40, 40], np.int64)}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Reshape", ["r", "plane"], ["a"]),
+        helper.make_node("AveragePool", ["a"], ["p"], kernel_shape=[5, 1], pads=[2, 0, 2, 0]),
+        helper.make_node("Sigmoid", ["p"], ["s"]),
+        helper.make_node("Reshape", ["s", "channels"], ["b"]),
+        helper.make_node("Mul", ["r", "b"], ["u"]),
+        helper.make_node("MaxPool", ["u"], ["y"], kernel_shape=[3, 3], strides=[2, 2]),
+    ]
+    onnx.save(make_model(nodes, [1, 48, 40, 40], shapes), tmp_path / "model.onnx")
+    report = workflow.run(tmp_path / "model.onnx", isa="v4", settings=["sram_bytes=32768"])
+    assert report.check.mismatches == 0
+    assert report.totals.cycles >= report.totals.lower_bound_cycles
