@@ -26,6 +26,7 @@ from experiments.report.schema import (
     Check,
     Compilation,
     Layer,
+    LayerGroup,
     PlacementEntry,
     PortEntry,
     RunReport,
@@ -61,7 +62,14 @@ def assemble(
     """
     hardware = conditions.hardware
     runs = [
-        RegionRun(index, compiled.programs[index], traces[index], report.compulsory_bytes, report.demand)
+        RegionRun(
+            index,
+            compiled.programs[index],
+            traces[index],
+            report.compulsory_bytes,
+            report.demand,
+            tuple(group.layers for group in report.choices.groups or ()),
+        )
         for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
     ]
     machine = figures(hardware, runs)
@@ -176,4 +184,9 @@ def _compilation(compiled: CompiledNetwork) -> Compilation:
         sets=words - sum(len(program.commands) for program in programs),
         sets_elided=sum(report.words_before_elision - report.words for report in reports),
         dram_bytes=max((program.dram_bytes for program in programs), default=0),
+        groups=tuple(
+            LayerGroup(region=index, layers=group.layers, rows=group.rows, kept=group.kept or ())
+            for index in sorted(compiled.reports)
+            for group in compiled.reports[index].choices.groups or ()
+        ),
     )

@@ -29,7 +29,8 @@ Int64 = NDArray[np.int64]
 class RegionRun:
     """One region's program and its trace.
 
-    ``compulsory_bytes`` and ``demand``: those of its compilation, where that is known.
+    ``compulsory_bytes``, ``demand`` and ``groups``, the names of the layers of each: those of its compilation, where
+    that is known.
     """
 
     region: int
@@ -37,6 +38,7 @@ class RegionRun:
     trace: Trace
     compulsory_bytes: int | None = None
     demand: Demand | None = None
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
@@ -45,7 +47,7 @@ def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
         totals=_totals(hardware, runs),
         kinds=_summed((run.trace.kinds for run in runs), KINDS),
         ex_cycles=_summed((run.trace.ex_cycles for run in runs), KINDS),
-        layers=tuple(layer for run in runs for layer in _layers(run, hardware.arch.pe.count)),
+        layers=tuple(_layers(runs, hardware.arch.pe.count)),
         units={unit: _summed((run.trace.units[unit] for run in runs), CAUSES) for unit in UNITS},
     )
 
@@ -112,22 +114,27 @@ def moved_once(program: Program) -> int:
     return sum(int(np.count_nonzero(mask)) for mask in moved.values())
 
 
-def _layers(run: RegionRun, processing_elements: int) -> Iterable[Layer]:
-    for found, parts in zip(run.trace.layers, run.trace.breakdown, strict=True):
-        yield Layer(
-            name=found.name,
-            onnx_nodes=found.onnx_nodes,
-            kind=found.kind,
-            region=run.region,
-            cycles=found.cycles,
-            macs=found.macs,
-            utilization=_utilization(found.macs, found.cycles, processing_elements),
-            dram_read_bytes=found.dram_read_bytes,
-            dram_write_bytes=found.dram_write_bytes,
-            tiles=found.tiles,
-            stalls=found.stalls,
-            breakdown=parts,
-        )
+def _layers(runs: Sequence[RegionRun], processing_elements: int) -> Iterable[Layer]:
+    before = 0
+    for run in runs:
+        groups = {name: number for number, names in enumerate(run.groups, start=before) for name in names}
+        before += len(run.groups)
+        for found, parts in zip(run.trace.layers, run.trace.breakdown, strict=True):
+            yield Layer(
+                name=found.name,
+                onnx_nodes=found.onnx_nodes,
+                kind=found.kind,
+                region=run.region,
+                cycles=found.cycles,
+                macs=found.macs,
+                utilization=_utilization(found.macs, found.cycles, processing_elements),
+                dram_read_bytes=found.dram_read_bytes,
+                dram_write_bytes=found.dram_write_bytes,
+                tiles=found.tiles,
+                stalls=found.stalls,
+                breakdown=parts,
+                group=groups.get(found.name),
+            )
 
 
 def occupancy(runs: Sequence[RegionRun]) -> Occupancy | None:

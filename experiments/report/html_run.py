@@ -60,6 +60,8 @@ def _facts(layer: Layer) -> Iterator[tuple[str, str]]:
     yield "DRAM read", f"{layer.dram_read_bytes:,} bytes"
     yield "DRAM written", f"{layer.dram_write_bytes:,} bytes"
     yield "tiles", str(layer.tiles)
+    if layer.group is not None:
+        yield "in bands with others", f"group {layer.group}"
     yield "ONNX nodes", ", ".join(layer.onnx_nodes)
 
 

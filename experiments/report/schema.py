@@ -77,7 +77,8 @@ class Layer(Part):
     """One layer of one region. ``stalls``: for each unit, cycles its commands of this layer waited, by cause.
 
     ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
-    is empty in reports of versions that did not know it.
+    is empty in reports of versions that did not know it. ``group``: the place among ``compile.groups`` of the group
+    that the layer is computed in; None: alone.
     """
 
     name: Text
@@ -92,6 +93,7 @@ class Layer(Part):
     tiles: Count
     stalls: Mapping[str, Mapping[str, Count]]
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
+    group: Count | None = None
 
 
 class PortEntry(Part):
@@ -316,6 +318,18 @@ class Accuracy(Part):
     differences: Count = 0
 
 
+class LayerGroup(Part):
+    """Layers of a region that are computed together, in bands of ``rows`` rows of the last one's result.
+
+    ``kept``: tensors of which rows stay in the scratchpad from band to band; of others bands make or load them again.
+    """
+
+    region: Count
+    layers: tuple[Text, ...]
+    rows: Count
+    kept: tuple[Text, ...]
+
+
 class Compilation(Part):
     """What the compiler made, all regions together; ``sets_elided`` counts register writes saved."""
 
@@ -324,6 +338,7 @@ class Compilation(Part):
     sets: Count
     sets_elided: Count
     dram_bytes: Count
+    groups: tuple[LayerGroup, ...] = ()
 
 
 class Occupancy(Part):

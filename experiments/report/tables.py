@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +19,7 @@ from experiments.report.schema import (
     Figures,
     HostLayer,
     Layer,
+    LayerGroup,
     OutputsCheck,
     PortEntry,
     RunReport,
@@ -27,6 +28,8 @@ from experiments.report.terminal import LiteralTable, line, plain_table
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
+MOST_GROUPS = 6
+"""Groups of layers that are named one by one."""
 
 
 def print_report(report: RunReport, console: Console) -> None:
@@ -204,6 +207,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
             f"{totals.instructions:,} instructions, {made.sets:,} register writes ({made.sets_elided:,} saved)"
         ),
     )
+    if made.groups:
+        yield "groups", groups_line(made.groups)
     if report.host.nodes:
         yield "CPU", f"{report.host.nodes} nodes, estimated {report.host.estimated_cycles:,} cycles (not in the total)"
         if report.end_to_end is not None and report.end_to_end.interface_cycles:
@@ -226,6 +231,14 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
         yield from cost_lines(report.cost)
+
+
+def groups_line(groups: Sequence[LayerGroup]) -> str:
+    """Which layers are computed together, band by band of rows: the first few groups."""
+    layers = sum(len(group.layers) for group in groups)
+    named = [f"{one.layers[0]} to {one.layers[-1]} ({one.rows} row{'s' * (one.rows != 1)})" for one in groups]
+    more = [f"{len(named) - MOST_GROUPS} more"] if len(named) > MOST_GROUPS else []
+    return f"{layers} layers together in bands: {', '.join([*named[:MOST_GROUPS], *more])}"
 
 
 def bus_line(bus: Bus) -> str:

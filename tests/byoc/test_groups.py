@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from itertools import product
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pytest
 
-from byoc.choices import Choices
-from byoc.emission.region import compile_region, layers_of
+from byoc.choices import Choices, GroupChoice
+from byoc.emission.region import Region, compile_region, layers_of
+from byoc.graph import Value
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import allowed_channels
-from byoc.operators.operator import Operand, Operator
+from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
 from byoc.operators.pieces import Dim
 from byoc.scheduling.chosen import group_choice_of
-from byoc.scheduling.groups import Group, fabric_of, lawful, members_of, stays
+from byoc.scheduling.groups import Group, fabric_of, lawful, mapping_allows, members_of, stays
 from byoc.scheduling.residency import Rooms
 from isa.arch import Arch, PeArray
+from isa.errors import InputError
+from isa.instruction import Unit
+from isa.program import Program
 from tests.byoc import region_cases as cases
 from tests.byoc.ordering import unordered_conflicts
 from tests.isa.legality import check_legality
@@ -168,3 +173,113 @@ def run_drawn(seed: int) -> int:
 @pytest.mark.parametrize("start", [0, 1000, 2000])
 def test_bands_compute_what_layers_do(start: int) -> None:
     assert sum(run_drawn(seed) for seed in range(start, start + 30)) > 30
+
+
+# A small group, worked out by hand. ----------------------------------------------------------------------------------
+
+
+def small_network() -> tuple[Region, dict[str, Value]]:
+    """A depthwise and a pointwise convolution of 4 planes of 6 rows of 8 bytes."""
+    random = np.random.default_rng(0)
+    x = cases.operand("x", 4, 6, 8)
+    deep = cases.convolution(random, x, "deep", 4, pads=(1, 1, 1, 1), depthwise=True)
+    point = cases.convolution(random, deep.output, "point", 4, kernel=(1, 1))
+    return cases.region((deep, point), ("x",), ("point",))
+
+
+def moved(program: Program, unit: Unit) -> list[int]:
+    """Bytes of every transfer of a unit."""
+    return [
+        command.instruction.operands(command, program.arch).reads[0].total
+        for command in program.commands
+        if command.unit == unit
+    ]
+
+
+def output_rows(program: Program) -> list[int]:
+    """Rows that every convolution makes."""
+    return [command["EX_OUTPUT_HEIGHT"] for command in program.commands if "EX_OUTPUT_HEIGHT" in command.registers]
+
+
+@pytest.mark.parametrize(
+    ("kept", "inputs"),
+    [
+        # Bands of 2 of 6 rows read rows 0-2, 1-4 and 3-5 of 4 planes of 8 bytes. Kept, each row comes once.
+        (("x",), [3 * 32, 2 * 32, 32]),
+        ((), [3 * 32, 4 * 32, 3 * 32]),
+    ],
+)
+def test_bytes_of_a_small_group(kept: tuple[str, ...], inputs: list[int]) -> None:
+    made, values = small_network()
+    group = GroupChoice(("deep", "point"), 2, kept)
+    program, _ = compile_region(made, values, Arch(isa="v4"), choices=Choices(residents=(), groups=(group,)))
+    # Records of 8 bytes and weights of 9 and of 4 bytes for each of 4 channels, held.
+    assert sorted(moved(program, Unit.LD)) == sorted([*inputs, 4 * 8 + 4 * 9, 4 * 8 + 4 * 4])
+    assert moved(program, Unit.ST) == [2 * 32] * 3, "the result alone is stored"
+    assert output_rows(program) == [2] * 6, (
+        "no row is computed twice: the pointwise convolution reads what the band has made"
+    )
+
+
+def test_a_kept_halo_is_computed_once() -> None:
+    """Two depthwise convolutions: rows of the first that two bands read are kept, or made again."""
+    random = np.random.default_rng(0)
+    first = cases.convolution(random, cases.operand("x", 4, 6, 8), "first", 4, pads=(1, 1, 1, 1), depthwise=True)
+    second = cases.convolution(random, first.output, "second", 4, pads=(1, 1, 1, 1), depthwise=True)
+    made, values = cases.region((first, second), ("x",), ("second",))
+    heights = {}
+    for kept in (("first",), ()):
+        choices = Choices(residents=(), groups=(GroupChoice(("first", "second"), 2, kept),))
+        program, _ = compile_region(made, values, Arch(isa="v4"), choices=choices)
+        heights[kept] = output_rows(program)
+    # The first runs ahead of the second by the row that its window reaches beyond: rows 0, 1-2, 3-4, 5.
+    assert heights["first",] == [1, 2, 2, 2, 2, 1, 2]
+    # Without: rows 0-2, 1-4 and 3-5 for bands of two.
+    assert heights[()] == [3, 2, 4, 2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": ("deep",)}, "group 'deep' to 'deep': bands of rows cannot pass all of these layers"),
+        ({"rows": 7}, "rows is 7; it is 1 to 6"),
+        ({"channels": (4,)}, "channels has 1 entries for 2 layers"),
+        ({"channels": (4, 5)}, "layer 'point': channels is 5; it is 1 to 4"),
+        ({"held": (True, True, True)}, "held has 3 entries for 2 layers"),
+    ],
+)
+def test_groups_that_are_refused(change: dict[str, Any], message: str) -> None:
+    made, values = small_network()
+    group = replace(GroupChoice(("deep", "point"), 2), **change)
+    with pytest.raises(InputError) as caught:
+        compile_region(made, values, Arch(isa="v4"), choices=Choices(residents=(), groups=(group,)))
+    assert message in str(caught.value)
+
+
+def test_types_of_mapping_combine_as_published() -> None:
+    types = get_args(MappingType)
+    assert {pair for pair in product(types, types) if COMBINED[pair] is None} == {
+        ("many-to-many", "one-to-many"),
+        ("many-to-many", "many-to-many"),
+    }
+    assert mapping_allows("many-to-many", "many-to-many"), "line buffers hold what several results read"
+    assert not mapping_allows("many-to-many", "one-to-many")
+    assert COMBINED["one-to-one", "shuffle"] == "shuffle"
+    assert COMBINED["shuffle", "reorganise"] == "reorganise"
+
+
+def test_the_search_takes_what_pays() -> None:
+    """Depthwise and pointwise layers of which no tensor fits the scratchpad go together."""
+    random = np.random.default_rng(0)
+    x = cases.operand("x", 16, 64, 64)
+    operations: list[Operator] = []
+    for number in range(3):
+        source = operations[-1].output if operations else x
+        operations.append(cases.convolution(random, source, f"d{number}", 16, pads=(1, 1, 1, 1), depthwise=True))
+        operations.append(cases.convolution(random, operations[-1].output, f"p{number}", 16, kernel=(1, 1)))
+    made, values = cases.region(tuple(operations), ("x",), ("p2",))
+    arch = Arch(isa="v4", pe=PeArray(ic=16, oc=16), sram_bytes=1 << 14)
+    together, report = compile_region(made, values, arch)
+    alone, _ = compile_region(made, values, arch, choices=Choices(groups=()))
+    assert report.choices.groups
+    assert sum(moved(together, Unit.LD)) < sum(moved(alone, Unit.LD))
