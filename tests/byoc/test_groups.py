@@ -34,6 +34,11 @@ KINDS = ("conv", "strided", "depthwise", "pool", "average", "add", "relu", "conc
 Random = np.random.Generator
 
 
+def single(made: Region, values: dict[str, Value]) -> tuple[Region, dict[str, Value]]:
+    """The region with values that are batches of one."""
+    return made, {name: replace(value, shape=(1, *value.shape)) for name, value in values.items()}
+
+
 def next_operation(kind: str, earlier: Sequence[Operand], name: str, random: Random) -> Operator:
     """An operation on the tensor made last, whose window fits whatever shape that has."""
     source, channels = earlier[-1], int(random.integers(1, 9))
@@ -151,7 +156,7 @@ def run_drawn(seed: int) -> int:
         sram_bytes=1 << 17,
         alignment=int(random.choice([4, 8, 64])),
     )
-    made, values = cases.region(operations, ("x",), tuple(sorted(set(outputs))))
+    made, values = single(*cases.region(operations, ("x",), tuple(sorted(set(outputs)))))
     lowered, layers = layers_of(made, values, arch)
     groups = drawn_groups(layers, lowered, random)
     names = [layer.name for layer in layers]
@@ -184,7 +189,7 @@ def small_network() -> tuple[Region, dict[str, Value]]:
     x = cases.operand("x", 4, 6, 8)
     deep = cases.convolution(random, x, "deep", 4, pads=(1, 1, 1, 1), depthwise=True)
     point = cases.convolution(random, deep.output, "point", 4, kernel=(1, 1))
-    return cases.region((deep, point), ("x",), ("point",))
+    return single(*cases.region((deep, point), ("x",), ("point",)))
 
 
 def moved(program: Program, unit: Unit) -> list[int]:
@@ -226,7 +231,7 @@ def test_a_kept_halo_is_computed_once() -> None:
     random = np.random.default_rng(0)
     first = cases.convolution(random, cases.operand("x", 4, 6, 8), "first", 4, pads=(1, 1, 1, 1), depthwise=True)
     second = cases.convolution(random, first.output, "second", 4, pads=(1, 1, 1, 1), depthwise=True)
-    made, values = cases.region((first, second), ("x",), ("second",))
+    made, values = single(*cases.region((first, second), ("x",), ("second",)))
     heights = {}
     for kept in (("first",), ()):
         choices = Choices(residents=(), groups=(GroupChoice(("first", "second"), 2, kept),))
@@ -277,7 +282,7 @@ def test_the_search_takes_what_pays() -> None:
         source = operations[-1].output if operations else x
         operations.append(cases.convolution(random, source, f"d{number}", 16, pads=(1, 1, 1, 1), depthwise=True))
         operations.append(cases.convolution(random, operations[-1].output, f"p{number}", 16, kernel=(1, 1)))
-    made, values = cases.region(tuple(operations), ("x",), ("p2",))
+    made, values = single(*cases.region(tuple(operations), ("x",), ("p2",)))
     arch = Arch(isa="v4", pe=PeArray(ic=16, oc=16), sram_bytes=1 << 14)
     together, report = compile_region(made, values, arch)
     alone, _ = compile_region(made, values, arch, choices=Choices(groups=()))
