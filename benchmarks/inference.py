@@ -5,7 +5,9 @@
 For each built-in network, by default MobileNetV1-224: ONNX Runtime's time for the same int8 model, with the settings
 that checks use and with its own, which may change integers by a unit; the time of the simulation of bits and cycles in
 this process, and how many times the shorter of those two it is; the way from package to program; ``dla run`` in a
-process of its own, from the float model to the checked report, and its peak memory.
+process of its own, from the float model to the checked report and from the cache of imported models, and its peak
+memory. Simulation is timed with NumPy's kernels and, where numba is installed, with those that it compiles (their
+loading is not counted: half a second once a process). Left out is what a user's program does beside.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 COLD_RUNS = 5
+DLA = (sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())")
 
 
 def cold(*arguments: str) -> tuple[float, float]:
@@ -42,13 +46,16 @@ def cold(*arguments: str) -> tuple[float, float]:
 def measure_cold(networks: list[str], runs: int) -> str:
     """A line for each whole command. First of all: a child's peak memory counts from its parent's, now still small."""
     lines = [measuring.measured(runs, 1)]
-    dla = [sys.executable, "-c", "import sys; from experiments.cli.main import main; sys.exit(main())"]
-    for command in (*(["run", network] for network in networks), ["--help"]):
-        seconds, (processor, mebibytes) = measuring.shortest(partial(cold, *dla, *command), runs, 1)
-        lines.append(
-            f"{'dla ' + ' '.join(command) + ', whole process':43} {seconds:8.2f} s    "
-            f"the last: {processor:.2f} s of processor time, {mebibytes:.0f} MiB peak"
-        )
+    whole = [(["run", network, "--no-cache"], "") for network in networks]
+    kept = [(["run", network], ", imported before") for network in networks]
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DLA_CACHE_DIR"] = folder
+        for command, how in (*whole, *kept, (["--help"], "")):
+            best, middle, (processor, mebibytes) = measuring.timed(partial(cold, *DLA, *command), runs, 1)
+            lines.append(
+                f"{'dla ' + ' '.join(command) + how:43} {best:8.2f} s    median {middle:.2f} s; "
+                f"the last: {processor:.2f} s of processor time, {mebibytes:.0f} MiB peak"
+            )
     return "\n".join(lines)
 
 
@@ -67,8 +74,8 @@ def measure_oracle(model: ModelProto, feed: Mapping[str, Any], runs: int) -> flo
         ("ONNX Runtime, int8, settings of the checks", lambda: exact.run(names, feed)),
         ("ONNX Runtime, int8, its own settings", lambda: plain.run(names, feed)),
     ):
-        seconds, _ = measuring.shortest(action, runs)
-        print(f"{label:43} {1e3 * seconds:8.2f} ms")
+        seconds, middle, _ = measuring.timed(action, runs)
+        print(f"{label:43} {1e3 * seconds:8.2f} ms   median {1e3 * middle:.2f} ms")
         found.append(seconds)
     return min(found)
 
@@ -93,11 +100,17 @@ def measure_in_process(name: str, runs: int) -> None:
     cycles = sum(device.run(program, {}, timing_only=True).trace.cycles for program, _ in programs)
     print(f"\n{name}, {len(programs)} regions, {words:,} command words, {cycles:,} cycles; {measuring.measured(runs)}")
     oracle = measure_oracle(package.model, feed, runs)
-    for label, timing_only in (("simulation, bits and cycles", False), ("timing only", True)):
-        seconds, _ = measuring.shortest(
-            lambda only=timing_only: [device.run(*given, timing_only=only) for given in programs], runs
+    ways = [("simulation, bits and cycles", device, False), ("timing only", device, True)]
+    if find_spec("numba") is not None:
+        fast = Device(hardware.arch, hardware.timing, compiled=True)
+        ways.insert(1, ("simulation, compiled kernels", fast, False))
+    for label, machine, timing_only in ways:
+        seconds, middle, _ = measuring.timed(
+            lambda machine=machine, only=timing_only: [machine.run(*given, timing_only=only) for given in programs],
+            runs,
         )
-        print(f"{label:43} {1e3 * seconds:8.2f} ms   {seconds / oracle:5.1f} x ONNX Runtime")
+        ratio = f"{seconds / oracle:5.1f} x ONNX Runtime"
+        print(f"{label:43} {1e3 * seconds:8.2f} ms   median {1e3 * middle:.2f} ms, {ratio}")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "network.dla"
         save_package(package, path)

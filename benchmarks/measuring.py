@@ -13,8 +13,9 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -30,14 +31,19 @@ RUNS = 30
 Result = TypeVar("Result")
 
 
-def shortest(work: Callable[[], Result], runs: int = RUNS, warm_up: int = WARM_UP) -> tuple[float, Result]:
-    """Seconds of the shortest of ``runs`` runs after ``warm_up`` that do not count, and the last result."""
-    best = float("inf")
-    for number in range(-warm_up, runs):
+def timed(work: Callable[[], Result], runs: int = RUNS, warm_up: int = WARM_UP) -> tuple[float, float, Result]:
+    """Seconds of the shortest and of the middle one of ``runs`` runs after ``warm_up``, and the last result."""
+    taken = []
+    for _ in range(warm_up + runs):
         start = time.perf_counter()
         result = work()
-        if number >= 0:
-            best = min(best, time.perf_counter() - start)
+        taken.append(time.perf_counter() - start)
+    return min(taken[warm_up:]), median(taken[warm_up:]), result
+
+
+def shortest(work: Callable[[], Result], runs: int = RUNS, warm_up: int = WARM_UP) -> tuple[float, Result]:
+    """Seconds of the shortest of ``runs`` runs after ``warm_up`` that do not count, and the last result."""
+    best, _, result = timed(work, runs, warm_up)
     return best, result
 
 
@@ -58,6 +64,7 @@ def settings() -> str:
             f"load {os.getloadavg()[0]:.1f} before",
             f"software   Python {platform.python_version()}, {versions}",
             f"BLAS       {blas()}; {' '.join(f'{name}={os.environ[name]}' for name in THREADS)}",
+            f"products   {products()}",
         )
     )
 
@@ -68,6 +75,18 @@ def blas() -> str:
 
     build = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return f"{build['name']} {build['version']}, core {_core() or 'unknown'}"
+
+
+def products() -> str:
+    """How kernels multiply integers here, and whether some of them can be compiled."""
+    from dla_sim.kernels.products import integer_products
+
+    found = integer_products()
+    how = "float32 by BLAS alone" if found is None else f"MatMulInteger of uint8 by {found.kind} on ONNX Runtime"
+    try:
+        return f"{how}; numba {version('numba')}"
+    except PackageNotFoundError:
+        return f"{how}; no numba"
 
 
 def _core() -> str | None:

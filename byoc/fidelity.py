@@ -24,7 +24,7 @@ from byoc.frontend.onnx.rewriting.law import Pass, applied
 from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.origin import Fidelity
 from byoc.quantisation.calibrate import default_feeds
-from byoc.session import OnnxRuntimeSession
+from byoc.session import OnnxRuntimeSession, value_bytes
 from isa.errors import InputError
 
 TOLERANCE = 1e-5
@@ -35,6 +35,11 @@ OWN_MOVES = 2
 """How many times what such inputs do to a tensor a pass may do; of nine trained networks two show 1.2 and 1.7."""
 AT_MOST = 1e-3
 """Share of a tensor's range beyond which no rounding of the model's own excuses a difference."""
+
+_BLOCK = 1 << 20
+"""Elements that are compared at once, in float64."""
+AT_A_TIME = 1 << 28
+"""Bytes of tensors of one model that are compared at a time: for more, both models run again."""
 
 MOST_DECIBELS = 200.0
 """What stands for no noise at all."""
@@ -67,12 +72,11 @@ def prepared_faithfully(
     kept = list(steps)
     while True:
         numbers, names = feed(prepared), _survivors(given, prepared)
-        before = _values(given, names, numbers)
-        found = _differences(given, prepared, before, names, numbers)
+        found, elements = _compared(given, prepared, names, numbers)
+        before = _values(given, names, numbers) if _worst(found) else {}
         allowed = _allowed(given, kept, before, names, numbers) if _worst(found) else {}
         worst = _worst(found, allowed)
         if worst is None or (integers and not integer_difference(given, prepared, numbers)):
-            elements = sum(before[name].size for name in found)
             largest = max(found.values(), default=0.0)
             laws = applied(given, prepared)
             return prepared, Fidelity(len(found), elements, _rounded(largest), left_out=left_out, laws=laws)
@@ -85,6 +89,28 @@ def prepared_faithfully(
         left_out = (*left_out, name)
         kept = [step for step in kept if step.__name__ != name]
         prepared = apply(kept, given)
+
+
+def _compared(
+    given: ModelProto, prepared: ModelProto, names: Sequence[str], feed: Tensors
+) -> tuple[dict[str, float], int]:
+    """How far each of ``names``, and each output, differs, and their elements; so many at a time as fit the memory."""
+    known = {value.name: value for value in prepared.graph.value_info}
+    parts: list[list[str]] = [[]]
+    room = AT_A_TIME
+    for name in names:
+        room -= value_bytes(known[name])
+        if room < 0 and parts[-1]:
+            parts.append([])
+            room = AT_A_TIME - value_bytes(known[name])
+        parts[-1].append(name)
+    found: dict[str, float] = {}
+    sizes: dict[str, int] = {}
+    for part in parts:
+        before = _values(given, part, feed)
+        found |= _differences(given, prepared, before, part, feed)
+        sizes |= {name: array.size for name, array in before.items()}
+    return found, sum(sizes[name] for name in found)
 
 
 def _rounded(difference: float) -> float:
@@ -272,11 +298,16 @@ def _difference(before: NDArray[Any], after: NDArray[Any]) -> float:
         return 0.0
     if before.dtype.kind not in "biuf":
         return float("inf")
-    first, second = before.astype(np.float64), after.astype(np.float64)
-    finite = np.isfinite(first) & np.isfinite(second)
-    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
-        return float("inf")
-    size = float(np.abs(first[finite]).max())
-    spread = max(float(np.ptp(first[finite])) or size, size * LAST_BITS / TOLERANCE) or 1.0
-    share = float(np.abs(first[finite] - second[finite]).max()) / spread
+    least, most, largest = np.inf, -np.inf, 0.0
+    for start in range(0, before.size, _BLOCK):
+        first, second = (array.reshape(-1)[start : start + _BLOCK].astype(np.float64) for array in (before, after))
+        finite = np.isfinite(first) & np.isfinite(second)
+        if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+            return float("inf")
+        first, second = first[finite], second[finite]
+        least, most = min(least, first.min(initial=np.inf)), max(most, first.max(initial=-np.inf))
+        largest = max(largest, float(np.abs(first - second).max(initial=0.0)))
+    size = float(max(abs(most), abs(least)))
+    spread = max(float(most - least) or size, size * LAST_BITS / TOLERANCE) or 1.0
+    share = largest / spread
     return share if before.dtype.kind == "f" else max(share, AT_MOST)

@@ -60,7 +60,7 @@ def lean_session(
     lean.ir_version = min(lean.ir_version, NEWEST_IR_VERSION)
     copy_fields(model.graph, lean.graph, "initializer", "output")
     lean.graph.output.extend(outputs)
-    lean.graph.node.extend(further)
+    _place(lean.graph, further)
     shared: dict[str, Any] = {}
     for tensor in model.graph.initializer:
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
@@ -73,12 +73,32 @@ def lean_session(
         shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(onnx.numpy_helper.to_array(tensor))
     if shared:
         options.add_external_initializers(list(shared), list(shared.values()))
+        for name, value in shared.items():  # the graph has a copy while it is read: the session shall keep none
+            options.add_initializer(name, value)
     return onnxruntime.InferenceSession(lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings), shared
+
+
+def _place(graph: onnx.GraphProto, further: Sequence[onnx.NodeProto]) -> None:
+    """Adds nodes that read results of others, each behind the one that makes what it reads."""
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in further:
+        readers.setdefault(node.input[0], []).append(node)
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        graph.node.append(node)
+        for name in node.output:
+            graph.node.extend(readers.get(name, ()))
 
 
 def keep_no_memory(options: Any) -> None:
     """Let a session give back each tensor's memory at once: what it keeps for the next can be as much again."""
     options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+
+
+def value_bytes(value: onnx.ValueInfoProto) -> int:
+    """Bytes of a tensor of known shape, 4 an element."""
+    return 4 * math.prod(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
 
 
 def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
@@ -121,6 +141,7 @@ class OnnxRuntimeSession:
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         if _quantises_to_uint8_only(model) and not _has_vnni():
             options.add_session_config_entry("session.x64quantprecision", "1")
+        keep_no_memory(options)
         if not optimised:  # for a few inferences: no second copy of the weights in another order
             options.add_session_config_entry("session.disable_prepacking", "1")
         if optimized_path is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,13 @@ from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
-from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors
+from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
 from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
+MUCH = 1 << 30
+"""Bytes of large tensors together from which on their ranges are found in another order: see :func:`_observer`."""
 NEGLIGIBLE = np.float32(16)
 """What is so much below the largest of its row is e^-16 of it behind a Softmax: masks need no range of their own."""
 
@@ -59,8 +60,9 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     """
     softmaxes = softmax_operands(model)
     observed = _float_results(model)
-    large = [value.name for value in observed if _is_large(value) and value.name not in softmaxes]
-    run = _observer(model, [value for value in observed if value.name not in large], large)
+    reduced = [value for value in observed if value_bytes(value) >= LARGE_BYTES and value.name not in softmaxes]
+    large = [value.name for value in reduced]
+    run = _observer(model, [value for value in observed if value.name not in large], reduced)
     inputs = [value.name for value in model.graph.input if value.type.tensor_type.elem_type == TensorProto.FLOAT]
     ranges: Ranges = {}
     for feed in feeds:
@@ -83,7 +85,7 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
 
 
 def _observer(
-    model: ModelProto, shown: Sequence[ValueInfoProto], large: Sequence[str]
+    model: ModelProto, shown: Sequence[ValueInfoProto], large: Sequence[ValueInfoProto]
 ) -> Callable[[Feeds], dict[str, NDArray[Any]]]:
     """Makes of a feed the tensors ``shown`` and, as ``name:operator``, the reductions of those ``large``.
 
@@ -91,13 +93,18 @@ def _observer(
     """
     import onnxruntime
 
-    nodes = [make_node(kind, [name], [f"{name}:{kind}"], keepdims=0) for name in large for kind in EXTREMES_AND_SUM]
+    names = [value.name for value in large]
+    nodes = [make_node(kind, [name], [f"{name}:{kind}"], keepdims=0) for name in names for kind in EXTREMES_AND_SUM]
     outputs = [*shown, *(make_tensor_value_info(node.output[0], TensorProto.FLOAT, []) for node in nodes)]
     names = [value.name for value in outputs]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     keep_no_memory(options)
+    if sum(map(value_bytes, large)) >= MUCH:
+        # Each is reduced as soon as it is there. Layouts of the optimiser's own would bring it back from them last.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     with readable_errors():
         session, shared = lean_session(model, options, outputs, nodes)
 
@@ -107,12 +114,6 @@ def _observer(
             return dict(zip(names, session.run(names, dict(feed)), strict=True)) if names else {}
 
     return run
-
-
-def _is_large(value: ValueInfoProto) -> bool:
-    """Whether a tensor is so large that all like it together would fill the memory."""
-    dims = value.type.tensor_type.shape.dim
-    return bool(4 * prod(dim.dim_value for dim in dims) >= LARGE_BYTES)
 
 
 def _usable(low: np.float32, high: np.float32) -> tuple[np.float32, np.float32]:

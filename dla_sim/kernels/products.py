@@ -77,6 +77,11 @@ class IntegerProducts:
         self._session = session
         self._flipped = flipped
 
+    @property
+    def kind(self) -> str:
+        """The type of right operands."""
+        return "uint8" if self._flipped else "int8"
+
     def left(self, values: NDArray[np.int8], scratch: Scratch) -> NDArray[Any]:
         """A left operand, as :meth:`multiply` wants it; valid until the next one."""
         flipped: NDArray[np.uint8] = scratch.array("left", values.shape, np.uint8)

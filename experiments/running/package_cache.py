@@ -33,7 +33,7 @@ from isa.files import is_leftover, write_atomically
 FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
 """Environment variables: where the cache is, and that there is none."""
 NAME = "dla-byoc-simulator"
-LARGEST = 1 << 30
+LARGEST = 2 << 30
 """Bytes that all entries together may have; beyond, those go that were not used for longest."""
 _CODE = hashlib.sha256().digest_size
 _SECRET = "secret"

@@ -116,7 +116,7 @@ def test_endless_loops(capsys: Capture, limit: str, go: str) -> None:
 
 def test_an_input_larger_than_all_memory(capsys: Capture) -> None:
     line = refused(capsys, "run", save_tiny(Path(), dims=(1, 3, 1 << 20, 1 << 20)))
-    assert line.startswith("the values of the network, the largest of them 'image': too large, it takes about 60.0 TiB")
+    assert line.startswith("the values of the network, the largest of them 'image': too large, it takes about 24.0 TiB")
 
 
 def test_a_large_input_and_a_limit_of_its_own(capsys: Capture) -> None:

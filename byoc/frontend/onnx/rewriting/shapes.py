@@ -15,8 +15,8 @@ from isa import memory
 from isa.errors import InputError
 
 _EXAMPLE = (1, 3, 224, 224)
-_COPIES = 5
-"""What a run takes for every byte of its values, measured: calibration, host, regions, oracle, comparison."""
+_COPIES = 2
+"""What a run may take for every byte of its values: calibration, host, regions, oracle, comparison. Large ones: 0.3."""
 
 
 def fix_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]] | None = None) -> ModelProto:
