@@ -117,7 +117,10 @@ def moved_once(program: Program) -> int:
 def _layers(runs: Sequence[RegionRun], processing_elements: int) -> Iterable[Layer]:
     before = 0
     for run in runs:
-        groups = {name: number for number, names in enumerate(run.groups, start=before) for name in names}
+        groups: dict[str, int] = {}
+        for number, names in enumerate(run.groups, start=before):
+            for name in names:  # a layer of several images is in a group for each: the first
+                groups.setdefault(name, number)
         before += len(run.groups)
         for found, parts in zip(run.trace.layers, run.trace.breakdown, strict=True):
             yield Layer(

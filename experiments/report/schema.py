@@ -78,7 +78,7 @@ class Layer(Part):
 
     ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
     is empty in reports of versions that did not know it. ``group``: the place among ``compile.groups`` of the group
-    that the layer is computed in; None: alone.
+    that the layer is computed in, of a batch's first image; None: alone.
     """
 
     name: Text
