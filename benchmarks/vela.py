@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import BUS_BYTES, arch, geometric_mean, write_markdown
@@ -536,7 +536,7 @@ def _mark(pair: Pair) -> str:
     return " s" if pair.theirs.mode == SHARED else ""
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     """End with a line and status 2."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(2)
@@ -556,6 +556,8 @@ def main() -> None:
     unknown = [name for name in names if name not in NETWORKS]
     if unknown:
         _refuse(f"--networks {unknown[0]}: the networks are {', '.join(NETWORKS)}")
+    if chosen.table and not chosen.table.is_file():
+        _refuse(f"--table {chosen.table}: no such file")
     estimates = read_record(RECORD, Setting, Estimate)
     if chosen.files:
         if importlib.util.find_spec("ethosu") is None:

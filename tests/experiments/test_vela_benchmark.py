@@ -179,4 +179,5 @@ def test_what_is_missing_is_said_in_a_line(
         "tensorflow/lite/micro/examples/micro_speech/models/micro_speech_quantized.tflite "
         "of github.com/tensorflow/tflite-micro\n"
     )
+    assert message("--table", str(tmp_path / "no.csv")) == f"error: --table {tmp_path / 'no.csv'}: no such file\n"
     assert message("--networks", "lenet").startswith("error: --networks lenet: the networks are keyword-spotting, ")
