@@ -98,6 +98,14 @@ class Choices:
             seen[name] += 1
         return found
 
+    def apply_to(self, names: Sequence[str]) -> bool:
+        """Whether they can be about layers of these names: where nothing is left open, about just these."""
+        keys = (value for choice in self.layers for value in vars(choice).values())
+        if self.residents is None or self.groups is None or None in keys:
+            return True
+        wanted = Counter(names)
+        return wanted == Counter(choice.layer for choice in self.layers if choice.layer in wanted)
+
     def check_made_for(self, package: str, machine: str) -> None:
         """Raises InputError where they were made for another package or machine."""
         for what, wanted, found in (("network", self.package, package), ("machine", self.machine, machine)):

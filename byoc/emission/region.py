@@ -29,6 +29,7 @@ from byoc.tiling.cost import TRAFFIC
 from byoc.tiling.search import smallest_tiling
 from byoc.tiling.tiling import Shortage, find_shortage
 from isa.arch import Arch
+from isa.errors import InputError
 from isa.instruction import Unit
 from isa.program import Program, Segment, Tensor, TensorType
 
@@ -105,9 +106,13 @@ def compile_region(
         found = []
         for number, order in enumerate(_orders(region, values)):
             lowered, layers = layers_of(order, values, arch)
+            if not choices.apply_to([layer.name for layer in layers]):
+                continue
             subject = (region, data, number) if pool is not None else None
             fresh = _fresh(lowered, arch, data=data)
             found.append(schedule_default(layers, fresh, known_searches, subject, choices))
+        if not found:
+            raise InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
     known = pool.compiled(scheduled) if pool is not None else None
     if known is not None:
@@ -135,6 +140,14 @@ def _fresh(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:
     dram, end = _layout(lowered.buffers)
     stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
     return lambda: Memory(arch, lowered, dram, ConstantPool(end, arch, data=data), stored=stored)
+
+
+def layers_chosen(
+    region: Region, values: Mapping[str, Value], arch: Arch, choices: Choices
+) -> tuple[Lowered, tuple[Layer, ...]]:
+    """:func:`layers_of` a region in the order of its operations that complete ``choices`` are about."""
+    orders = [layers_of(order, values, arch) for order in _orders(region, values)]
+    return next(found for found in orders if choices.apply_to([layer.name for layer in found[1]]))
 
 
 def layers_of(

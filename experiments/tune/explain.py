@@ -9,7 +9,7 @@ from typing import Any
 
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
-from byoc.emission.region import Compiled, Region, compile_region, layers_of
+from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
@@ -145,16 +145,18 @@ class _WatchedSearch(TileSearch):
 class _WatchingPool(SearchPool[Compiled]):
     """A pool that watches the search of one layer."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, layer: str) -> None:
         super().__init__()
-        self.index = index
-        self.search: _WatchedSearch | None = None
+        self._layer = layer
+        self.watched: dict[Geometry, _WatchedSearch] = {}
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         found = super().searches(layers, arch)
-        if self.search is None:
-            self.search = _WatchedSearch(layers[self.index].geometry, sizeless(arch))
-        found[self.index] = self.search
+        for number, layer in enumerate(layers):
+            if layer.name == self._layer:
+                if layer.geometry not in self.watched:
+                    self.watched[layer.geometry] = _WatchedSearch(layer.geometry, sizeless(arch))
+                found[number] = self.watched[layer.geometry]
         return found
 
 
@@ -169,12 +171,12 @@ def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -
     found = _partitioned(package, arch, options)
     names: list[str] = []
     for region in found.regions:
-        lowered, layers = layers_of(region, found.graph.values, arch)
-        own = [one.name for one in layers]
+        pool = _WatchingPool(layer)
+        chosen = _compiled(region, found, arch, options, pool)[1].choices
+        own = [one.layer for one in chosen.layers]
         if layer in own:
-            pool = _WatchingPool(own.index(layer))
-            chosen = _compiled(region, found, arch, options, pool)[1].choices
-            return _Account(region.index, lowered, layers, arch, pool, chosen).explained(options)
+            lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
+            return _Account(layer, region.index, lowered, layers, arch, pool, chosen).explained(options)
         names += own
     close = difflib.get_close_matches(layer, names, n=1)
     meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
@@ -199,6 +201,7 @@ class _Account:
 
     def __init__(
         self,
+        layer: str,
         region: int,
         lowered: Lowered,
         layers: Sequence[Layer],
@@ -206,14 +209,14 @@ class _Account:
         pool: _WatchingPool,
         chosen: Choices,
     ) -> None:
-        assert pool.search is not None
         self._region, self._lowered, self._arch, self._chosen = region, lowered, arch, chosen
-        self._search = pool.search
-        self._layer, self._choice = layers[pool.index], chosen.layers[pool.index]
+        index = [one.name for one in layers].index(layer)
+        self._layer, self._choice = layers[index], chosen.layers[index]
+        self._search = pool.watched[self._layer.geometry]
         groups = placed([layer.name for layer in layers], chosen.groups or ())
-        self._group = next((one for first, one in groups if 0 <= pool.index - first < len(one.layers)), None)
+        self._group = next((one for first, one in groups if 0 <= index - first < len(one.layers)), None)
         rooms = Rooms(layers, lowered, arch)
-        self._resident, room = rooms.of(pool.index, chosen.residents or (), arch.sram_bytes)
+        self._resident, room = rooms.of(index, chosen.residents or (), arch.sram_bytes)
         self._budget = self._asked_budget(room)
 
     def _asked_budget(self, room: int) -> int:

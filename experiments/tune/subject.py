@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from byoc.choices import NOTHING, Choices, GroupChoice
-from byoc.emission.region import Compiled, Region, compile_region, layers_of
+from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
 from byoc.graph import Value
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
@@ -73,12 +73,15 @@ class Subject:
         self._regions, self._values = tuple(regions), values
         self._pool = SearchPool[Compiled]()
         self._known: dict[tuple[int, Choices], tuple[int, dict[str, int]] | None] = {}
+        self._own: list[Choices] = []
         self._rooms: list[Rooms] = []
         self._fabrics: list[Fabric] = []
         self._searches: list[TileSearch] = []
         sites: list[Site] = []
         for number, region in enumerate(self._regions):
-            lowered, layers = layers_of(region, values, arch)
+            own = self._compiled(number, NOTHING)[1].choices
+            lowered, layers = layers_chosen(region, values, arch, own)
+            self._own.append(own)
             self._rooms.append(Rooms(layers, lowered, arch))
             self._fabrics.append(fabric_of(layers, lowered))
             self._searches += self._pool.searches(layers, arch)
@@ -116,7 +119,7 @@ class Subject:
 
     def own(self) -> Choices:
         """What the compiler chooses by itself, nothing of it open."""
-        found = [self._compiled(number, NOTHING)[1].choices for number in range(len(self._regions))]
+        found = self._own
         residents = tuple(name for one in found for name in one.residents or ())
         groups = tuple(group for one in found for group in one.groups or ())
         return Choices(tuple(layer for one in found for layer in one.layers), residents, groups)

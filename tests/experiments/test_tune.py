@@ -70,7 +70,8 @@ def test_the_same_search_writes_the_same_bytes(log: Path, tmp_path: Path) -> Non
     again = tmp_path / "again.jsonl"
     tune(digits(), machine(), DEFAULTS, again, Wanted(16))
     assert again.read_bytes() == log.read_bytes()
-    assert model_file(again).read_bytes() == model_file(log).read_bytes()
+    models = [[file.read_bytes() for file in (model_file(one),) if file.exists()] for one in (again, log)]
+    assert models[0] == models[1]  # none where a few samples only were measured
     tune(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Wanted(10, seed=1))
     other = (tmp_path / "other.jsonl").read_bytes().split(b"\n")
     assert other[1] == log.read_bytes().split(b"\n")[1]  # the compiler's own schedule
@@ -249,13 +250,12 @@ def test_the_winner_is_what_the_compiler_chose(layer: str, sram: int) -> None:
 
 
 def test_bytes_are_those_of_the_program() -> None:
-    arch = machine().arch
-    network = byoc.compile(digits().package, arch)
-    timing = ProgramTiming(network.programs[0])
-    (chosen,) = chosen_schedules(digits().package, arch, DEFAULTS)
-    winners = [explain(digits().package, one.layer, arch, DEFAULTS).winner for one in chosen.layers]
-    moved = sum(winner.moved_bytes for winner in winners if winner is not None)
-    assert moved == timing.dram_read_bytes + timing.dram_write_bytes
+    arch = load_hardware(settings=["sram_bytes=2048"]).arch
+    alone = CompileOptions(chosen=Choices(groups=()))
+    timing = ProgramTiming(byoc.compile(digits().package, arch, alone).programs[0])
+    (chosen,) = chosen_schedules(digits().package, arch, alone)
+    winners = [explain(digits().package, one.layer, arch, alone).winner for one in chosen.layers]
+    assert sum(winner.moved_bytes for winner in winners) == timing.dram_read_bytes + timing.dram_write_bytes
 
 
 def test_the_commands(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
