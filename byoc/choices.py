@@ -99,12 +99,13 @@ class Choices:
         return found
 
     def apply_to(self, names: Sequence[str]) -> bool:
-        """Whether they can be about layers of these names: where nothing is left open, about just these."""
+        """Whether they can be about layers of these names: where they leave nothing open, about as many of each."""
         keys = (value for choice in self.layers for value in vars(choice).values())
-        if self.residents is None or self.groups is None or None in keys:
-            return True
         wanted = Counter(names)
-        return wanted == Counter(choice.layer for choice in self.layers if choice.layer in wanted)
+        chosen = Counter(choice.layer for choice in self.layers if choice.layer in wanted)
+        if self.residents is None or self.groups is None or None in keys or chosen.keys() < wanted.keys():
+            return True
+        return wanted == chosen
 
     def check_made_for(self, package: str, machine: str) -> None:
         """Raises InputError where they were made for another package or machine."""
