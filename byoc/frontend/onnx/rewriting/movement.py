@@ -413,11 +413,10 @@ def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> t
     source = None if pad is None else graph.maker(pad.input[0], DEQUANTIZE)
     if quantize is None or source is None or not graph.alone(dequantize.output[0], node):
         return dequantize, None
-    alike = graph.alone(quantize.output[0], dequantize) and all(
-        _same_numbers(graph, first, other)
-        for first, *others in zip(*([*each.input[1:3]] for each in (source, quantize, dequantize)), strict=False)
-        for other in others
-    )
+    scales = [[*each.input[1:3]] for each in (source, quantize, dequantize)]
+    if not graph.alone(quantize.output[0], dequantize) or min(map(len, scales)) < 2:
+        return quantize, None  # what has no zero point may be of another element type
+    alike = all(_same_numbers(graph, first, other) for first, *others in zip(*scales, strict=True) for other in others)
     return quantize, pad if alike else None
 
 
