@@ -178,6 +178,7 @@ class Pair(Elementwise):
     arity: ClassVar[tuple[int, int]] = (2, 2)
     dense: ClassVar[str] = ""
     repeating: ClassVar[str] = ""
+    whole_planes: ClassVar[bool] = True
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:

@@ -280,6 +280,8 @@ class Operator:
     """A tile's result takes the place of its (only) operand in the scratchpad."""
     planes: ClassVar[bool] = False
     """Its instruction finds channels in planes that may lie apart."""
+    whole_planes: ClassVar[bool] = False
+    """Its instruction takes channels one right after the other: a tile of several of them has all of their rows."""
     adds_up: ClassVar[bool] = False
     """Its results are sums over input channels of an operand and weights: several commands may add them up."""
     constants_name: ClassVar[str] = "weights"

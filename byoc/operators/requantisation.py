@@ -52,6 +52,7 @@ class Requantisation(Operator):
     """
 
     in_place: ClassVar[bool] = True
+    whole_planes: ClassVar[bool] = True
 
     requantise: Requantise
 

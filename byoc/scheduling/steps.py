@@ -146,6 +146,8 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     if geometry.operator.planes:
         registers["EX_INPUT_PLANE"] = operands.input_plane
         registers["EX_OUTPUT_PLANE"] = operands.output_plane
+    elif geometry.operator.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:
+        assert operands.input_plane == operands.output_plane == 0, f"'{layer.name}' finds no channels that lie apart"
     steps = []
     whole = operands.input_whole, operands.output_whole
     for part in layer.operation.placed_commands(geometry, tile, registers, *whole):

@@ -105,8 +105,9 @@ def is_flat(geometry: Geometry) -> bool:
 
 
 def may_cut_rows(geometry: Geometry, channels: int) -> bool:
-    """Whether bands of rows are possible. Where operands repeat, tiles are dense: whole channels, or a band of one."""
-    return geometry.nest.splits_rows and not (geometry.repeats and channels > 1)
+    """Whether bands of rows are possible. Where channels cannot lie apart: of one channel, or of a matrix."""
+    nest = geometry.nest
+    return nest.splits_rows and not (geometry.operator.whole_planes and channels > 1 and not nest.matrix)
 
 
 def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:
