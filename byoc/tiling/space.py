@@ -121,6 +121,6 @@ def lies_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
     nest = geometry.nest
     if channels == nest.channels:
         return True
-    if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]):
-        return nest.input_channels == 1
+    if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]) and nest.input_channels > 1:
+        return False
     return not (resident.output and nest.matrix and nest.rows > 1)

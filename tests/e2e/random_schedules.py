@@ -1,0 +1,96 @@
+"""Random schedules of random graphs: whatever tilings, residents and groups are chosen, bits stay what they are.
+
+``python -m tests.e2e.random_schedules --count N --seed S`` draws them from everything that may be chosen, far from what
+the compiler would choose, and holds each to ONNX Runtime at every tensor that leaves a region.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Literal
+
+import numpy as np
+
+from byoc.choices import Choices, LayerChoice
+from byoc.compiler import partition_package
+from byoc.options import CompileOptions
+from byoc.scheduling.chosen import choice_of
+from dla_sim.timing import Timing
+from experiments.tune.candidates import Drawing
+from experiments.tune.grouping import Grouping
+from experiments.tune.subject import Subject, placed
+from isa.arch import Arch
+from isa.errors import InputError
+from tests.e2e.harness import compare
+from tests.e2e.random_graphs import random_graph, random_machine
+from tests.e2e.random_quantisation import random_package
+
+DRAWS = 4
+"""Schedules of a graph."""
+STEPS = 6
+"""Steps from the compiler's groups to those of a schedule."""
+Outcome = Literal["exact", "without a place", "different", "failed"]
+
+
+def outcomes(seed: int) -> Iterator[Outcome]:
+    """What becomes of some schedules of one graph; raises InputError for a graph that cannot be quantised."""
+    model, feeds = random_graph(seed)
+    package = random_package(model, feeds, seed)
+    arch = random_machine(seed)[0].model_copy(update={"numerics": "onnxruntime"})
+    given = {name: feeds[name] for name in package.graph.inputs}
+    partition = partition_package(package, arch, CompileOptions())
+    subject = Subject(partition.regions, partition.graph.values, arch, Timing())
+    random = np.random.default_rng(seed)
+    for _ in repeat(None, DRAWS if subject.sites else 0):
+        try:
+            done = compare(package, given, arch, chosen=_drawn(subject, arch, random))
+        except InputError:
+            yield "without a place"
+        except Exception as error:
+            print(f"{seed}: {type(error).__name__}: {error}", flush=True)
+            yield "failed"
+        else:
+            yield "different" if done.mismatches else "exact"
+
+
+def _drawn(subject: Subject, arch: Arch, random: np.random.Generator) -> Choices:
+    """Any residents, any groups, and for layers beside those residents any tilings; some are left to the compiler."""
+    share = random.choice([0.0, 0.3, 1.0])
+    residents = tuple(name for _, name in subject.candidates if random.random() < share)
+    layers = []
+    for site in subject.sites:
+        resident, budget = subject.room(site, residents)
+        tiling = Drawing(site.geometry, arch, resident, budget).fresh(random)
+        left_open = tiling is None or random.random() < 0.2
+        layers.append(LayerChoice(site.name) if left_open else choice_of(site.name, tiling))
+    grouping, groups = Grouping(subject, random), placed(subject.names, subject.own().groups or ())
+    for _ in range(int(random.integers(STEPS))):
+        groups = grouping.changed(groups) or groups
+    return Choices(tuple(layers), residents, tuple(group for _, group in groups))
+
+
+def main() -> int:
+    """Run many and print what came of them; exit status 1 where one differed or failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    counts = Counter[str]()
+    for seed in range(given.seed, given.seed + given.count):
+        try:
+            for number, found in enumerate(outcomes(seed)):
+                counts[found] += 1
+                if found in ("different", "failed"):
+                    print(f"{seed}: schedule {number} {found}", flush=True)
+        except InputError as error:
+            print(f"{seed} refused: {error}", flush=True)
+    print("\n".join(f"{count:9} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts["different"] or counts["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
