@@ -25,8 +25,8 @@ LATE = {
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
 SLOW = {
-    "PIL", "distributed", "lightgbm", "matplotlib", "numba", "onnx", "onnxruntime", "optuna", "pandas", "plotly",
-    "sklearn",
+    "PIL", "ai_edge_litert", "distributed", "flatbuffers", "lightgbm", "matplotlib", "numba", "onnx", "onnxruntime",
+    "optuna", "pandas", "plotly", "sklearn",
 }  # fmt: skip
 """Packages of others that take long to import, or come with an extra: imported inside functions anywhere."""
 

@@ -1,0 +1,59 @@
+"""LiteRT, the runtime of TensorFlow Lite models: its schema and its interpreter, one thread. It comes with an extra."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from isa.errors import InputError
+
+Resolver = Literal["reference", "builtin", "default"]
+"""Which kernels run: the reference ones, the optimised builtin ones, or XNNPACK where it can (LiteRT's default)."""
+
+_TYPES = {"reference": "BUILTIN_REF", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "default": "BUILTIN"}
+
+
+def _missing(error: Exception) -> InputError:
+    return InputError(f"TensorFlow Lite models need LiteRT ({error}): pip install 'dla-byoc-simulator[tflite]'")
+
+
+def schema() -> Any:
+    """The module of flatbuffer classes (``ModelT``, ``TensorT``, ...). Raises InputError without the extra."""
+    try:
+        from ai_edge_litert import schema_py_generated
+    except (ImportError, OSError) as error:
+        raise _missing(error) from error
+    return schema_py_generated
+
+
+@contextmanager
+def readable_errors(thing: str) -> Iterator[None]:
+    """Turns what LiteRT raises within the block into an InputError of one line about ``thing``."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        detail = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"LiteRT cannot run {thing} ({detail.strip()}); correct or convert it again") from error
+
+
+def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:
+    """An ``Interpreter`` with its tensors allocated; ``keep`` preserves the intermediate ones for reading.
+
+    ``thing`` is how errors call the model. Raises InputError without the extra, and for what LiteRT refuses.
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    except (ImportError, OSError) as error:
+        raise _missing(error) from error
+    with readable_errors(thing):
+        made = Interpreter(
+            model_content=model,
+            num_threads=1,
+            experimental_op_resolver_type=OpResolverType[_TYPES[resolver]],
+            experimental_preserve_all_tensors=keep,
+        )
+        made.allocate_tensors()
+    return made

@@ -1,0 +1,318 @@
+"""A builder of TensorFlow Lite models on the flatbuffer object API: tensors with their quantisation, and operators.
+
+    builder = TfliteBuilder("two-layers")
+    x = builder.input("x", (1, 8, 8, 3), Quantisation(0.05, -3))
+    weights = builder.constant("w", filters, Quantisation(scales, 0, axis=0))
+    y = builder.operator("CONV_2D", [x, weights, bias], Quantisation(0.1, 4), padding="SAME", stride_w=2)
+    content = builder.model(y)
+
+The shapes of results are LiteRT's own: each operator is prepared by it alone as it is added, so a mistake is
+refused where it is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from byoc import litert
+from isa.errors import InputError
+
+SCHEMA_VERSION = 3
+ALIGNMENT = 16
+"""Bytes: where the data of a constant begin, as the schema asks."""
+
+OPTIONS = {
+    "CONV_2D": "Conv2D",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2D",
+    "AVERAGE_POOL_2D": "Pool2D",
+    "MAX_POOL_2D": "Pool2D",
+    "MINIMUM": "MaximumMinimum",
+    "MAXIMUM": "MaximumMinimum",
+    "MEAN": "Reducer",
+    "SUM": "Reducer",
+    "REDUCE_MAX": "Reducer",
+    "REDUCE_MIN": "Reducer",
+    "PADV2": "PadV2",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
+}
+"""Options tables that are not called like their operator (``RESIZE_BILINEAR`` has ``ResizeBilinearOptions``)."""
+
+ENUMERATIONS = {
+    "padding": "Padding",
+    "fused_activation_function": "ActivationFunctionType",
+    "mode": "MirrorPadMode",
+    "output_type": "TensorType",
+}
+"""Options whose values are given by name, and the enumeration that knows it."""
+
+VERSIONS = {
+    "CONV_2D": 3,
+    "DEPTHWISE_CONV_2D": 3,
+    "EXPAND_DIMS": 1,
+    "FULLY_CONNECTED": 4,
+    "HARD_SWISH": 1,
+    "NEG": 1,
+    "PRELU": 1,
+    "RELU_0_TO_1": 1,
+    "RELU_N1_TO_1": 1,
+    "RESHAPE": 1,
+    "SQUEEZE": 1,
+    "TRANSPOSE_CONV": 3,
+}
+"""The version of an operator that int8 came with, where it is not 2. Kernels do not look at it."""
+
+
+ONES = ("strideW", "strideH", "depthMultiplier", "beta")
+"""Options that are 1 where nothing is said; the schema's own 0 means nothing."""
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """``real = scale * (stored - zero_point)``; one scale for each place along ``axis`` where there are several."""
+
+    scale: float | tuple[float, ...]
+    zero_point: int = 0
+    axis: int = 0
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The scales, one or one a channel."""
+        return self.scale if isinstance(self.scale, tuple) else (self.scale,)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the model: its number, name, shape, NumPy dtype and quantisation."""
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    quantisation: Quantisation | None = None
+
+
+@dataclass(frozen=True)
+class _Stored:
+    tensor: Tensor
+    data: NDArray[Any] | None = None
+    is_variable: bool = False
+
+
+@dataclass(frozen=True)
+class _Operator:
+    kind: str
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    options: dict[str, Any]
+
+
+class TfliteBuilder:
+    """Collects tensors and operators of one subgraph; `model` writes them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tensors: list[_Stored] = []
+        self._inputs: list[Tensor] = []
+        self._operators: list[_Operator] = []
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        quantisation: Quantisation | None = None,
+        dtype: DTypeLike = np.int8,
+    ) -> Tensor:
+        """One more input of the model."""
+        tensor = self._tensor(name, tuple(shape), dtype, quantisation)
+        self._inputs.append(tensor)
+        return tensor
+
+    def constant(self, name: str, array: NDArray[Any], quantisation: Quantisation | None = None) -> Tensor:
+        """A tensor with data: the STORED integers, or floats, dtype as it is."""
+        return self._tensor(name, array.shape, array.dtype, quantisation, np.ascontiguousarray(array))
+
+    def variable(
+        self, name: str, shape: Sequence[int], quantisation: Quantisation, dtype: DTypeLike = np.int8
+    ) -> Tensor:
+        """A state that an operator reads and writes (the two of an LSTM); it starts at zero."""
+        return self._tensor(name, tuple(shape), dtype, quantisation, is_variable=True)
+
+    def operator(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor | None],
+        quantisation: Quantisation | None = None,
+        dtype: DTypeLike = np.int8,
+        name: str = "",
+        **options: Any,
+    ) -> Tensor:
+        """Add the operator ``kind`` (a name of ``BuiltinOperator``) with one result; returns its tensor.
+
+        ``options``: the schema's, in snake case, enumerations by name (``padding="SAME"``), `ONES` unless said
+        otherwise; ``None`` among ``inputs`` is one left out. Raises InputError for an unknown kind or option, and for
+        what LiteRT does not prepare.
+        """
+        return self.operators(kind, inputs, [quantisation], dtype, name, **options)[0]
+
+    def operators(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor | None],
+        quantisations: Sequence[Quantisation | None],
+        dtype: DTypeLike = np.int8,
+        name: str = "",
+        **options: Any,
+    ) -> list[Tensor]:
+        """`operator` with one result for each of ``quantisations`` (SPLIT, UNPACK)."""
+        first = len(self._tensors)
+        stem = name or f"{kind.lower()}_{len(self._operators)}"
+        names = [stem] if len(quantisations) == 1 else [f"{stem}_{place}" for place in range(len(quantisations))]
+        unknown = [
+            Tensor(first + place, one, (1,), np.dtype(dtype), quantisation)
+            for place, (one, quantisation) in enumerate(zip(names, quantisations, strict=True))
+        ]
+        shapes = self._prepared(_Operator(kind, tuple(inputs), tuple(unknown), options))
+        made = [
+            self._tensor(one.name, shape, dtype, one.quantisation) for one, shape in zip(unknown, shapes, strict=True)
+        ]
+        self._operators.append(_Operator(kind, tuple(inputs), tuple(made), options))
+        return made
+
+    def model(self, *outputs: Tensor) -> bytes:
+        """The file: a flatbuffer with the identifier TFL3."""
+        return _written(self._name, self._tensors, self._inputs, outputs, self._operators)
+
+    def _tensor(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        quantisation: Quantisation | None,
+        data: NDArray[Any] | None = None,
+        *,
+        is_variable: bool = False,
+    ) -> Tensor:
+        tensor = Tensor(len(self._tensors), name, tuple(map(int, shape)), np.dtype(dtype), quantisation)
+        self._tensors.append(_Stored(tensor, data, is_variable))
+        return tensor
+
+    def _prepared(self, operator: _Operator) -> list[tuple[int, ...]]:
+        """The shapes of the results, from LiteRT, which is given this operator alone."""
+        tensors = [*self._tensors, *(_Stored(tensor) for tensor in operator.outputs)]
+        given = [one for one in operator.inputs if one is not None and _is_data(self._tensors[one.index])]
+        content = _written(self._name, tensors, given, operator.outputs, [operator], only_used=True)
+        made = litert.interpreter(content, thing=f"{operator.kind} of '{operator.outputs[0].name}'")
+        return [tuple(map(int, one["shape"])) for one in made.get_output_details()]
+
+
+def _is_data(stored: _Stored) -> bool:
+    return stored.data is None and not stored.is_variable
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """Data of a constant, aligned, which the schema's own class forgets."""
+
+    schema: Any
+    data: NDArray[np.uint8]
+
+    def Pack(self, builder: Any) -> int:  # noqa: N802
+        """Write it; the name is the object API's."""
+        builder.Prep(ALIGNMENT, self.data.size)
+        return int(self.schema.BufferT(data=self.data).Pack(builder))
+
+
+def _written(
+    name: str,
+    tensors: Sequence[_Stored],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    operators: Sequence[_Operator],
+    *,
+    only_used: bool = False,
+) -> bytes:
+    """The flatbuffer; with ``only_used`` without tensors that no operator touches."""
+    import flatbuffers
+
+    schema = litert.schema()
+    used = {one.index for operator in operators for one in (*operator.inputs, *operator.outputs) if one is not None}
+    kept = [one for one in tensors if not only_used or one.tensor.index in used]
+    places = {one.tensor.index: place for place, one in enumerate(kept)}
+    buffers: list[Any] = [schema.BufferT()]
+    subgraph = schema.SubGraphT()
+    subgraph.name = name
+    subgraph.tensors = [_tensor(schema, one, buffers) for one in kept]
+    subgraph.inputs = [places[one.index] for one in dict.fromkeys(inputs)]
+    subgraph.outputs = [places[one.index] for one in outputs]
+    kinds = sorted({operator.kind for operator in operators})
+    subgraph.operators = [_operator(schema, one, kinds.index(one.kind), places) for one in operators]
+    model = schema.ModelT()
+    model.version, model.description = SCHEMA_VERSION, name
+    model.operatorCodes = [_code(schema, kind) for kind in kinds]
+    model.subgraphs, model.buffers = [subgraph], buffers
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _member(schema: Any, enumeration: str, name: str) -> int:
+    """The number of ``name``. Raises InputError for one that the schema does not have."""
+    number = getattr(getattr(schema, enumeration), name, None)
+    if not isinstance(number, int):
+        raise InputError(f"TensorFlow Lite's {enumeration} has no '{name}'; choose one of the schema's names")
+    return number
+
+
+def _code(schema: Any, kind: str) -> Any:
+    code = schema.OperatorCodeT()
+    code.builtinCode = _member(schema, "BuiltinOperator", kind)
+    code.deprecatedBuiltinCode = min(code.builtinCode, schema.BuiltinOperator.PLACEHOLDER_FOR_GREATER_OP_CODES)
+    code.version = VERSIONS.get(kind, 2)
+    return code
+
+
+def _tensor(schema: Any, stored: _Stored, buffers: list[Any]) -> Any:
+    tensor, made = stored.tensor, schema.TensorT()
+    made.name, made.shape = tensor.name, np.array(tensor.shape, np.int32)
+    made.type = _member(schema, "TensorType", tensor.dtype.name.upper())
+    made.isVariable = stored.is_variable
+    if stored.data is not None:
+        made.buffer = len(buffers)
+        buffers.append(_Buffer(schema, np.frombuffer(stored.data.tobytes(), np.uint8)))
+    if tensor.quantisation is not None:
+        scales = tensor.quantisation.scales
+        made.quantization = schema.QuantizationParametersT()
+        made.quantization.scale = np.array(scales, np.float32)
+        made.quantization.zeroPoint = np.full(len(scales), tensor.quantisation.zero_point, np.int64)
+        made.quantization.quantizedDimension = tensor.quantisation.axis
+    return made
+
+
+def _operator(schema: Any, operator: _Operator, code: int, places: dict[int, int]) -> Any:
+    made = schema.OperatorT()
+    made.opcodeIndex = code
+    made.inputs = [-1 if one is None else places[one.index] for one in operator.inputs]
+    made.outputs = [places[one.index] for one in operator.outputs]
+    name = OPTIONS.get(operator.kind, "".join(word.capitalize() for word in operator.kind.split("_"))) + "Options"
+    kind = getattr(schema, f"{name}T", None)
+    if kind is None and operator.options:
+        raise InputError(f"{operator.kind} has no options; leave out '{next(iter(operator.options))}'")
+    if kind is not None:
+        made.builtinOptionsType = getattr(schema.BuiltinOptions, name)
+        made.builtinOptions = kind()
+        for field in ONES:
+            if hasattr(made.builtinOptions, field):
+                setattr(made.builtinOptions, field, 1)
+    for key, value in operator.options.items():
+        field = re.sub(r"_(\w)", lambda match: match[1].upper(), key)
+        if not hasattr(made.builtinOptions, field):
+            raise InputError(f"{operator.kind} has no option '{key}'; see {name} of TensorFlow Lite's schema")
+        number = _member(schema, ENUMERATIONS[key], value) if isinstance(value, str) else value
+        setattr(made.builtinOptions, field, number)
+    return made
