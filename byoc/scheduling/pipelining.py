@@ -299,9 +299,13 @@ class _Space:
     def _has_own(self, fetch: Fetch, position: int) -> bool:
         """Whether the fetch's own buffer is free beside tile ``position``, and stays with it from there on."""
         buffer = fetch.buffer
-        held = self._held.get(buffer)
-        if (fetch.before is not None and fetch.before.position < 0) or (held is not None and held.last >= position):
+        held, before = self._held.get(buffer), fetch.before
+        if held is not None and held.last >= position:
             return False
+        while before is not None and before.tile > position:
+            if before.position < 0:
+                return False  # it may still need its own buffer
+            before = before.before
         request, address = self.requests[buffer], self.addresses[buffer]
         if position >= request.first:
             return True

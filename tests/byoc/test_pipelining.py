@@ -17,6 +17,8 @@ from isa.ops.lookup import OP_LUT
 SOURCE = Source("layer", "ACT", "OP_LUT", 0, ())
 WEIGHTS = 8000
 """Bytes of a tile's weights: 1,001 bus cycles, and 108 that a load takes beside them."""
+STORED = 1 << 24
+"""Behind what tiles store."""
 
 
 def _compute(*buffers: int) -> Step:
@@ -87,7 +89,10 @@ def test_a_load_follows_the_store_of_what_it_reads() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> None:
-    """Random streams: every computation finds in every buffer what its own tile's load put there, nothing else."""
+    """Random streams: every computation finds in every buffer what its own tile's load put there, nothing else.
+
+    Some loads read what an earlier tile has stored, and follow that store.
+    """
     random = np.random.default_rng(seed)
     count, slots = int(random.integers(5, 60)), int(random.integers(1, 4))
     sizes = [int(size) for size in random.integers(64, 4000, slots)]
@@ -98,10 +103,14 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
         loads = []
         for buffer in range(slots):
             if held[buffer] < 0 or random.random() < 0.6:
-                held[buffer] = address = 8192 * (len(wanted) * slots + buffer + 1)
+                stored = int(random.integers(len(wanted))) if wanted and random.random() < 0.4 else None
+                address = 8192 * (len(wanted) * slots + buffer + 1) + STORED
+                held[buffer] = address = address if stored is None else 8192 * stored
                 loads.append(load(address, Pointer(buffer), Transfer(0, sizes[buffer]), SOURCE))
+        result = store(8192 * len(wanted), Pointer(slots), Transfer(0, 4000), SOURCE)
         wanted.append(tuple(held))
-        tiles.append(TileSteps(tuple(loads), tuple(_compute(buffer) for buffer in range(slots)), ()))
+        tiles.append(TileSteps(tuple(loads), tuple(_compute(buffer) for buffer in range(slots)), (result,)))
+    sizes.append(4000)
     arch = Arch(sram_bytes=(sum(sizes) + int(random.integers(100, 30_000))) // 8 * 8, sram_banks=1, alignment=8)
     scratch = [(str(buffer), size) for buffer, size in enumerate(sizes)]
     found = pipelined(tiles, random.integers(10, 4000, count).tolist(), scratch, arch)
@@ -109,11 +118,16 @@ def test_contents_are_what_they_would_be_without_loading_ahead(seed: int) -> Non
     check_plan(found.requests, found.addresses, arch.sram_bytes, arch.alignment)
     memory = np.full(arch.sram_bytes, -1)
     seen = []
+    written = set[int]()
     for step in found.steps:
         buffer = next(iter(step.pointers.values())).buffer
         place = slice(found.addresses[buffer], found.addresses[buffer] + found.requests[buffer].nbytes)
         if step.unit is Unit.LD:
-            memory[place] = step.registers["LD_DRAM_ADDRESS"]
+            address = step.registers["LD_DRAM_ADDRESS"]
+            assert address >= STORED or address in written
+            memory[place] = address
+        elif step.unit is Unit.ST:
+            written.add(step.registers["ST_DRAM_ADDRESS"])
         else:
             assert len(set(memory[place].tolist())) == 1
             seen.append(int(memory[place.start]))
