@@ -123,4 +123,5 @@ def lies_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
         return True
     if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]) and nest.input_channels > 1:
         return False
-    return not (resident.output and nest.matrix and nest.rows > 1)
+    reads_columns = nest.grouped and any(resident.inputs)
+    return not (nest.matrix and nest.rows > 1 and (resident.output or reads_columns))
