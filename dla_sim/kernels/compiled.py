@@ -27,6 +27,7 @@ Limits = tuple[float, float, int]
 class Compiled:
     """The compiled functions: see those of the same names."""
 
+    records_fit: Callable[..., bool]
     requantise_rows: Callable[..., None]
     requantise_columns: Callable[..., None]
     depthwise: Callable[..., None]
@@ -43,23 +44,20 @@ def load_compiled() -> Compiled:
         from numba.extending import register_jitable
     except ImportError as error:
         raise InputError("compiled kernels need numba: pip install 'dla-byoc-simulator[fast]'") from error
-    for helper in (_requantised, _pad, _add_kernel_row):
+    for helper in (_requantised, _scale, _take, _stack, _add_kernel_row, _pick):
         register_jitable(helper)
-    record = "int32[::1], float32[::1], Tuple((float64, float64, int64)), int8[::1], int64"
+    ended = "int32[:, ::1], Tuple((float64, float64, int64)), int8[::1], int64"
     return Compiled(
-        _compile(numba, requantise_rows, f"void(int32[:, ::1], {record}, int64)"),
-        _compile(numba, requantise_columns, f"void(int32[:, ::1], {record})"),
-        _compile(
-            numba,
-            depthwise,
-            f"void(UniTuple(int64, 8), int8[::1], UniTuple(int64, 9), int8[::1], int32[::1], {record}, int64)",
-        ),
+        _compile(numba, records_fit, "boolean(int32[:, ::1], int64, float64)"),
+        _compile(numba, requantise_rows, f"void(int32[:, ::1], {ended}, int64)"),
+        _compile(numba, requantise_columns, f"void(int32[:, ::1], {ended})"),
+        _compile(numba, depthwise, f"void(UniTuple(int64, 8), UniTuple(int64, 9), int64, {ended}, int64)"),
     )
 
 
-def _compile(numba: Any, function: Callable[..., None], signature: str) -> Callable[..., None]:
+def _compile(numba: Any, function: Callable[..., Any], signature: str) -> Callable[..., Any]:
     try:
-        compiled: Callable[..., None] = numba.njit(signature, error_model="numpy", cache=True)(function)
+        compiled: Callable[..., Any] = numba.njit(signature, error_model="numpy", cache=True)(function)
     except RuntimeError:  # there is no folder to keep it in
         compiled = numba.njit(signature, error_model="numpy")(function)
     return compiled
@@ -70,24 +68,43 @@ def _requantised(total: np.int32, scale: np.float32, limits: Limits) -> np.int8:
     return np.int8(np.int32(np.rint(scaled)) + limits[2])
 
 
-def requantise_rows(
-    sums: Int32, bias: Int32, scale: Float32, limits: Limits, memory: Bytes, start: int, step: int
-) -> None:
-    """Requantises ``sums`` (channels, results) with a bias and scale a channel: row c to ``memory[start + c*step :]``.
+def _scale(records: Int32, channel: int) -> np.float32:
+    found: np.float32 = np.int32(records[channel, 1]).view(np.float32)
+    return found
+
+
+def records_fit(records: Int32, largest_bias: int, largest_squares: float) -> bool:
+    """Whether no bias is larger in magnitude, nor the sum of the squared scales; False if one is not a number.
+
+    ``records`` (channels, words) are channel records: the bias, and the bits of the float32 scale.
+    """
+    squares = 0.0
+    for channel in range(len(records)):
+        if abs(np.int64(records[channel, 0])) > largest_bias:
+            return False
+        squares += np.float64(_scale(records, channel)) ** 2
+    return squares <= largest_squares
+
+
+def requantise_rows(sums: Int32, records: Int32, limits: Limits, memory: Bytes, start: int, step: int) -> None:
+    """Requantises ``sums`` (channels, results), each channel with its record: row c to ``memory[start + c*step :]``.
 
     ``numerics.requantise`` of sum plus bias, which the caller knows to fit int32.
     """
     count = sums.shape[1]
     for channel in range(sums.shape[0]):
-        row, initial, factor = sums[channel], bias[channel], scale[channel]
+        row, initial, factor = sums[channel], records[channel, 0], _scale(records, channel)
         target = memory[start + channel * step : start + channel * step + count]
         for place in range(count):
             target[place] = _requantised(np.int32(row[place] + initial), factor, limits)
 
 
-def requantise_columns(sums: Int32, bias: Int32, scale: Float32, limits: Limits, memory: Bytes, start: int) -> None:
+def requantise_columns(sums: Int32, records: Int32, limits: Limits, memory: Bytes, start: int) -> None:
     """As :func:`requantise_rows`, of ``sums`` (results, channels), to dense rows from ``memory[start]`` on."""
     count = sums.shape[1]
+    bias, scale = np.empty(count, np.int32), np.empty(count, np.float32)
+    for channel in range(count):
+        bias[channel], scale[channel] = records[channel, 0], _scale(records, channel)
     for number in range(sums.shape[0]):
         row = sums[number]
         target = memory[start + number * count : start + (number + 1) * count]
@@ -102,77 +119,111 @@ Taps = tuple[int, int, int, int, int, int, int, int, int]
 
 
 def depthwise(
-    planes: Planes,
-    weights: Bytes,
-    taps: Taps,
-    padded: Bytes,
-    sums: Int32,
-    bias: Int32,
-    scale: Float32,
-    limits: Limits,
-    memory: Bytes,
-    start: int,
-    step: int,
+    planes: Planes, taps: Taps, weights: int, records: Int32, limits: Limits, memory: Bytes, start: int, step: int
 ) -> None:
     """A depthwise convolution of ``planes`` of ``memory``, requantised to planes ``step`` bytes apart, from ``start``.
 
-    ``sums`` has room for the output rows at stride 1 along a row, each as wide as what all its windows reach over; that
-    much longer than they are, it is one run for every tap. ``padded`` has room for as many rows as the windows reach
-    over, up to a multiple of the stride, and for what the last kernel row reads beyond.
+    ``weights`` is the address of its int8 (OC, KH, KW). The outputs must lie in columns that the input has, as with any
+    padding that does not widen it: ``(OW - 1) * SX < columns``. Then every tap of a plane of outputs is one run of
+    bytes, those of each kernel column in a copy of its own with the padding in place; between the rows of outputs
+    there may be more results, which are not wanted.
     """
-    kh, kw, sy, sx, dy, dx, oh, ow, multiplier = taps
-    width = len(sums) // oh
+    kh, kw, sy, sx, dy, _, oh, ow, multiplier = taps
+    rows, gap, columns = _stack(planes, taps, memory)
+    every = sx if planes[4] % sx == 0 else 1
+    width, skip, size = planes[4] // every, sx // every, len(columns) // kw
+    sums = np.empty(((oh - 1) * sy + 1) * width, np.int32)
+    found = np.empty(len(sums), np.int8)
+    dense = sy == 1 and skip == 1 and ow == width
+    for channel in range(planes[2] * multiplier):
+        sums[:] = records[channel, 0]
+        first = (channel // multiplier * rows + gap - planes[5]) * width
+        for row in range(kh):
+            begin = weights + (channel * kh + row) * kw
+            _add_kernel_row(sums, columns, first + row * dy * width, size, memory, begin, kw)
+        begin, factor = start + channel * step, _scale(records, channel)
+        target = memory[begin : begin + oh * ow]
+        results = target if dense else found
+        for place in range(len(results)):
+            results[place] = _requantised(sums[place], factor, limits)
+        if not dense:
+            _pick(found, sy * width, skip, ow, target)
+
+
+def _pick(found: Bytes, row: int, skip: int, columns: int, target: Bytes) -> None:
+    """To dense rows of ``target``, of so many columns, every ``skip``-th of rows ``row`` elements apart."""
+    for y in range(len(target) // columns):
+        wanted, values = target[y * columns : (y + 1) * columns], found[y * row :]
+        if skip == 1:
+            for x in range(columns):
+                wanted[x] = values[x]
+        else:
+            for x in range(columns):
+                wanted[x] = values[skip * x]
+
+
+def _stack(planes: Planes, taps: Taps, memory: Bytes) -> tuple[int, int, Bytes]:
+    """What each kernel column reads: rows from channel to channel, rows of padding before each, and the bytes.
+
+    For each kernel column the rows of all channels, padding between them, as many columns as the input has or, where
+    the stride divides them, those of every window: so channels are apart by a fixed number of elements.
+    """
+    address, plane, channels, ih, iw, top, left, fill = planes
+    kh, kw, sy, sx, dy, dx, oh, _, _ = taps
     rows = (oh - 1) * sy + (kh - 1) * dy + 1
-    phase = (rows + sy - 1) // sy * width
-    for channel in range(planes[2]):
-        _pad(planes, channel, memory, padded, sy, rows, width, phase)
-        for output in range(channel * multiplier, (channel + 1) * multiplier):
-            sums[:] = bias[output]
-            for row in range(kh):
-                first = output * kh * kw + row * kw
-                _add_kernel_row(
-                    sums, padded[row * dy % sy * phase + row * dy // sy * width :], weights[first : first + kw], dx
-                )
-            factor = scale[output]
-            for y in range(oh):
-                found = sums[y * width : (y + 1) * width]
-                begin = start + output * step + y * ow
-                target = memory[begin : begin + ow]
-                if sx == 1:  # apart, so that it becomes vectors
-                    for x in range(ow):
-                        target[x] = _requantised(found[x], factor, limits)
-                else:
-                    for x in range(ow):
-                        target[x] = _requantised(found[sx * x], factor, limits)
+    inside = max(min(ih, rows - top), 0)
+    gap = max(top, rows - top - inside)
+    slack = left + kw * dx
+    total = (channels * (gap + inside) + gap) * iw
+    stacked = np.full(total + 2 * slack, fill, np.int8)
+    for channel in range(channels):
+        begin = slack + (channel * (gap + inside) + gap) * iw
+        target, source = stacked[begin : begin + inside * iw], memory[address + channel * plane :]
+        for place in range(len(target)):
+            target[place] = source[place]
+    every = sx if iw % sx == 0 else 1
+    size = total // every
+    columns = np.empty(kw * size, np.int8)
+    for column in range(kw):
+        shift = column * dx - left
+        copy = columns[column * size : (column + 1) * size]
+        _take(stacked, slack + shift, every, copy)
+        for x in range(iw // every):
+            if not 0 <= x * every + shift < iw:
+                copy[x :: iw // every] = fill
+    return gap + inside, gap, columns
 
 
-def _pad(
-    planes: Planes, channel: int, memory: Bytes, padded: Bytes, sy: int, rows: int, width: int, phase: int
+def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
+    """``target[:] = source[first::every]``, in vectors for the common strides."""
+    values = source[first:]
+    if every == 1:
+        for place in range(len(target)):
+            target[place] = values[place]
+    elif every == 2:
+        for place in range(len(target)):
+            target[place] = values[2 * place]
+    else:
+        for place in range(len(target)):
+            target[place] = values[every * place]
+
+
+def _add_kernel_row(
+    sums: Int32, columns: Bytes, first: int, size: int, memory: Bytes, weights: int, taps: int
 ) -> None:
-    """A plane with its padding: row r is row r // sy of phase r % sy, which are ``phase`` elements apart."""
-    address, plane, _, ih, iw, top, left, fill = planes
-    padded[:] = fill
-    inside = max(min(iw, width - left), 0)
-    for first in range(sy):
-        at = (first + top) % sy * phase + (first + top) // sy * width + left
-        for y in range(first, min(ih, rows - top), sy):
-            begin = address + channel * plane + y * iw
-            row, copy = memory[begin : begin + inside], padded[at : at + inside]
-            for x in range(inside):
-                copy[x] = row[x]
-            at += width
+    """Adds the products with ``taps`` weights of a kernel row, from ``memory[weights]`` on, to all sums.
 
-
-def _add_kernel_row(sums: Int32, padded: Bytes, weights: Bytes, dx: int) -> None:
-    """Adds the products with the weights of a kernel row, three at a time, to all sums."""
-    count, taps = len(sums), len(weights)
+    What kernel column c reads for sum p is ``columns[first + c*size + p]``. Three columns at a time.
+    """
+    count = len(sums)
     for k in range(0, taps - 2, 3):
-        at = k * dx
-        x0, x1, x2 = padded[at : at + count], padded[at + dx : at + dx + count], padded[at + 2 * dx :]
-        f0, f1, f2 = np.int32(weights[k]), np.int32(weights[k + 1]), np.int32(weights[k + 2])
+        at = first + k * size
+        x0, x1, x2 = columns[at : at + count], columns[at + size : at + size + count], columns[at + 2 * size :]
+        at = weights + k
+        f0, f1, f2 = np.int32(memory[at]), np.int32(memory[at + 1]), np.int32(memory[at + 2])
         for p in range(count):
             sums[p] += f0 * np.int32(x0[p]) + f1 * np.int32(x1[p]) + f2 * np.int32(x2[p])
     for k in range(taps - taps % 3, taps):
-        x0, f0 = padded[k * dx : k * dx + count], np.int32(weights[k])
+        x0, f0 = columns[first + k * size : first + k * size + count], np.int32(memory[weights + k])
         for p in range(count):
             sums[p] += f0 * np.int32(x0[p])

@@ -13,12 +13,14 @@ exact in float32 in any order (see `products`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.kernels.attempt import Attempt, Scratch
+from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.results import Results, prepare_window
 from dla_sim.kernels.windows import Source, Window, source, window
 from isa.arch import Arch
@@ -33,6 +35,8 @@ _PLANE_ELEMENTS = 1 << 20
 """Elements of the float32 copies of one block of channels, by planes."""
 _PIXEL_ELEMENTS = 1 << 19
 """Elements of the float32 planes of one block of channels, by pixels."""
+_COPIED_BYTES = 1 << 20
+"""Bytes of the copies of one block of channels for the compiled kernel."""
 _SKEW = 16
 """Elements added to the rows of the result before it is transposed. Their length is often a power of two, and the
 columns of such a matrix share a few sets of the first-level cache."""
@@ -53,28 +57,46 @@ def depthwise_window(shape: Window, element: int, command: Command, arch: Arch) 
     few = shape.pixels <= _FEW_PIXELS and shape.ow <= _NARROW and shape.oc >= _MANY_CHANNELS
     compute = by_pixels if few else by_planes
 
+    at_once = _at_once(shape, fill if shape.padded else 0, weights)
+
     def run(results: Results, scratch: Scratch) -> None:
-        factors = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights)
-        if scratch.compiled is not None and results.finish.compilable:
-            _at_once(shape, fill if shape.padded else 0, factors, results, scratch)
+        if at_once is not None and scratch.compiled is not None and results.finish.compilable:
+            at_once(results, scratch.compiled)
         else:
+            factors = np.ndarray((shape.oc, shape.kh, shape.kw), np.int8, results.machine.sram, weights)
             compute(shape, fill, factors, results, scratch)
 
     return prepare_window(shape, shape.kh * shape.kw, element, command, arch, run)
 
 
-def _at_once(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:
-    """Computes and stores the results with the compiled kernel."""
-    assert scratch.compiled is not None
-    planes = shape.input, shape.input_plane, shape.ic, shape.ih, shape.iw, shape.top, shape.left, fill
-    taps = shape.kh, shape.kw, shape.sy, shape.sx, shape.dy, shape.dx, shape.oh, shape.ow, shape.oc // shape.ic
-    rows = -(-shape.rows // shape.sy) * shape.sy
-    scratch.compiled.depthwise(
-        planes, weights.reshape(-1), taps,
-        scratch.array("padded", (rows * shape.columns + shape.kw * shape.dx,), np.int8),
-        scratch.array("int32 sums", (shape.oh * shape.columns,), np.int32),
-        *results.ended(slice(0, shape.oc)), results.machine.sram.view(np.int8), shape.output, shape.output_plane,
-    )  # fmt: skip
+def _at_once(shape: Window, fill: int, weights: int) -> Callable[[Results, Compiled], None] | None:
+    """The compiled kernel, which computes and stores the results; None for outputs in columns that no input has."""
+    if (shape.ow - 1) * shape.sx >= shape.iw:
+        return None
+    multiplier = shape.oc // shape.ic
+    taps = shape.kh, shape.kw, shape.sy, shape.sx, shape.dy, shape.dx, shape.oh, shape.ow, multiplier
+    count = min(max(_COPIED_BYTES // (shape.kw * shape.rows * shape.iw), 1), shape.ic)
+    blocks = [
+        (
+            slice(first * multiplier, min(first + count, shape.ic) * multiplier),
+            (
+                shape.input + first * shape.input_plane, shape.input_plane, min(count, shape.ic - first),
+                shape.ih, shape.iw, shape.top, shape.left, fill,
+            ),
+        )
+        for first in range(0, shape.ic, count)
+    ]  # fmt: skip
+
+    def run(results: Results, compiled: Compiled) -> None:
+        memory, limits = results.machine.sram.view(np.int8), results.finish.limits
+        for channels, planes in blocks:
+            first = channels.start
+            compiled.depthwise(
+                planes, taps, weights + first * shape.kh * shape.kw, results.records[channels], limits, memory,
+                shape.output + first * shape.output_plane, shape.output_plane,
+            )  # fmt: skip
+
+    return run
 
 
 def by_planes(shape: Window, fill: int, weights: NDArray[np.int8], results: Results, scratch: Scratch) -> None:

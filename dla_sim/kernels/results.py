@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
 from isa.ops.requant import ChannelRecords, load_records, requantise_channels
 
 _INT32 = 1 << 31
+_WORD, _FLOAT = np.dtype("<i4"), np.dtype("<f4")
 LARGEST_SQUARES = 1e36
 """Sum of squared scales up to which no accumulator times a scale leaves float32; not so if a scale is not a number."""
 _FEW, _MANY = 256, 8192
@@ -54,10 +56,16 @@ class Finish:
         """Type of the result's elements."""
         return np.int8 if self.requantise else np.int32
 
-    @property
+    @cached_property
     def compilable(self) -> bool:
-        """Whether compiled kernels may end the sums."""
-        return self.requantise and self.is_float and self.partial is None and abs(self.zero_point) < 1 << 15
+        """Whether compiled kernels may end the sums; they read whole words."""
+        fit = self.partial is None and abs(self.zero_point) < 1 << 15 and self.address % 4 == 0
+        return self.requantise and self.is_float and fit
+
+    @cached_property
+    def limits(self) -> Limits:
+        """As compiled kernels take them."""
+        return float(self.low - self.zero_point), float(self.high - self.zero_point), self.zero_point
 
     def load(self, machine: Machine, scratch: Scratch) -> Results | None:
         """The results with the channel records in the scratchpad.
@@ -65,25 +73,31 @@ class Finish:
         None for what is left to the semantics: sums that might leave int32, scales that are not finite or so large that
         a product could overflow float32.
         """
-        words = machine.arch.channel_record_bytes // 4
-        raw = np.ndarray((self.channels, words), "<i4", machine.sram, self.address)
-        bias = raw[:, 0]
+        records = np.ndarray((self.channels, machine.arch.channel_record_bytes // 4), _WORD, machine.sram, self.address)
+        bias = records[:, 0]
+        if scratch.compiled is not None and self.compilable:
+            room = _INT32 - 1 - self.products * PRODUCT
+            fit = scratch.compiled.records_fit(records, room, LARGEST_SQUARES)
+            return Results(self, machine, scratch, records, bias, None) if fit else None
+        scale = _scales(records)
         if self.partial is not None:
-            return self._continued(machine, scratch, raw.view("<f4")[:, 1:2])
+            return self._continued(machine, scratch, records, scale)
         bias_float = bias.astype(np.float32)
-        scale = raw.view("<f4")[:, 1:2]
         if self.requantise and self.is_float and not np.vdot(scale, scale) <= LARGEST_SQUARES:
             return None
         room = EXACT - self.products * PRODUCT
         if sqrt(np.vdot(bias_float, bias_float)) <= 0.99 * room:
-            return Results(self, machine, scratch, bias, bias_float, scale)
+            return Results(self, machine, scratch, records, bias, bias_float)
         largest = max(int(bias.max()), -int(bias.min()))
         if largest + self.products * PRODUCT >= _INT32:
             return None
         rounded_once = self.requantise and self.is_float and largest <= EXACT
-        return Results(self, machine, scratch, bias, bias_float if rounded_once or largest <= room else None, scale)
+        added = bias_float if rounded_once or largest <= room else None
+        return Results(self, machine, scratch, records, bias, added)
 
-    def _continued(self, machine: Machine, scratch: Scratch, scale: NDArray[np.float32]) -> Results | None:
+    def _continued(
+        self, machine: Machine, scratch: Scratch, records: NDArray[np.int32], scale: NDArray[np.float32]
+    ) -> Results | None:
         """The results of a command that starts from the sums of an earlier one."""
         assert self.partial is not None
         first, last = self.partial
@@ -92,7 +106,7 @@ class Finish:
         scales_fit = not (self.requantise and self.is_float) or np.vdot(scale, scale) <= LARGEST_SQUARES
         if not scales_fit or largest + self.products * PRODUCT >= _INT32:
             return None
-        return Results(self, machine, scratch, sums, None, scale)
+        return Results(self, machine, scratch, records, sums, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,16 +115,16 @@ class Results:
 
     ``bias_float`` is there where adding it in float32 is right: sum and bias are exact in float32, so that their sum
     is rounded once, as the conversion of the exact int32 sum is; and where the result is an integer, it is exact.
-    ``bias`` and ``scale`` (channels, 1) lie in the scratchpad; where a command starts from earlier sums, all of these
-    take the place of ``bias``.
+    ``records`` (channels, words) and ``bias`` lie in the scratchpad; where a command starts from earlier sums, all of
+    these take the place of ``bias``.
     """
 
     finish: Finish
     machine: Machine
     scratch: Scratch
+    records: NDArray[np.int32]
     bias: NDArray[np.int32]
     bias_float: NDArray[np.float32] | None
-    scale: NDArray[np.float32]
 
     def store(self, sums: NDArray[Any], address: int, step: int, first: int, axis: int, start: int = 0) -> None:
         """Writes the results of exact ``sums`` (two axes, float32 or int32, DESTROYED) to the scratchpad.
@@ -124,17 +138,11 @@ class Results:
             strides = step, np.dtype(finish.dtype).itemsize
             self.write(sums, np.ndarray(sums.shape, finish.dtype, memory, address, strides), first, axis, start)
             return
-        ended = self.ended(slice(first, first + sums.shape[axis]))
+        records = self.records[first : first + sums.shape[axis]]
         if axis == 0:
-            compiled.requantise_rows(sums, *ended, memory.view(np.int8), address, step)
+            compiled.requantise_rows(sums, records, finish.limits, memory.view(np.int8), address, step)
         else:
-            compiled.requantise_columns(sums, *ended, memory.view(np.int8), address)
-
-    def ended(self, channels: slice) -> tuple[NDArray[np.int32], NDArray[np.float32], Limits]:
-        """How compiled kernels end sums of some channels: biases, scales, and limits before the zero point."""
-        finish = self.finish
-        limits = float(finish.low - finish.zero_point), float(finish.high - finish.zero_point), finish.zero_point
-        return np.array(self.bias[channels]), np.array(self.scale[channels, 0]), limits
+            compiled.requantise_columns(sums, records, finish.limits, memory.view(np.int8), address)
 
     def write(self, sums: NDArray[Any], output: NDArray[Any], first: int, axis: int, start: int = 0) -> None:
         """As :meth:`store`, to ``output`` (same shape)."""
@@ -159,7 +167,7 @@ class Results:
             wide = sums if sums.dtype == np.float32 else self.scratch.array("wide", sums.shape, np.float32)
             if wide is not sums:
                 np.copyto(wide, sums, casting="unsafe")
-            scale = _along(self.scale[channels], axis)
+            scale = _along(_scales(self.records)[channels], axis)
             numerics.requantise_float32(wide, scale, finish.zero_point, finish.low, finish.high, out=output)
         else:
             self._store_fixed(sums.astype(np.int32, copy=False), output, channels, axis)
@@ -178,6 +186,11 @@ class Results:
             records.bias[channels], records.scale[channels], records.multiplier[channels], records.shift[channels]
         )
         output[...] = requantise_channels(sums, some, axis, self.finish.command, self.machine, self.finish.low)
+
+
+def _scales(records: NDArray[np.int32]) -> NDArray[np.float32]:
+    """The scales (channels, 1) of channel records."""
+    return records.view(_FLOAT)[:, 1:2]
 
 
 def _along(column: NDArray[Any], axis: int) -> NDArray[Any]:
