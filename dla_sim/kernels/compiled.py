@@ -208,9 +208,7 @@ def _take(source: Bytes, first: int, every: int, target: Bytes) -> None:
             target[place] = values[every * place]
 
 
-def _add_kernel_row(
-    sums: Int32, columns: Bytes, first: int, size: int, memory: Bytes, weights: int, taps: int
-) -> None:
+def _add_kernel_row(sums: Int32, columns: Bytes, first: int, size: int, memory: Bytes, weights: int, taps: int) -> None:
     """Adds the products with ``taps`` weights of a kernel row, from ``memory[weights]`` on, to all sums.
 
     What kernel column c reads for sum p is ``columns[first + c*size + p]``. Three columns at a time.

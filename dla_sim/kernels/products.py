@@ -33,6 +33,7 @@ _SMALL = 1 << 16
 """Multiply-accumulates up to which a call of ONNX Runtime costs more than it saves."""
 _FLIP = 128
 """An int8 plus this is a uint8: 128 is its zero point."""
+_RESULT = ["y"]
 
 
 class FloatProducts:
@@ -97,13 +98,14 @@ class IntegerProducts:
         self, left: NDArray[Any], right: NDArray[Any], scratch: Scratch, zero_points: tuple[int, int] = (0, 0)
     ) -> NDArray[Any]:
         """The int32 (..., M, N) sums of (..., M, K) by (..., K, N), less their int8 ``zero_points``; a new array."""
-        zero_left, zero_right = np.uint8(zero_points[0] + _FLIP), np.array(zero_points[1], np.int8)
         if self._flipped:
             flipped = scratch.array("right", right.shape, np.uint8)
             right = np.bitwise_xor(right.view(np.uint8), _FLIP, out=flipped)
-            zero_right = np.array(zero_points[1] + _FLIP, np.uint8)
-        feed = {"a": left, "b": right, "za": np.array(zero_left), "zb": zero_right}
-        found: NDArray[np.int32] = self._session.run(None, feed)[0]
+        feed = {"a": left, "b": right}
+        if zero_points != (0, 0):
+            own = np.dtype(self.kind).type(zero_points[1] + _FLIP * self._flipped)
+            feed |= {"za": np.array(zero_points[0] + _FLIP, np.uint8), "zb": np.array(own)}
+        found: NDArray[np.int32] = self._session.run(_RESULT, feed)[0]
         return found
 
 
@@ -134,18 +136,27 @@ def integer_products() -> IntegerProducts | None:
 
 
 def session(right: str) -> Any:
-    """ONNX Runtime's session of one ``MatMulInteger`` of uint8 ``a`` and ``b`` of type ``right``, of any shapes."""
+    """ONNX Runtime's session of one ``MatMulInteger`` of uint8 ``a`` and ``b`` of type ``right``, of any shapes.
+
+    Their zero points ``za`` and ``zb``, if they are not given, are those of int8 that are 0.
+    """
     import onnxruntime
     from onnx import TensorProto, helper
 
     kinds = {"a": TensorProto.UINT8, "b": {"int8": TensorProto.INT8, "uint8": TensorProto.UINT8}[right]}
     inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
     inputs += [helper.make_tensor_value_info(f"z{name}", kind, []) for name, kind in kinds.items()]
-    node = helper.make_node("MatMulInteger", ["a", "b", "za", "zb"], ["y"])
-    graph = helper.make_graph([node], "product", inputs, [helper.make_tensor_value_info("y", TensorProto.INT32, None)])
+    zeros = [
+        helper.make_tensor(f"z{name}", kind, [], [_FLIP if kind == TensorProto.UINT8 else 0])
+        for name, kind in kinds.items()
+    ]
+    node = helper.make_node("MatMulInteger", ["a", "b", "za", "zb"], _RESULT)
+    result = helper.make_tensor_value_info(_RESULT[0], TensorProto.INT32, None)
+    graph = helper.make_graph([node], "product", inputs, [result], zeros)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # of inputs with defaults it would warn
     options.enable_cpu_mem_arena = False  # it would keep room for the largest sums of all
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 

@@ -46,7 +46,7 @@ def saturating(feed: dict[str, Any]) -> Any:
         products_ = left[:, :, np.newaxis] * right[np.newaxis]
         sums = products_[:, 0::2] + products_[:, 1::2]
         pairs = np.clip(sums, -(1 << 15), (1 << 15) - 1).sum(axis=1)
-    zeros = int(feed["za"]), int(feed["zb"])
+    zeros = int(feed.get("za", 128)), int(feed.get("zb", 128 if feed["b"].dtype == np.uint8 else 0))
     corrections = zeros[1] * left.sum(axis=1)[:, np.newaxis] + zeros[0] * right.sum(axis=0)
     return pairs - corrections + zeros[0] * zeros[1] * feed["a"].shape[1]
 
