@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from byoc.batches import by_image
@@ -14,7 +15,7 @@ from byoc.fusing import fuse
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split
 from byoc.operators.layer import Layer, make_layer
-from byoc.operators.operator import Operator
+from byoc.operators.operator import Geometry, Operator
 from byoc.options import Schedule
 from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.default import schedule_default
@@ -25,9 +26,10 @@ from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
+from byoc.tiling.budget import Budget
 from byoc.tiling.cost import TRAFFIC
 from byoc.tiling.search import smallest_tiling
-from byoc.tiling.tiling import Shortage, find_shortage
+from byoc.tiling.tiling import Shortage, find_shortage, streamed, working_set
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Unit
@@ -105,12 +107,14 @@ def compile_region(
         known_searches = pool or SearchPool[Compiled]()
         found = []
         for number, order in enumerate(_orders(region, values)):
-            lowered, layers = layers_of(order, values, arch)
-            if not choices.apply_to([layer.name for layer in layers]):
+            subject = (region, data, number)
+            ground = known_searches.ground(subject, arch, partial(_layers_within, order, values, arch))
+            if not choices.apply_to([layer.name for layer in ground.layers]):
                 continue
-            subject = (region, data, number) if pool is not None else None
-            fresh = _fresh(lowered, arch, data=data)
-            found.append(schedule_default(layers, fresh, known_searches, subject, choices))
+            fresh = _fresh(ground.lowered, arch, data=data)
+            found.append(
+                schedule_default(ground, fresh, known_searches, subject if pool is not None else None, choices)
+            )
         if not found:
             raise InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
@@ -157,12 +161,28 @@ def layers_of(
 
     Last steps are fused; by the published schedule nothing is.
     """
-    if schedule == "seed":
-        lowered = split(lower(region.operations, values, region.inputs, region.outputs))
-    else:
-        fused = fuse(region.operations, region.outputs, arch, lambda one: shortage(one, arch, schedule) is None)
-        lowered = lower(fused, values, region.inputs, region.outputs)
+    if schedule == "default":
+        return _layers_within(region, values, arch, Budget(arch.sram_bytes))
+    lowered = split(lower(region.operations, values, region.inputs, region.outputs))
     return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
+
+
+def _layers_within(
+    region: Region, values: Mapping[str, Value], arch: Arch, budget: Budget
+) -> tuple[Lowered, tuple[Layer, ...]]:
+    """:func:`layers_of` a region in a scratchpad of ``budget`` bytes; nothing else of its size has an influence."""
+
+    def fits(operation: Operator) -> bool:
+        return operation.free or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
+
+    fused = fuse(region.operations, region.outputs, arch, fits)
+    lowered = lower(fused, values, region.inputs, region.outputs)
+    return lowered, tuple(make_layer(operation, arch) for operation in lowered.operations)
+
+
+def _least_bytes(geometry: Geometry, arch: Arch) -> int:
+    """What the smallest tiles of a layer take with everything streamed."""
+    return working_set(geometry, smallest_tiling(geometry, arch), streamed(geometry), arch.alignment)
 
 
 def _emitted(

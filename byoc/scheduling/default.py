@@ -13,13 +13,11 @@ from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.chosen import choice_of, group_choice_of
-from byoc.scheduling.groups import fabric_of
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
-from byoc.scheduling.residency import LayerPlan, plan_layers
+from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
-from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import sizes, tiles
 from isa.arch import Arch
 from isa.errors import InputError
@@ -36,26 +34,25 @@ MOST_TILES = 600
 
 
 def schedule_default(
-    layers: Sequence[Layer],
+    ground: Ground,
     fresh: Callable[[], Memory],
     pool: SearchPool[Any],
     subject: Hashable = None,
     choices: Choices = NOTHING,
 ) -> Scheduled:
-    """The schedule of a region's layers, as ``choices`` say. ``fresh`` makes an empty memory for each attempt.
+    """The schedule of a region on its ``ground``, as ``choices`` say. ``fresh`` makes an empty memory for each attempt.
 
-    ``pool`` knows tilings, and what it has kept of ``subject`` (equal ones have equal layers) may serve again.
+    What ``pool`` has kept of ``subject`` (equal ones have equal layers) may serve again.
     """
     arch = fresh().arch
-    searches = pool.searches(layers, arch)
     best: _Candidate | None = None
     for share in _RESIDENT_SHARES if choices.residents is None else _RESIDENT_SHARES[:1]:
-        chosen = plan_layers(layers, searches, fresh().lowered, arch, arch.sram_bytes * share // 100, choices)
+        chosen = plan_layers(ground, arch, arch.sram_bytes * share // 100, choices)
         first = share == _RESIDENT_SHARES[0]
         kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
         if kept is not None:
             return kept
-        best = _candidate(layers, chosen, searches, fresh())
+        best = _candidate(ground, chosen, fresh())
         if best is not None:
             break
     if best is None:
@@ -64,7 +61,7 @@ def schedule_default(
         pool.keep(subject, chosen, arch, best.scheduled)
     if (best.free and first) or choices.residents is not None:
         return best.scheduled
-    return _best_of_others(best, chosen, layers, searches, fresh, choices).scheduled
+    return _best_of_others(best, chosen, ground, fresh, choices).scheduled
 
 
 class _Candidate(NamedTuple):
@@ -80,15 +77,13 @@ class _Candidate(NamedTuple):
     free: bool
 
 
-def _candidate(
-    layers: Sequence[Layer], chosen: LayerPlan, searches: Sequence[TileSearch], memory: Memory
-) -> _Candidate | None:
+def _candidate(ground: Ground, chosen: LayerPlan, memory: Memory) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
-    streamed, cycles = _stream(layers, chosen, searches, memory)
+    streamed, cycles = _stream(ground, chosen, memory)
     found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.tables, memory.windows)
     if found is None:
         return None
-    choices = _as_choices(layers, chosen)
+    choices = _as_choices(ground.layers, chosen)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
     return _Candidate(scheduled, found.cycles, sum(cycles), len(streamed), found.free)
 
@@ -96,8 +91,7 @@ def _candidate(
 def _best_of_others(
     best: _Candidate,
     chosen: LayerPlan,
-    layers: Sequence[Layer],
-    searches: Sequence[TileSearch],
+    ground: Ground,
     fresh: Callable[[], Memory],
     choices: Choices,
 ) -> _Candidate:
@@ -107,7 +101,7 @@ def _best_of_others(
     see to it that a machine is hardly ever slower than one with less memory.
     """
     tiles, tried = best.tiles, [chosen]
-    images = len(layers) // len({layer.name for layer in layers})
+    images = len(ground.layers) // len({layer.name for layer in ground.layers})
     for part, share in _OTHERS:
         if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images:
             break
@@ -115,13 +109,13 @@ def _best_of_others(
         nbytes = memory.arch.sram_bytes // part
         smaller = memory.arch.model_copy(update={"sram_bytes": nbytes})
         try:
-            plan = plan_layers(layers, searches, memory.lowered, smaller, nbytes * share // 100, choices)
+            plan = plan_layers(ground, smaller, nbytes * share // 100, choices)
         except InputError:  # a layer has no tiling that is so small
             break
         if plan in tried:
             continue
         tried.append(plan)
-        other = _candidate(layers, plan, searches, memory)
+        other = _candidate(ground, plan, memory)
         if other is not None:
             tiles += other.tiles
             best = other if other.cycles < BETTER * best.cycles else best
@@ -144,16 +138,15 @@ def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
     return Choices(tilings, chosen.residents, groups)
 
 
-def _stream(
-    layers: Sequence[Layer], chosen: LayerPlan, searches: Sequence[TileSearch], memory: Memory
-) -> tuple[list[TileSteps], list[int]]:
+def _stream(ground: Ground, chosen: LayerPlan, memory: Memory) -> tuple[list[TileSteps], list[int]]:
     """The tiles of all layers with the estimated cycles of their computation."""
+    layers = ground.layers
     nbytes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
     for name in chosen.residents:
         memory.residents[name] = memory.reserve(name, nbytes[name])
     steps: list[TileSteps] = []
     cycles: list[int] = []
-    fabric, costs = fabric_of(layers, memory.lowered), [search.cost for search in searches]
+    costs = [search.cost for search in ground.searches]
     groups = {index: group for group in chosen.groups for index in range(group.first, group.last + 1)}
     for index, (layer, tiling) in enumerate(zip(layers, chosen.tilings, strict=True)):
         group = groups.get(index)
@@ -161,7 +154,7 @@ def _stream(
             steps += stream_layer(layer, tiling, memory)
             cycles += [costs[index].tile_cycles(*sizes(tile)) for tile in tiles(layer.geometry, tiling)]
         elif index == group.first:
-            for timed in stream_group(group, layers, fabric, costs, memory):
+            for timed in stream_group(group, layers, ground.fabric, costs, memory):
                 steps.append(timed.steps)
                 cycles.append(timed.cycles)
     return steps, cycles

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.scheduling.groups import Fabric, Group, Member, Planes, stays, window_bytes
+from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TILE_OVERHEAD, TRAFFIC, TRANSFER_OVERHEAD, pieces, rows_cycles
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import aligned
@@ -29,15 +30,61 @@ _CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
 """In how many bands groups are tried."""
 _SHARE = 6
 """What is loaded again every band comes in tiles of at most this part of the scratchpad, where it can."""
-Room = Callable[[int, int], int]
-"""Bytes that residents leave to layers first to last."""
+Taken = Callable[[int, int], int]
+"""Bytes that residents take of those for layers first to last."""
 
 
-class Choice(NamedTuple):
-    """A group with its estimated cycles."""
+class Question(NamedTuple):
+    """What a cover is asked for: cycles of the layers alone, those that stay alone, and what is resident: names of
+    buffers with the layers, first and last, between which they are, and their bytes.
+    """
 
-    group: Group
+    singles: tuple[float, ...]
+    pinned: tuple[bool, ...]
+    residents: tuple[tuple[str, int, int, int], ...]
+
+    def taken(self) -> Taken:
+        """What residents take that are there at any of the layers and not only there."""
+        known: dict[tuple[int, int], int] = {}
+
+        def taken(first: int, last: int) -> int:
+            found = known.get((first, last))
+            if found is None:
+                found = known[first, last] = sum(
+                    nbytes
+                    for _, born, died, nbytes in self.residents
+                    if born <= last and first <= died and not first <= born <= died <= last
+                )
+            return found
+
+        return taken
+
+
+class _Room:
+    """What residents leave of a budget."""
+
+    __slots__ = ("_budget", "_taken")
+
+    def __init__(self, budget: Budget, taken: int) -> None:
+        self._budget, self._taken = budget, taken
+
+    def holds(self, nbytes: int) -> bool:
+        """Whether so many bytes fit."""
+        return self._budget.holds(nbytes + self._taken)
+
+
+class _Choice(NamedTuple):
+    """A group with its estimated cycles. ``parts`` and whether they are held, one a layer; None: all whole and held."""
+
     cycles: float
+    kept: tuple[str, ...]
+    parts: Sequence[tuple[_Part, bool]] | None
+    slots: int
+
+    @property
+    def finest(self) -> bool:
+        """Whether all constants are held and no operand has one buffer: finer bands bring nothing."""
+        return self.slots > 1 and (self.parts is None or all(held for _, held in self.parts))
 
 
 class _Part(NamedTuple):
@@ -47,6 +94,11 @@ class _Part(NamedTuple):
     tiles: int
     nbytes: int
     cycles: int
+
+    def beside(self, other: _Part) -> _Part:
+        """Both together; tiles are those with constants."""
+        loaded = other.tiles if other.cycles else 0
+        return _Part(0, self.tiles + loaded, self.nbytes + other.nbytes, self.cycles + other.cycles)
 
 
 class _Fact(NamedTuple):
@@ -63,13 +115,14 @@ class _Fact(NamedTuple):
 
 class _Region(NamedTuple):
     """What is known of a region's layers: what each takes alone, what groups that end there can save at most, which
-    buffers are resident, and what they leave.
+    buffers are resident, what those take, and what there is.
     """
 
     singles: Sequence[float]
     saved: Sequence[float]
     residents: Collection[str]
-    room: Room
+    taken: Taken
+    budget: Budget
 
 
 @dataclass(eq=False, slots=True)
@@ -85,32 +138,32 @@ class _Tried:
 
 
 class Fusion:
-    """Groups of one region on one machine."""
+    """Groups of one region on machines that differ in the scratchpad's size at most; remembers its covers."""
 
     def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], fabric: Fabric, arch: Arch) -> None:
         self.layers, self.searches, self.fabric, self.arch = layers, searches, fabric, arch
         self._facts: dict[int, _Fact] = {}
+        self._covers = Answers[Question, tuple[Group, ...]]()
 
-    def cover(
-        self, singles: Sequence[float], pinned: Sequence[bool], residents: Collection[str], room: Room
-    ) -> list[Group]:
-        """The groups of the cheapest cover of all layers, where layer number n alone takes ``singles[n]``.
+    def cover(self, question: Question, capacity: int) -> tuple[Group, ...]:
+        """The groups of the cheapest cover of all layers in ``capacity`` bytes, residents included."""
+        return self._covers.find(question, capacity, lambda budget: self._cover(question, budget))
 
-        What is ``pinned`` stays alone.
-        """
-        self._pinned = pinned
+    def _cover(self, question: Question, budget: Budget) -> tuple[Group, ...]:
+        singles, self._pinned = question.singles, question.pinned
         best, saved = [0.0], [0.0]
-        region = _Region(singles, saved, residents, room)
+        residents = frozenset(name for name, *_ in question.residents)
+        region = _Region(singles, saved, residents, question.taken(), budget)
         taken: list[Group | None] = []
         for last, alone in enumerate(singles):
             cost, group = best[last] + alone, None
             saving = self._saving(last, alone) if self.able(last) else -saved[last]
             saved.append(max(0.0, saved[last] + saving))
             if saved[-1] > 0 and saved[last] > 0:
-                for found in self._ending(last, region):
-                    total = best[found.group.first] + found.cycles
+                for cycles, found in self._ending(last, region):
+                    total = best[found.first] + cycles
                     if total < cost:
-                        cost, group = total, found.group
+                        cost, group = total, found
             best.append(cost)
             taken.append(group)
         groups, at = list[Group](), len(singles)
@@ -119,15 +172,18 @@ class Fusion:
             if group is not None:
                 groups.append(group)
             at = at - 1 if group is None else group.first
-        return groups[::-1]
+        return tuple(groups[::-1])
 
     def _saving(self, index: int, cycles: float) -> float:
         """What a group of two bands can save at most of a layer's ``cycles``."""
         nest, cost = self.layers[index].nest, self.searches[index].cost
         return cycles * GAIN - cost.tile_cycles(nest.channels, nest.rows) - 2 * TILE_OVERHEAD
 
-    def _ending(self, last: int, region: _Region) -> Iterator[Choice]:
-        """Candidate groups that end with a layer; of each run of layers those in the coarsest bands that fit."""
+    def _ending(self, last: int, region: _Region) -> Iterator[tuple[float, Group]]:
+        """Candidate groups that end with a layer, with their cycles.
+
+        Of each run of layers those in the coarsest bands that fit.
+        """
         rows, tried = self.fact(last).made.rows, _Tried()
         heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*_CUTS, rows))
         for height in (height for height in heights if height < rows):
@@ -141,7 +197,7 @@ class Fusion:
             if not tried.unfit and not tried.finer:
                 break
 
-    def _grown(self, growth: _Growth, region: _Region, tried: _Tried) -> Iterator[Choice]:
+    def _grown(self, growth: _Growth, region: _Region, tried: _Tried) -> Iterator[tuple[float, Group]]:
         """Candidate groups that grow from one layer, where none has been found for their layers."""
         last = growth.first
         alone = region.singles[last]
@@ -151,22 +207,23 @@ class Fusion:
             over = growth.least - GAIN * alone
             if over >= region.saved[first]:
                 return
-            if growth.fixed > region.room(first, last):
+            room = _Room(region.budget, region.taken(first, last))
+            if not room.holds(growth.fixed):
                 tried.unfit = True
                 return
             if over >= 0 or growth.missing or first in tried.held or first in tried.fitted:
                 continue
-            found = growth.choice(region.room(first, last))
+            found = growth.choice(room)
             if found is None:
                 tried.unfit = True
                 continue
             tried.fitted.add(first)
-            if all(found.group.held) and found.group.slots > 1:
+            if found.finest:
                 tried.held.add(first)
             else:
                 tried.finer = True
             if found.cycles < GAIN * alone:
-                yield found
+                yield found.cycles, growth.group(found)
 
     def able(self, index: int) -> bool:
         """Whether a layer can be in a group."""
@@ -198,7 +255,8 @@ class Fusion:
 class _Wanted:
     """What bands want of a buffer: rows [start, stop) relative to the band's, of which ``step`` are new.
 
-    Planes ``first`` to ``end`` are read, by the layers ``readers``. ``made``: in the group.
+    Planes ``first`` to ``end`` are read, by the layers ``readers``. ``made``: in the group. ``moves``: what that takes,
+    as far as it has been worked out since it last changed.
     """
 
     start: int
@@ -209,6 +267,24 @@ class _Wanted:
     readers: list[int]
     made: bool = False
     kept: bool = False
+    moves: dict[_Way, _Moves] = field(default_factory=dict)
+
+
+class _Moves(NamedTuple):
+    """What a buffer that layers of the group read takes: bytes all the time, and ``near`` at layers first to last.
+
+    Bus cycles of its loads and stores, how many transfers those are, and what of them nothing hides (``edge``).
+    ``apart``: element-wise layers to which its bands do not lie densely. ``alone``: as in :class:`_Account`.
+    """
+
+    kept: bool
+    fixed: int = 0
+    near: tuple[int, int, int] | None = None
+    loads: tuple[int, int] = (0, 0)
+    stores: tuple[int, int] = (0, 0)
+    edge: int = 0
+    apart: tuple[int, ...] = ()
+    alone: tuple[int, int, int] | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -241,12 +317,53 @@ class _Account:
         self.traffic += cycles
         self.stores += cycles + transfers * TRANSFER_OVERHEAD
 
+    def enter(self, name: str, moves: _Moves, first: int) -> None:
+        """What a buffer takes, in a group from layer ``first`` on."""
+        if moves.kept:
+            self.kept.append(name)
+        for index in moves.apart:
+            self.apart[index] = self.apart.get(index, 0) + 1
+        if moves.near is not None:
+            maker, reader, nbytes = moves.near
+            for at in range(maker - first, reader - first + 1):
+                self.near[at] += nbytes
+        if moves.alone is not None:
+            reader, last, cycles = moves.alone
+            self.alone.append((reader - first, last - first, cycles))
+        self.fixed += moves.fixed
+        self.edge += moves.edge
+        self.load(*moves.loads)
+        self.store(*moves.stores)
+
 
 class _Way(NamedTuple):
     """Whether rows of operands that bands share are loaded ``again``, and the buffers of an operand or result."""
 
     again: bool
     slots: int
+
+
+class _Result(NamedTuple):
+    """What layer ``number`` of a group makes for others alone: planes; of a band, bytes of one, bus cycles of all."""
+
+    number: int
+    planes: int
+    band: int
+    cycles: int
+
+    def nbytes(self, planes: int, slots: int, alignment: int) -> int:
+        """Bytes of so many buffers of so many planes."""
+        return slots * aligned(planes * self.band, alignment)
+
+
+class _Layer(NamedTuple):
+    """A layer of a group: its fact, the rows of a band, whether bands make some again, cycles and overhead if whole."""
+
+    fact: _Fact
+    height: int
+    again: bool
+    cycles: int
+    overhead: float
 
 
 class _Growth:
@@ -258,12 +375,13 @@ class _Growth:
 
     def __init__(self, fusion: Fusion, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
         self._fusion, self._last, self._height, self._keep = fusion, last, height, keep
-        self._residents, self._planes = residents, fusion.fabric.planes
+        self._residents, self._planes, self._alignment = residents, fusion.fabric.planes, fusion.arch.alignment
         self._rows = fusion.fact(last).made.rows
         self._bands = ceil_div(self._rows, height)
         self._wanted: dict[str, _Wanted] = {}
-        self._heights: list[tuple[int, bool]] = []
-        self._sinks: set[int] = set()
+        self._layers: list[_Layer] = []  # the last one first
+        self._results: list[_Result] = []
+        self._constants = _Part(0, 0, 0, 0)  # of all layers together
         self.first, self.halo, self.least, self.fixed = last + 1, False, 0.0, 0
         self.missing: set[int] = set()
         self._add(last, fusion.fact(last))
@@ -281,31 +399,42 @@ class _Growth:
 
     def _add(self, index: int, fact: _Fact) -> None:
         member, made = fact.member, fact.made
-        if member.reader <= self._last:
+        inside = member.reader <= self._last
+        if inside:
             wanted = self._wanted[member.writes.buffer]
             if not wanted.made:
-                wanted.made = True
-                overlap, leaves = wanted.stop - wanted.start > wanted.step, stays(made, self._last)
-                wanted.kept = leaves or (overlap and self._keep)
-                self.halo = self.halo or (overlap and not leaves)
-                self.missing.update(made.makers)
-                if wanted.kept:
-                    rows = min(wanted.stop - wanted.start, made.rows)
-                    self.fixed += window_bytes(made.count, rows, made.rows, made.row_bytes)
+                self._make(wanted, made)
             start = wanted.stop - wanted.step if wanted.kept else wanted.start
             stop, step = wanted.stop, wanted.step
             self.missing.discard(index)
         else:
-            self._sinks.add(index)
             start, stop = 0, ceil_div(self._height * made.rows, self._rows)
             step = stop
-        self._heights.append((min(stop - start, made.rows), stop - start > step))
+        height, again = min(stop - start, made.rows), stop - start > step
+        if not inside and member.writes.buffer not in self._residents:
+            planes, band = member.writes.planes, height * made.row_bytes
+            self._results.append(_Result(index, planes, band, rows_cycles(planes, band, made.row_bytes)))
         low = start * member.stride - member.pad
         high = (stop - 1) * member.stride - member.pad + member.extent
         for piece in member.reads:
             self._want(index, piece.buffer, _Wanted(low, high, step * member.stride, *piece.span, [index]))
+        cycles = self._cycles(index, fact, height, again, fact.whole)
+        self._layers.append(_Layer(fact, height, again, cycles, self._overhead(index, 1)))
+        self._constants = self._constants.beside(fact.whole)
         self.first = index
-        self.least += self._cycles(index, fact.whole) + TILE_OVERHEAD * self._bands
+        self.least += cycles + TILE_OVERHEAD * self._bands
+
+    def _make(self, wanted: _Wanted, made: Planes) -> None:
+        """What layers read of a buffer is made here, too."""
+        wanted.made = True
+        wanted.moves.clear()
+        overlap, leaves = wanted.stop - wanted.start > wanted.step, stays(made, self._last)
+        wanted.kept = leaves or (overlap and self._keep)
+        self.halo = self.halo or (overlap and not leaves)
+        self.missing.update(made.makers)
+        if wanted.kept:
+            rows = min(wanted.stop - wanted.start, made.rows)
+            self.fixed += window_bytes(made.count, rows, made.rows, made.row_bytes)
 
     def _want(self, index: int, buffer: str, new: _Wanted) -> None:
         """Rows that one layer more wants."""
@@ -316,27 +445,37 @@ class _Growth:
             before.first, before.end = min(before.first, new.first), max(before.end, new.end)
             before.step = max(before.step, new.step)
             before.readers.append(index)
+            before.moves.clear()
 
-    def _cycles(self, index: int, part: _Part) -> int:
-        """Compute cycles of a layer in all bands."""
+    def _cycles(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
+        """Compute cycles of a layer in all bands, of which each makes ``height`` rows."""
         nest, cost = self._fusion.layers[index].nest, self._fusion.searches[index].cost
-        member, (height, again) = self._fusion.fact(index).member, self._heights[self._last - index]
-        if member.flat:
+        if fact.member.flat:
             return cost.tile_cycles(1, nest.rows) + (self._bands - 1) * COMMAND_OVERHEAD
-        if member.moves is not None:
-            return self._bands * self._copy(index)
+        if fact.member.moves is not None:
+            return self._bands * self._copy(fact, height)
         heights = ((height, self._bands),) if again else pieces(nest.rows, height)
         channels = ((nest.channels, 1),) if part.tiles == 1 else pieces(nest.channels, part.channels)
-        return sum(often * many * cost.tile_cycles(size, rows) for rows, often in heights for size, many in channels)
+        return sum([often * many * cost.tile_cycles(size, rows) for rows, often in heights for size, many in channels])
 
-    def choice(self, room: int) -> Choice | None:
-        """The group of the layers so far with as many constants held as ``room`` bytes allow; None where none fits.
+    def _overhead(self, index: int, tiles: int) -> float:
+        """What so many tiles in every band cost beside their work."""
+        return self._fusion.searches[index].cost.overhead(tiles * self._bands)
+
+    def group(self, choice: _Choice) -> Group:
+        """The group of a choice for the layers so far."""
+        parts = choice.parts or [(layer.fact.whole, True) for layer in reversed(self._layers)]
+        channels, held = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
+        return Group(self.first, self._last, self._height, choice.kept, channels, held, choice.slots)
+
+    def choice(self, room: _Room) -> _Choice | None:
+        """The layers so far with as many constants held as there is ``room`` for; None where none fits.
 
         Rows of operands that bands share are kept, or loaded again into two buffers in turn: whatever takes less.
         """
         for slots in (2, 1):
-            ways = (_Way(again, slots) for again in ((False, True) if self._shared() else (False,)))
-            found = [one for one in (self._choice(room, way) for way in ways) if one is not None]
+            ways = [_Way(again, slots) for again in ((False, True) if self._shared() else (False,))]
+            found = [one for one in [self._choice(room, way) for way in ways] if one is not None]
             if found:
                 return min(found, key=lambda one: one.cycles)
         return None
@@ -346,119 +485,128 @@ class _Growth:
         wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
         return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
 
-    def _choice(self, room: int, way: _Way) -> Choice | None:
-        account = _Account([0] * (self._last - self.first + 1))
+    def _choice(self, room: _Room, way: _Way) -> _Choice | None:
+        account = _Account([0] * len(self._layers))
         for name, wanted in self._wanted.items():
-            self._move(name, wanted, account, way)
-        if account.fixed > room:
+            moves = wanted.moves.get(way)
+            if moves is None:
+                moves = wanted.moves[way] = self._move(name, wanted, way)
+            account.enter(name, moves, self.first)
+        if not room.holds(account.fixed):
             return None
         compute = [0] * len(account.near)
         for index, sides in account.apart.items():
             compute[index - self.first] = self._copies(index, sides, account)
-        parts = self._parts(account, room, way.slots)
-        if parts is None:
-            return None
+        results = sum([result.nbytes(result.planes, way.slots, self._alignment) for result in self._results])
+        parts = None
+        if not room.holds(account.fixed + results + self._constants.nbytes + max(account.near)):
+            parts = self._parts(account, room, way.slots)
+            if parts is None:
+                return None
+        overhead = self._compute(parts, compute, account)
+        self._store(parts, account, way.slots)
+        alone = [cycles + sum(compute[reader : last + 1]) for reader, last, cycles in account.alone]
+        busy = max(sum(compute), account.loads, account.stores, account.traffic, *alone)
+        cycles = busy + account.edge + EXPOSED * account.constants + TRAFFIC * account.traffic + overhead
+        return _Choice(cycles, tuple(account.kept), parts, way.slots)
+
+    def _compute(self, parts: Sequence[tuple[_Part, bool]] | None, compute: list[int], account: _Account) -> float:
+        """Add every layer's cycles to ``compute``, enter its constants; the overhead of all tiles."""
         overhead = 0.0
-        for at, (part, held) in enumerate(parts):
+        if parts is None:
+            for at, layer in enumerate(reversed(self._layers)):
+                compute[at] += layer.cycles
+                overhead += layer.overhead
+            account.load(self._constants.cycles, self._constants.tiles)
+            account.constants += self._constants.cycles
+            return overhead
+        for at, ((part, held), layer) in enumerate(zip(parts, reversed(self._layers), strict=True)):
             index = self.first + at
-            compute[at] += self._cycles(index, part)
-            overhead += self._fusion.searches[index].cost.overhead(part.tiles * self._bands)
+            compute[at] += self._cycles(index, layer.fact, layer.height, layer.again, part)
+            overhead += self._overhead(index, part.tiles)
             again = 1 if held else self._bands
             account.load(part.cycles * again, part.tiles * again if part.cycles else 0)
             account.constants += part.cycles if held else part.cycles // part.tiles
-            _, out = self._result(index, part, way.slots)
-            if out:
-                account.store(out * self._bands, part.tiles * self._bands)
-                account.edge += out // part.tiles + TRANSFER_OVERHEAD
-            if way.slots == 1 and out:
-                account.alone.append((at, at, (out + TRANSFER_OVERHEAD * part.tiles) * self._bands))
-        alone = (cycles + sum(compute[reader : last + 1]) for reader, last, cycles in account.alone)
-        busy = max(sum(compute), account.loads, account.stores, account.traffic, *alone)
-        cycles = busy + account.edge + EXPOSED * account.constants + TRAFFIC * account.traffic + overhead
-        channels, loaded_once = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
-        kept = tuple(account.kept)
-        group = Group(self.first, self._last, self._height, kept, channels, loaded_once, way.slots)
-        return Choice(group, cycles)
+        return overhead
 
-    def _move(self, name: str, wanted: _Wanted, account: _Account, way: _Way) -> None:
-        """Enter what a buffer that layers of the group read takes."""
-        planes, alignment = self._planes[name], self._fusion.arch.alignment
+    def _store(self, parts: Sequence[tuple[_Part, bool]] | None, account: _Account, slots: int) -> None:
+        """Enter the stores of what only others read."""
+        for result in self._results:
+            at, out = result.number - self.first, result.cycles
+            tiles = 1 if parts is None else parts[at][0].tiles
+            if out:
+                account.store(out * self._bands, tiles * self._bands)
+                account.edge += out // tiles + TRANSFER_OVERHEAD
+            if slots == 1 and out:
+                account.alone.append((at, at, (out + TRANSFER_OVERHEAD * tiles) * self._bands))
+
+    def _move(self, name: str, wanted: _Wanted, way: _Way) -> _Moves:
+        """What a buffer that layers of the group read takes."""
+        planes = self._planes[name]
         rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
         leaves = wanted.made and stays(planes, self._last)
         resident = name in self._residents and (leaves or not wanted.made)
         kept = wanted.kept if wanted.made else overlap and not way.again
+        apart: tuple[int, ...] = ()
         if kept or resident:
-            for index in (*wanted.readers, *(planes.makers if wanted.made else ())):
-                if self._fusion.fact(index).member.flat:
-                    account.apart[index] = account.apart.get(index, 0) + 1
+            users = (*wanted.readers, *(planes.makers if wanted.made else ()))
+            apart = tuple([index for index in users if self._fusion.fact(index).member.flat])
         if resident:
-            return
+            return _Moves(False, apart=apart)
         count = planes.count if wanted.made else wanted.end - wanted.first
-        nbytes = aligned(count * rows * planes.row_bytes, alignment)
+        nbytes, fixed, near = aligned(count * rows * planes.row_bytes, self._alignment), 0, None
+        reader, last = min(wanted.readers), max(wanted.readers)
         if kept:
-            account.kept.append(name)
-            account.fixed += aligned(window_bytes(count, rows, planes.rows, planes.row_bytes), alignment)
+            fixed = aligned(window_bytes(count, rows, planes.rows, planes.row_bytes), self._alignment)
         elif wanted.made:
-            for at in range(planes.makers[0] - self.first, max(wanted.readers) - self.first + 1):
-                account.near[at] += nbytes
+            near = planes.makers[0], last, nbytes
         else:
-            account.fixed += way.slots * nbytes
-        if leaves or not wanted.made:
-            moved = rows if overlap and not kept else wanted.step
-            cycles = self._bands * rows_cycles(count, moved * planes.row_bytes, planes.row_bytes)
-            if wanted.made:
-                account.store(cycles, self._bands)
-            else:
-                account.load(cycles, self._bands)
-                account.edge += cycles // self._bands + TRANSFER_OVERHEAD
-            if not wanted.made and (kept or way.slots == 1):  # rows come when those before them are done with
-                cycles += self._bands * TRANSFER_OVERHEAD
-                account.alone.append((min(wanted.readers) - self.first, max(wanted.readers) - self.first, cycles))
+            fixed = way.slots * nbytes
+        if not (leaves or not wanted.made):
+            return _Moves(kept, fixed, near, apart=apart)
+        moved = rows if overlap and not kept else wanted.step
+        cycles = self._bands * rows_cycles(count, moved * planes.row_bytes, planes.row_bytes)
+        transfers = cycles, self._bands
+        if wanted.made:
+            return _Moves(kept, fixed, near, stores=transfers, apart=apart)
+        edge, alone = cycles // self._bands + TRANSFER_OVERHEAD, None
+        if kept or way.slots == 1:  # rows come when those before them are done with
+            alone = reader, last, cycles + self._bands * TRANSFER_OVERHEAD
+        return _Moves(kept, fixed, near, loads=transfers, edge=edge, apart=apart, alone=alone)
 
     def _copies(self, index: int, sides: int, account: _Account) -> int:
         """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.
 
         Enters the bytes of the copies; a machine without such an instruction has a command a plane, of as many cycles.
         """
-        writes = self._fusion.fact(index).member.writes
-        nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
-        account.near[index - self.first] += sides * aligned(writes.planes * nbytes, self._fusion.arch.alignment)
-        return sides * self._bands * self._copy(index)
+        layer = self._layers[self._last - index]
+        writes, nbytes = layer.fact.member.writes, layer.height * layer.fact.made.row_bytes
+        account.near[index - self.first] += sides * aligned(writes.planes * nbytes, self._alignment)
+        return sides * self._bands * self._copy(layer.fact, layer.height)
 
-    def _copy(self, index: int) -> int:
+    def _copy(self, fact: _Fact, height: int) -> int:
         """Cycles of a copy of a band of what a layer makes, plane by plane."""
-        writes = self._fusion.fact(index).member.writes
-        nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
-        return COMMAND_OVERHEAD + writes.planes * ceil_div(nbytes, self._fusion.arch.lanes)
+        lanes = self._fusion.arch.lanes
+        return COMMAND_OVERHEAD + fact.member.writes.planes * ceil_div(height * fact.made.row_bytes, lanes)
 
-    def _parts(self, account: _Account, room: int, slots: int) -> list[tuple[_Part, bool]] | None:
-        """How each layer's constants come: all at once where that fits, else the largest ones again in every band."""
-        facts = [self._fusion.fact(index) for index in range(self.first, self._last + 1)]
+    def _parts(self, account: _Account, room: _Room, slots: int) -> list[tuple[_Part, bool]] | None:
+        """How each layer's constants come, which do not fit all at once: the largest ones again in every band."""
+        facts = [layer.fact for layer in reversed(self._layers)]
         parts = [(fact.whole, True) for fact in facts]
-        results = [self._result(self.first + at, part, slots)[0] for at, (part, _) in enumerate(parts)]
-        needed = account.fixed + sum(results) + sum(part.nbytes for part, _ in parts)
+        whole = {item.number - self.first: item.nbytes(item.planes, slots, self._alignment) for item in self._results}
+        made = {item.number - self.first: item for item in self._results}
+        needed = account.fixed + sum(whole.values()) + self._constants.nbytes
         near = list(account.near)
         for at in sorted(range(len(parts)), key=lambda at: -parts[at][0].nbytes):
-            if needed + max(near) <= room:
+            if room.holds(needed + max(near)):
                 break
-            if account.fixed + max(near) > room or not facts[at].whole.nbytes:
+            if not room.holds(account.fixed + max(near)) or not facts[at].whole.nbytes:
                 return None
-            part = next((one for one in facts[at].parts if 2 * one.nbytes <= room // _SHARE), facts[at].parts[-1])
+            part = next((one for one in facts[at].parts if room.holds(2 * _SHARE * one.nbytes)), facts[at].parts[-1])
             parts[at] = part, False
-            result, _ = self._result(self.first + at, part, slots)
-            needed += result - results[at] - facts[at].whole.nbytes
+            if at in made:
+                planes = part.channels if part.tiles > 1 else made[at].planes
+                needed += made[at].nbytes(planes, slots, self._alignment) - whole[at]
+            needed -= facts[at].whole.nbytes
             near[at] += min(2, part.tiles) * part.nbytes
-        return parts if needed + max(near) <= room else None
-
-    def _result(self, index: int, part: _Part, slots: int) -> tuple[int, int]:
-        """Bytes of the buffers of results that go to system memory, and the bus cycles of a band of them."""
-        if index not in self._sinks:
-            return 0, 0
-        writes = self._fusion.fact(index).member.writes
-        if writes.buffer in self._residents:
-            return 0, 0
-        nbytes = self._heights[self._last - index][0] * self._planes[writes.buffer].row_bytes
-        count = part.channels if part.tiles > 1 else writes.planes
-        return slots * aligned(count * nbytes, self._fusion.arch.alignment), rows_cycles(
-            writes.planes, nbytes, self._planes[writes.buffer].row_bytes
-        )
+        return parts if room.holds(needed + max(near)) else None

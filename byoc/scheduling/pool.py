@@ -5,13 +5,16 @@ Everything here is found by all that it depends on: a compilation with a pool gi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
+from byoc.scheduling.residency import Ground, ground_of
 from byoc.scheduling.schedule import Scheduled
+from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.search import TileSearch
 from isa.arch import Arch
 
@@ -41,6 +44,7 @@ class SearchPool(Generic[Compiled]):
         self._known: dict[tuple[Arch, Geometry], TileSearch] = {}
         self._schedules: dict[Hashable, _Kept] = {}
         self._compiled: dict[Scheduled, Compiled | None] = {}
+        self._grounds = Answers[tuple[Hashable, Arch], Ground]()
 
     def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
         """A schedule kept for this subject and plan that serves ``arch`` too."""
@@ -61,6 +65,18 @@ class SearchPool(Generic[Compiled]):
         """Remember what was made of a schedule, if that is kept."""
         if scheduled in self._compiled:
             self._compiled[scheduled] = compiled
+
+    def ground(
+        self, subject: Hashable, arch: Arch, make: Callable[[Budget], tuple[Lowered, Sequence[Layer]]]
+    ) -> Ground:
+        """The ground of a subject on a machine; ``make`` makes its layers, asking of a budget what decides on them."""
+        machine = sizeless(arch)
+
+        def made(budget: Budget) -> Ground:
+            lowered, layers = make(budget)
+            return ground_of(layers, self.searches(layers, machine), lowered, machine)
+
+        return self._grounds.find((subject, machine), arch.sram_bytes, made)
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         """A search for every layer."""

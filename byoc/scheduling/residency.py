@@ -6,14 +6,15 @@ Greedy in order of production: a buffer stays if every layer in between still ha
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from byoc.choices import NOTHING, Choices
 from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer
 from byoc.scheduling.chosen import chosen_groups, chosen_residents, misfit, pins_of, tiling_of
-from byoc.scheduling.fusion import Fusion
-from byoc.scheduling.groups import Group, fabric_of
+from byoc.scheduling.fusion import Fusion, Question
+from byoc.scheduling.groups import Fabric, Group, fabric_of
 from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
@@ -42,6 +43,25 @@ class Life:
     last: int
 
 
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What all plans of a region have in common, for machines that differ in the scratchpad's size at most."""
+
+    layers: Sequence[Layer]
+    searches: Sequence[TileSearch]
+    lowered: Lowered
+    fabric: Fabric
+    fusion: Fusion
+    rooms: Rooms
+
+
+def ground_of(layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch) -> Ground:
+    """The ground of a region's layers, of which each has its search."""
+    fabric = fabric_of(layers, lowered)
+    fusion = Fusion(layers, searches, fabric, arch)
+    return Ground(layers, searches, lowered, fabric, fusion, Rooms(layers, lowered, arch))
+
+
 class Rooms:
     """What could stay in the scratchpad, ``lives`` in order of production, and what that would leave every layer."""
 
@@ -56,6 +76,12 @@ class Rooms:
         ]
         self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
 
+    def resized(self, nbytes: int) -> Rooms:
+        """The same for a scratchpad of so many bytes."""
+        found = copy(self)
+        found._whole = nbytes
+        return found
+
     def of(self, index: int, residents: Collection[str], capacity: int) -> tuple[Resident, int]:
         """Which operands of a layer are resident, and what residents leave it of ``capacity`` bytes.
 
@@ -68,48 +94,33 @@ class Rooms:
         return resident, (capacity if taken else self._whole) - taken
 
 
-def plan_layers(
-    layers: Sequence[Layer],
-    searches: Sequence[TileSearch],
-    lowered: Lowered,
-    arch: Arch,
-    capacity: int,
-    choices: Choices = NOTHING,
-) -> LayerPlan:
+def plan_layers(ground: Ground, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
     """Residents and tilings for a scratchpad of ``capacity`` bytes; with 0 residents are not even considered.
 
     What ``choices`` say is so. Tilings may always use the whole scratchpad where nothing is resident. Raises InputError
     for a layer that has no tiling at all, or none that agrees with the choices.
     """
-    fabric = fabric_of(layers, lowered)
-    planner = _Planner(layers, searches, lowered, arch, choices, chosen_groups(choices, layers, fabric))
+    planner = _Planner(ground, arch, choices)
     if capacity and choices.residents is None:
         planner.choose_residents(capacity)
     if capacity and choices.residents is None and choices.groups is None:
-        planner.choose_groups(Fusion(layers, searches, fabric, arch))
+        planner.choose_groups(ground.fusion)
     return LayerPlan(planner.tilings(), tuple(planner.residents), planner.groups)
 
 
 class _Planner:
     """The residents so far and the best tilings beside them."""
 
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        searches: Sequence[TileSearch],
-        lowered: Lowered,
-        arch: Arch,
-        choices: Choices,
-        groups: tuple[Group, ...],
-    ) -> None:
-        self._searches = searches
+    def __init__(self, ground: Ground, arch: Arch, choices: Choices) -> None:
+        layers = ground.layers
+        self._searches = ground.searches
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
         self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
-        self._rooms = Rooms(layers, lowered, arch)
+        self._rooms = ground.rooms.resized(arch.sram_bytes)
         lives = self._rooms.lives
         self.residents: dict[str, Life] = {name: lives[name] for name in chosen_residents(choices, lives) or ()}
-        self.groups = groups
+        self.groups = groups = chosen_groups(choices, layers, ground.fabric)
         self._together = {index for group in groups for index in range(group.first, group.last + 1)}
         self._capacity = arch.sram_bytes
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
@@ -142,16 +153,9 @@ class _Planner:
 
     def choose_groups(self, fusion: Fusion) -> None:
         """Compute layers together where that pays and nothing has been chosen of any of them."""
-
-        def room(first: int, last: int) -> int:
-            """What residents leave that are there at any of the layers and not only there."""
-            within = (first <= life.first <= life.last <= last for life in self.residents.values())
-            lives = zip(self.residents.values(), within, strict=True)
-            taken = (life.nbytes for life, inside in lives if not inside and life.first <= last and first <= life.last)
-            return self._capacity - sum(taken)
-
-        pinned = [pin is not None for pin in self._pins]
-        self.groups = tuple(fusion.cover([choice.cycles for choice in self.choices], pinned, self.residents, room))
+        singles, pinned = tuple(choice.cycles for choice in self.choices), tuple(pin is not None for pin in self._pins)
+        residents = tuple((name, life.first, life.last, life.nbytes) for name, life in self.residents.items())
+        self.groups = fusion.cover(Question(singles, pinned, residents), self._capacity)
         self._together = {index for group in self.groups for index in range(group.first, group.last + 1)}
         for group in self.groups:
             inside = [n for n, life in self.residents.items() if group.first <= life.first <= life.last <= group.last]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from byoc.choices import ORDERS, LayerChoice
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
+from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
 from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, streamed, tile_count, working_set
@@ -46,27 +47,30 @@ class TileSearch:
         self._chunks = tuple(_input_chunks(geometry, arch))
         self._sizes = self._by_count((0,)), self._by_count(self._chunks)
         self._bytes: dict[tuple[Tiling, Resident], int] = {}
-        self._answers: dict[tuple[Resident, int], Choice | None] = {}
+        self._best = Answers[Resident, Choice | None]()
+        self._thriftiest = Answers[tuple[Choice, Resident], Tiling]()
 
     def best(self, resident: Resident, budget: int) -> Choice | None:
         """The cheapest tiling whose tile buffers take at most ``budget`` bytes, or None."""
-        key = resident, budget
-        if key not in self._answers:
-            self._answers[key] = self._search(resident, budget) if budget > 0 else None
-        return self._answers[key]
+        if budget <= 0:
+            return None
+        return self._best.find(resident, budget, lambda asked: self._search(resident, asked))
 
     def thriftiest(self, choice: Choice, resident: Resident, budget: int) -> Tiling:
         """``choice``, the best for ``budget``, or the double-buffered tiling in the fewest bytes that takes as long.
 
         What a layer leaves of the scratchpad lets loads of later layers run ahead.
         """
+        return self._thriftiest.find((choice, resident), budget, lambda asked: self._thrifty(choice, resident, asked))
+
+    def _thrifty(self, choice: Choice, resident: Resident, budget: Budget) -> Tiling:
         tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
         least = cost.working_set(cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling, resident)
         for tiles, tile in self._sizes[0]:
             if self._floor(resident) + cost.overhead(tiles, resident.follows) > limit:
                 break
             for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
-                if self._smallest_bytes(tile._replace(rows=rows), resident) > budget:
+                if not budget.holds(self._smallest_bytes(tile._replace(rows=rows), resident)):
                     continue
                 shape = cost.shape(tile.channels, rows)
                 if cost.least(shape, resident) > limit:
@@ -108,7 +112,7 @@ class TileSearch:
         if shape.parts == 1 or shape.bands == 1:
             orders = ORDERS[:1]
         if pin.slots is None:
-            found = self._fitting(shape, resident, budget)
+            found = self._fitting(shape, resident, Budget(budget))
             yield from (tiling for tiling in found if order_of(tiling) in orders)
             return
         for order in orders:
@@ -116,7 +120,7 @@ class TileSearch:
             if self.cost.working_set(shape, tiling, resident) <= budget:
                 yield tiling
 
-    def _search(self, resident: Resident, budget: int) -> Choice | None:
+    def _search(self, resident: Resident, budget: Budget) -> Choice | None:
         """The best of the tilings with all input channels; where that is not good, also of those with some.
 
         Among them are fewer output channels than the array takes in parallel.
@@ -144,7 +148,7 @@ class TileSearch:
         return sorted(((tile_count(self._geometry, tile), tile) for tile in sizes), key=itemgetter(0))
 
     def _best_rows(
-        self, tile: Tiling, resident: Resident, budget: int, floor: float, best: Choice | None
+        self, tile: Tiling, resident: Resident, budget: Budget, floor: float, best: Choice | None
     ) -> Choice | None:
         """The better of ``best`` and all tilings of these channels and input channels, coarsest bands first.
 
@@ -160,7 +164,7 @@ class TileSearch:
                 and floor + self.cost.overhead(tile_count(self._geometry, smallest), resident.follows) >= best.cycles
             ):
                 break
-            if self._smallest_bytes(smallest, resident) > budget:
+            if not budget.holds(self._smallest_bytes(smallest, resident)):
                 continue  # most do not fit: the cycles of those are not asked for
             tried += 1
             shape = self.cost.shape(tile.channels, rows, tile.depth)
@@ -184,7 +188,7 @@ class TileSearch:
         """Bands of so many channels that are tried."""
         return self._rows if may_cut_rows(self._geometry, channels) else (self._geometry.nest.rows,)
 
-    def _fitting(self, shape: Shape, resident: Resident, budget: int) -> Iterator[Tiling]:
+    def _fitting(self, shape: Shape, resident: Resident, budget: Budget) -> Iterator[Tiling]:
         """Tilings of a shape that fit, in every loop order, less those that have fewer slots than another of them."""
         for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
             whole = shape.chunks if outer else shape.parts * shape.chunks
@@ -196,7 +200,7 @@ class TileSearch:
                 for number, outputs in product(inputs, (2, 1)):
                     slots = Slots(number, constant, outputs)
                     tiling = Tiling(shape.channels, shape.rows, outer, slots, shape.depth)
-                    if self.cost.working_set(shape, tiling, resident) <= budget:
+                    if budget.holds(self.cost.working_set(shape, tiling, resident)):
                         yield tiling
                         if outputs == 2:
                             break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,8 @@ from isa.errors import InputError
 
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"
+COLLECT_AFTER = 50_000
+"""Objects that a worker makes before it looks for cycles among them."""
 PATIENCE_SECONDS = 5.0
 """How long processes may take to end by themselves: longer than any job."""
 
@@ -167,7 +170,12 @@ def _nothing() -> None:
 
 
 def _begin(leash: Connection) -> None:
-    """A worker's first act: leave interrupts to the parent, and end when it lets go."""
+    """A worker's first act: leave interrupts to the parent, and end when it lets go.
+
+    Modules stay, and compilations leave hardly any cycles behind: looking for these at the usual pace is a fifth of it.
+    """
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(leash,), daemon=True).start()
 

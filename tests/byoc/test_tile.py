@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from byoc.operators.nest import (
     split,
 )
 from byoc.operators.operator import Geometry
+from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import rows_cycles
 from byoc.tiling.search import TileSearch, smallest_tiling
 from byoc.tiling.space import tilings
@@ -256,3 +259,20 @@ def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
 )
 def test_rows_take_the_bursts_that_they_touch(count: int, nbytes: int, pitch: int, cycles: int) -> None:
     assert rows_cycles(count, nbytes, pitch) == cycles
+
+
+def test_a_remembered_answer_is_the_one_that_the_budget_gets() -> None:
+    generator = random.Random(5)
+    answers, asked = Answers[int, list[bool]](), 0
+
+    def ask(sizes: list[int], budget: Budget) -> list[bool]:
+        nonlocal asked
+        asked += 1
+        return [budget.holds(size) for size in sizes]
+
+    questions = [[generator.randrange(100) for _ in range(generator.randrange(6))] for _ in range(20)]
+    for _ in range(2000):
+        question, budget = generator.randrange(20), generator.randrange(100)
+        found = answers.find(question, budget, partial(ask, questions[question]))
+        assert found == [size <= budget for size in questions[question]]
+    assert asked <= sum(len(sizes) + 1 for sizes in questions)

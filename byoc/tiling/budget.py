@@ -1,0 +1,51 @@
+"""Budgets: bytes to be spent, and for which of them an answer is the same.
+
+An answer that asks of a budget only whether it holds so many bytes is the answer for all budgets between those that it
+held and those that it did not. What is searched again and again, for budgets that differ, is so searched once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Question = TypeVar("Question", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+class Budget:
+    """So many bytes. Every answer so far is the same for ``least`` bytes and more, but for fewer than ``most``."""
+
+    __slots__ = ("_nbytes", "least", "most")
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes, self.least, self.most = nbytes, -math.inf, math.inf
+
+    def holds(self, nbytes: int) -> bool:
+        """Whether so many bytes fit."""
+        if nbytes <= self._nbytes:
+            if nbytes > self.least:
+                self.least = nbytes
+            return True
+        if nbytes < self.most:
+            self.most = nbytes
+        return False
+
+
+class Answers(Generic[Question, Answer]):
+    """Answers to questions, each with the budgets for which it is the answer."""
+
+    def __init__(self) -> None:
+        self._known: dict[Question, list[tuple[float, float, Answer]]] = {}
+
+    def find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> Answer:
+        """What ``ask`` says of a budget; it is asked where no answer to this question is known for so many bytes."""
+        known = self._known.setdefault(question, [])
+        for least, most, answer in known:
+            if least <= budget < most:
+                return answer
+        asked = Budget(budget)
+        answer = ask(asked)
+        known.append((asked.least, asked.most, answer))
+        return answer
