@@ -7,7 +7,7 @@ known, their constant contents; nodes name their operands and the ONNX nodes the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -42,11 +42,26 @@ class Quantization:
         )
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor of the model lies in the graph, where it does otherwise: a view, which moves nothing by itself.
+
+    ``tensor`` is its name in the model, ``shape`` its shape there. The model's elements as an array of ``factors``,
+    transposed by ``order``, are the value's elements in their order.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    factors: tuple[int, ...]
+    order: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
-    """One tensor of a graph. ``dtype`` is the NumPy name of the ONNX element type, ``shape`` is static.
+    """One tensor of a graph. ``dtype`` is the NumPy name of the model's element type, ``shape`` is static.
 
     ``open``: its shape depends on the data, and ``shape`` is what it was once; only the CPU deals with such tensors.
+    ``layout`` None: the model's tensor of this name has the same elements in the same order and shape.
     """
 
     name: str
@@ -55,11 +70,32 @@ class Value:
     quantization: Quantization | None = None
     constant: NDArray[Any] | None = None
     open: bool = False
+    layout: Layout | None = None
 
     @property
     def elements(self) -> int:
         """Number of elements."""
         return prod(self.shape)
+
+    @property
+    def in_model(self) -> Value:
+        """The tensor as the model has it, under the name that it has here; of a computed tensor."""
+        return self if self.layout is None else replace(self, shape=self.layout.shape, layout=None)
+
+    def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What the model's tensor holds as it lies in the graph."""
+        if self.layout is None:
+            return array
+        factors, order = self.layout.factors, self.layout.order
+        return np.ascontiguousarray(array.reshape(factors).transpose(order)).reshape(self.shape)
+
+    def restored(self, array: NDArray[Any]) -> NDArray[Any]:
+        """What lies in the graph as the model's tensor holds it: the inverse of :meth:`arranged`."""
+        if self.layout is None:
+            return array
+        factors, order = self.layout.factors, self.layout.order
+        view = array.reshape([factors[axis] for axis in order]).transpose(np.argsort(order))
+        return np.ascontiguousarray(view).reshape(self.layout.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +103,10 @@ class Node:
     """One operation of a graph.
 
     A quantised operation (``op_type`` without prefix, integer operands) stands for its whole DequantizeLinear–op–
-    QuantizeLinear unit or its QLinear operator; ``onnx_nodes`` lists the names of every ONNX node it covers. A node
-    that the importer did not recognise as an integer unit keeps its ONNX operator type and float operands; its
-    ``inputs`` are then only the tensors known at run time (its constants stay in the ONNX model), its ``attributes``
+    QuantizeLinear unit, its QLinear operator, or an operator of another format; ``onnx_nodes`` lists the names of every
+    node of the model it covers. A node that the importer did not recognise as an integer unit keeps the model's
+    operator type and float operands; its
+    ``inputs`` are then only the tensors known at run time (its constants stay in the model), its ``attributes``
     are empty, and ``remark`` says why it was not recognised, where there is more to say than its type. ``macs`` counts
     multiply-accumulates, padded taps included. ``integer`` is True for quantised operations.
     """

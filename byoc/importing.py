@@ -1,4 +1,4 @@
-"""Import: an ONNX model becomes a package, folded and, where it is float, quantised first."""
+"""Import: a model becomes a package; an ONNX model is folded and, where it is float, quantised first."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from byoc.frontend.onnx.rewriting.law import Pass
 from byoc.frontend.onnx.rewriting.prepare import apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
+from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
+from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
 from byoc.package.origin import Calibration, Fidelity
 from byoc.package.package import Package, build_package
@@ -45,17 +47,30 @@ def import_model(
 ) -> Package:
     """Package of an ONNX model (or of the file that holds one): folded and, where it is float, quantised first.
 
+    A TensorFlow Lite file is taken as it is, quantised: none of the choices below is for it.
+
     ``source`` is the name it goes by in reports: by default the file's, or that of the model's graph. ``shapes``
     gives dynamic inputs their dimensions; ``fixed`` makes inputs constants; ``calibration`` are the feeds of the
     quantiser, seeded standard-normal ones by default, and ``origin`` says for reports where they are from. Raises
     InputError for a model that cannot be imported.
     """
+    if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
+        return tflite_package(load_tflite(model), source or Path(model).stem)
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)
     model = fix_inputs(model, fixed or {}, shapes)
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     with _advice(model):
         return _imported(model, source or model.graph.name, shapes, calibration, seed, origin)
+
+
+def tflite_package(model: TfliteModel, source: str) -> Package:
+    """Package of a TensorFlow Lite model; ``source`` is the name it goes by in reports. Raises InputError."""
+    try:
+        graph = import_tflite(model)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    return build_package(graph, annotate(graph), model, 0, source)
 
 
 @contextmanager

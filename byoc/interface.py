@@ -33,9 +33,9 @@ _BYTES = ("int8", "uint8")
 class Port:
     """One input or output of a network. ``name`` is the model's.
 
-    ``value`` is what passes: shape, element type, and the quantisation of integers. ``tensors`` carry it in the graph
-    that is compiled, all of them the same: a model may quantise an input more than once. ``integer``: it is float in
-    the model, and integers pass. ``reason``: why none do although they were asked for.
+    ``value`` is what passes, in the shape of the model: element type, and the quantisation of integers. ``tensors``
+    carry it in the graph that is compiled, all of them the same: a model may quantise an input more than once.
+    ``integer``: it is float in the model, and integers pass. ``reason``: why none do although they were asked for.
     """
 
     name: str
@@ -95,6 +95,16 @@ class Interface:
                 raise InputError(f"the model has no input '{name}'; its inputs are {', '.join(names)}")
         return {port.name: _taken(port, given) for port in self.inputs}
 
+    def arranged(self, passed: Tensors) -> dict[str, NDArray[Any]]:
+        """What passes the inputs, by port, as the tensors of the graph that carry it."""
+        values = self.graph.values
+        return {name: values[name].arranged(passed[port.name]) for port in self.inputs for name in port.tensors}
+
+    def handed_over(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+        """What passes the outputs, by port, of tensors of the graph."""
+        ends = {port.name: port.tensors[0] for port in self.outputs}
+        return {name: self.graph.values[tensor].restored(tensors[tensor]) for name, tensor in ends.items()}
+
     def real(self, passed: Tensors) -> dict[str, NDArray[Any]]:
         """What passes through ports, by port: in the element types of the model."""
         integer = {port.name: port for port in self.ports if port.integer}
@@ -127,7 +137,8 @@ def connect(package: Package, options: CompileOptions = DEFAULTS) -> Interface:
     graph = package.graph
     if not options.integer_io:
         inputs, outputs = (
-            tuple(Port(name, graph.values[name], (name,)) for name in names) for names in (graph.inputs, graph.outputs)
+            tuple(Port(name, graph.values[name].in_model, (name,)) for name in names)
+            for names in (graph.inputs, graph.outputs)
         )
         return Interface(graph, package.annotations, inputs, outputs)
     readers: dict[str, list[Node]] = defaultdict(list)
@@ -164,7 +175,7 @@ def _input(graph: Graph, name: str, readers: Sequence[Node]) -> Port:
     for node, other in zip(readers[1:], others, strict=True):
         if other.dtype != first.dtype or not _scale(other).same_as(_scale(first)):
             return _as_it_is(value, finding("'{a}' and '{b}' quantise it differently", a=readers[0].name, b=node.name))
-    return Port(name, first, tuple(value.name for value in integers), integer=True)
+    return Port(name, first.in_model, tuple(value.name for value in integers), integer=True)
 
 
 def _output(graph: Graph, name: str, maker: Node | None) -> Port:
@@ -176,12 +187,12 @@ def _output(graph: Graph, name: str, maker: Node | None) -> Port:
     reason = reason or _not_by(maker, DEQUANTIZE, "makes") or _not_bytes(maker, graph.values[maker.inputs[0]])
     if reason is not None:
         return _as_it_is(value, reason)
-    return Port(name, graph.values[maker.inputs[0]], (maker.inputs[0],), integer=True)
+    return Port(name, graph.values[maker.inputs[0]].in_model, (maker.inputs[0],), integer=True)
 
 
 def _as_it_is(value: Value, reason: Finding) -> Port:
     """A port through which passes what the model says; where that is bytes, there is nothing to wish for."""
-    return Port(value.name, value, (value.name,), reason=None if value.dtype in _BYTES else reason)
+    return Port(value.name, value.in_model, (value.name,), reason=None if value.dtype in _BYTES else reason)
 
 
 def _not_float(value: Value) -> Finding | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from isa.errors import InputError
@@ -39,6 +42,20 @@ def readable_errors(thing: str) -> Iterator[None]:
         raise InputError(f"LiteRT cannot run {thing} ({detail.strip()}); correct or convert it again") from error
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what LiteRT's C++ writes to the standard error meanwhile from the terminal: that XNNPACK is there."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:
     """An ``Interpreter`` with its tensors allocated; ``keep`` preserves the intermediate ones for reading.
 
@@ -48,7 +65,7 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
     except (ImportError, OSError) as error:
         raise _missing(error) from error
-    with readable_errors(thing):
+    with readable_errors(thing), _quiet():
         made = Interpreter(
             model_content=model,
             num_threads=1,
@@ -57,3 +74,36 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
         )
         made.allocate_tensors()
     return made
+
+
+def delegated(made: Any) -> list[tuple[list[int], list[int]]]:
+    """The parts of a model that XNNPACK has taken over from an interpreter: numbers of tensors it reads, and makes."""
+    parts = (one for one in made._get_ops_details() if one["op_name"] == "DELEGATE")
+    return [(one["inputs"].tolist(), one["outputs"].tolist()) for one in parts]
+
+
+ALIGNMENT = 16
+"""Bytes: where the data of a constant begin, as the schema asks."""
+
+
+def packed(model: Any) -> bytes:
+    """The file of a ``ModelT``: a flatbuffer with the identifier TFL3, the data of constants aligned."""
+    import flatbuffers
+
+    model.buffers = [_Aligned(buffer) for buffer in model.buffers]
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+@dataclass(frozen=True)
+class _Aligned:
+    """A ``BufferT``, aligned, which the schema's own class forgets."""
+
+    buffer: Any
+
+    def Pack(self, builder: Any) -> int:  # noqa: N802
+        """Write it; the name is the object API's."""
+        if self.buffer.data is not None:
+            builder.Prep(ALIGNMENT, len(self.buffer.data))
+        return int(self.buffer.Pack(builder))

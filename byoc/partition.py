@@ -98,9 +98,9 @@ def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, f
         outcome = Refusal(node.name, annotation.rule, Finding(_escaped(annotation.reason)))
     if annotation.family is None or not node.integer:
         return outcome
-    open_tensor = open_shape(graph, node)
-    if open_tensor is not None:
-        return open_tensor
+    refused = open_shape(graph, node) or _other_rounding(node, target)
+    if refused is not None:
+        return refused
     for family in installed().by_operator.get(node.op_type, ()):
         outcome = family.check(graph, node) or family.lower(graph, node, target)  # annotations are not trusted
         if isinstance(outcome, Refusal):
@@ -110,6 +110,15 @@ def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, f
             return fitted
         outcome = Refusal(node.name, "fits_scratchpad", finding("{shortage}", shortage=fitted))
     return outcome
+
+
+def _other_rounding(node: Node, target: Target) -> Refusal | None:
+    """That a node means the rounding rules of other numerics than the machine has."""
+    wanted = node.attributes.get("numerics", target.numerics)
+    if wanted == target.numerics:
+        return None
+    found = finding("the model's runtime rounds as numerics {wanted}: choose numerics {wanted}", wanted=wanted)
+    return Refusal(node.name, "same_rounding", found)
 
 
 def _escaped(text: str) -> str:

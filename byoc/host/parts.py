@@ -1,63 +1,20 @@
-"""What runs on ONNX Runtime, cut out of the embedded model: host parts, with a simple price, and the oracle."""
+"""What of the embedded model runs beside the accelerator: host parts have a simple price; and the oracle."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import onnx
 from numpy.typing import NDArray
 
-from byoc.frontend.onnx.cutting import cut_model
-from byoc.frontend.onnx.rewriting.definitions import OWN, defined
+from byoc.frontend.onnx.rewriting.definitions import OWN
 from byoc.graph import Graph
-from byoc.package.package import Package
+from byoc.host.sessions import Numerics, Tensors, definitions, open_session, runtime_name
+from byoc.package.package import Model, Package
 from byoc.partition import HostPart
-from byoc.session import OnnxRuntimeSession
-from isa.errors import InputError
-
-Engine = Literal["onnxruntime", "reference"]
-Tensors = Mapping[str, NDArray[Any]]
-
-
-class HostSession:
-    """One host part, ready to run. Tensors in and out have the exact shapes and element types of the graph."""
-
-    def __init__(self, model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine = "onnxruntime") -> None:
-        """``model`` is the whole model that ``graph`` came from; ``engine`` runs the part."""
-        self._part = part
-        self._graph = graph
-        cut = cut_model(model, graph, part.inputs, part.outputs)
-        if engine == "onnxruntime":
-            self._session = OnnxRuntimeSession(cut)
-        elif engine == "reference":
-            self._reference = _reference(cut)
-        else:
-            raise InputError(f"host '{engine}' is unknown; use onnxruntime or reference")
-        self._engine = engine
-
-    def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """The part's outputs; ``tensors`` holds at least its inputs."""
-        feeds = {name: tensors[name] for name in self._part.inputs}
-        if self._engine == "onnxruntime":
-            return self._session.run(self._part.outputs, feeds)
-        results = self._reference.run(list(self._part.outputs), feeds)
-        return {
-            name: np.asarray(result, dtype=self._graph.values[name].dtype)
-            for name, result in zip(self._part.outputs, results, strict=True)
-        }
-
-
-def _reference(model: onnx.ModelProto) -> Any:
-    from onnx.reference import ReferenceEvaluator
-
-    foreign = sorted({node.domain for node in model.graph.node if node.domain not in ("", "ai.onnx")})
-    if foreign:
-        raise InputError(f"--host reference does not know the operators of {foreign[0]}; use --host onnxruntime")
-    return ReferenceEvaluator(model)
 
 
 @dataclass(frozen=True)
@@ -91,27 +48,32 @@ def _nbytes(graph: Graph, name: str) -> int:
 
 
 class Oracle:
-    """Values of chosen tensors of one quantised model on ONNX Runtime, prepared once for any number of inputs.
+    """Values of chosen tensors of one quantised model on its runtime, prepared once for any number of inputs.
 
-    ``model`` must have its fused activations as integer clamps, as a package's embedded model has
+    An ONNX ``model`` must have its fused activations as integer clamps, as a package's embedded model has
     (:func:`byoc.frontend.onnx.rewriting.definitions.integer_clamps`). Only the nodes that ``names`` depend on run, and
-    only ``names`` are kept.
+    only ``names`` are kept. Tensors lie as they do in the graph.
     """
 
-    def __init__(self, model: onnx.ModelProto, graph: Graph, names: Sequence[str], inputs: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: Model,
+        graph: Graph,
+        names: Sequence[str],
+        inputs: Sequence[str] = (),
+        numerics: Numerics = "onnxruntime",
+    ) -> None:
         """``inputs`` are the tensors that :meth:`values` is given, the inputs of the graph by default.
 
         Starting at the inputs of a region isolates that region: a difference is then its own.
         """
         self.inputs = tuple(inputs or graph.inputs)
         self.names = tuple(dict.fromkeys(names))
-        self._session = OnnxRuntimeSession(cut_model(model, graph, self.inputs, self.names)) if self.names else None
+        self._session = open_session(model, graph, self.inputs, self.names, numerics=numerics) if self.names else None
 
     def values(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
-        """The named tensors, in their ONNX element types, for ``tensors``, which holds at least the inputs."""
-        if self._session is None:
-            return {}
-        return self._session.run(self.names, {name: tensors[name] for name in self.inputs})
+        """The named tensors, in the model's element types, for ``tensors``, which holds at least the inputs."""
+        return {} if self._session is None else self._session.run(tensors)
 
 
 @dataclass(frozen=True)
@@ -144,7 +106,7 @@ def defined_values(package: Package, tensors: Tensors) -> Tensors:
 
     ``tensors`` are the inputs of the network.
     """
-    names = defined(package.model)
+    names = definitions(package.model)
     both = (*names, *(f"{name}{OWN}" for name in names))
     return Oracle(package.model, package.graph, both).values(tensors)
 
@@ -154,16 +116,14 @@ def defined_units(package: Package, tensors: Tensors) -> tuple[DefinedUnits, ...
     values = defined_values(package, tensors)
     kinds = {name: node.op_type for node in package.graph.nodes for name in node.outputs}
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
-    for name in defined(package.model):
+    for name in definitions(package.model):
         pairs.setdefault(kinds[name], []).append((values[name], values[f"{name}{OWN}"]))
     return tuple(DefinedUnits.counted(op_type, found) for op_type, found in pairs.items())
 
 
-def oracle_text(package: Package, units: Sequence[DefinedUnits] = ()) -> str:
+def oracle_text(package: Package, units: Sequence[DefinedUnits] = (), numerics: Numerics = "onnxruntime") -> str:
     """What the oracle is, for ``check.oracle`` of the run report; ``units`` as of :func:`defined_units`."""
-    import onnxruntime
-
-    text = f"ONNX Runtime {onnxruntime.__version__}, integer operators"
+    text = runtime_name(package.model, numerics)
     count = package.rewritten_activations
     if count:
         text += f"; {count} fused activation{'s' * (count > 1)} rewritten as integer operator and clamp"

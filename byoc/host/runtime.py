@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Value
-from byoc.host.parts import Engine, HostSession
+from byoc.host.sessions import Engine, open_session
 from byoc.operators import domain
 from byoc.partition import HostPart
 from isa.errors import InputError
@@ -26,7 +26,7 @@ Tensors = Mapping[str, NDArray[Any]]
 class NetworkRun(Generic[TraceT]):
     """Results of one inference: ``outputs`` by port, every tensor at a part's boundary by its name, a trace a region.
 
-    What passes a port that is integer (:class:`byoc.interface.Port`) is integers.
+    What passes a port that is integer (:class:`byoc.interface.Port`) is integers; ``values`` lie as in the graph.
     """
 
     outputs: Tensors
@@ -41,7 +41,9 @@ class Runtime(Generic[TraceT]):
         self._network = network
         self._executor = executor
         self._host = {
-            index: HostSession(network.package.model, network.graph, part, host)
+            index: open_session(
+                network.package.model, network.graph, part.inputs, part.outputs, host, network.arch.numerics
+            )
             for index, part in enumerate(network.partition.parts)
             if isinstance(part, HostPart)
         }
@@ -49,8 +51,7 @@ class Runtime(Generic[TraceT]):
     def run(self, inputs: Tensors) -> NetworkRun[TraceT]:
         """One inference on what :meth:`byoc.interface.Interface.taken` takes, which raises InputError for the rest."""
         graph, interface = self._network.graph, self._network.interface
-        taken = interface.taken(inputs)
-        values = {tensor: taken[port.name] for port in interface.inputs for tensor in port.tensors}
+        values = interface.arranged(interface.taken(inputs))
         traces: dict[int, TraceT] = {}
         for index, part in enumerate(self._network.partition.parts):
             if isinstance(part, Region):
@@ -62,7 +63,7 @@ class Runtime(Generic[TraceT]):
                 constant = graph.values[name].constant
                 if constant is not None:
                     values[name] = constant
-        return NetworkRun({port.name: values[port.tensors[0]] for port in interface.outputs}, values, traces)
+        return NetworkRun(interface.handed_over(values), values, traces)
 
     def _run_region(self, region: Region, values: dict[str, NDArray[Any]]) -> TraceT:
         program = self._network.programs[region.index]

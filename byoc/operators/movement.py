@@ -74,6 +74,14 @@ def _encoded(piece: Piece) -> tuple[int, ...]:
     return (piece.source, piece.target, *(number for dim in piece.dims for number in dim))
 
 
+def movement_attributes(positions: Positions, count: int) -> dict[str, Any]:
+    """Attributes of a node that moves elements of an operand of ``count``: pieces where they are not all in order."""
+    pieces = find_pieces(positions.index)
+    attributes: dict[str, Any] = {} if positions.fill is None else {"fill": positions.fill}
+    whole = len(pieces) == 1 and pieces[0].dense and pieces[0].elements == count == positions.index.size
+    return attributes if whole else {**attributes, "pieces": tuple(_encoded(piece) for piece in pieces)}
+
+
 @dataclass(frozen=True, eq=False)
 class MovementRecord:
     """What is moved: the pieces, and those that are filled with the stored byte ``fill``.
@@ -171,11 +179,7 @@ class Movement(Operator):
         found = written.positions
         if not isinstance(found, Positions):
             return {}
-        pieces = find_pieces(found.index)
-        attributes: dict[str, Any] = {} if found.fill is None else {"fill": found.fill}
-        count = math.prod(written.operand_shape())
-        whole = len(pieces) == 1 and pieces[0].dense and pieces[0].elements == count == found.index.size
-        return attributes if whole else {**attributes, "pieces": tuple(_encoded(piece) for piece in pieces)}
+        return movement_attributes(found, math.prod(written.operand_shape()))
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,11 @@ def _require(holds: bool, message: str) -> None:
 
 def _verify_value(value: Value) -> None:
     _require(all(size >= 0 for size in value.shape), f"'{value.name}' has shape {value.shape}")
+    layout = value.layout
+    if layout is not None:
+        fits = sorted(layout.order) == list(range(len(layout.factors))) and not value.open
+        fits = fits and prod(layout.shape) == prod(layout.factors) == value.elements
+        _require(fits, f"'{value.name}' of shape {value.shape} has the layout {layout}")
     if value.constant is not None:
         same = value.constant.shape == value.shape and value.constant.dtype.name == value.dtype
         _require(same, f"constant '{value.name}' is not {value.dtype} of shape {value.shape}")
@@ -112,5 +118,10 @@ def _activation(found: Any) -> bool:
     return found == "Relu" or (isinstance(found, tuple) and found[:1] == ("Clip",) and several(numeric, 2)(found[1:]))
 
 
-_COMMON: Kinds = {"plain": flag, "activation": _activation, "zero_points": several(several(integer(-128)), 2)}
-"""What the importer gives nodes whatever their family."""
+_COMMON: Kinds = {
+    "plain": flag,
+    "activation": _activation,
+    "zero_points": several(several(integer(-128)), 2),
+    "numerics": lambda found: isinstance(found, str),
+}
+"""What importers give nodes whatever their family."""

@@ -12,10 +12,16 @@ from isa.errors import InputError
 from isa.reading import DAMAGED
 
 MANIFEST = "manifest.json"
-MEMBERS = ("graph.json", "model.onnx", "weights.bin")
+MODELS = ("model.onnx", "model.tflite")
+"""What the embedded model is called, by its format."""
 MAXIMUM_FILE = 4 << 30
 MAXIMUM_JSON = 256 << 20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def members(model: str) -> tuple[str, ...]:
+    """The members of a package whose embedded model has this name, the manifest apart, in their order."""
+    return "graph.json", model, "weights.bin"
 
 
 def archive_bytes(contents: Mapping[str, bytes]) -> bytes:
@@ -52,7 +58,7 @@ def read_archive(file: Path | bytes, names: Iterable[str]) -> dict[str, bytes]:
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     names = sorted(entry.filename for entry in entries)
-    if names != sorted((MANIFEST, *MEMBERS)):
+    if names not in [sorted((MANIFEST, *members(model))) for model in MODELS]:
         raise InputError(f"its members are {', '.join(names[:8]) or 'none'}; those of a package are expected")
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size or entry.flag_bits & 1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.graph import Graph, Node, Quantization, Value
+from byoc.graph import Graph, Layout, Node, Quantization, Value
 from byoc.operators.registry import Annotation
 from byoc.operators.verify import verify_graph
 from isa.errors import InputError
@@ -87,6 +88,8 @@ def _encode_value(value: Value, arrays: ArrayWriter) -> Json:
         entry["constant"] = arrays.add(value.constant)
     if value.open:
         entry["open"] = True
+    if value.layout is not None:
+        entry["layout"] = asdict(value.layout)
     return entry
 
 
@@ -147,7 +150,12 @@ def _decode_value(entry: Json, block: memoryview) -> Value:
         quantization = Quantization(scale, zero_points, _integer(entry["axis"]))
     constant = read_array(entry["constant"], block) if "constant" in entry else None
     name, shape, dtype = _text(entry["name"]), _shape(entry["shape"]), _text(entry["dtype"])
-    return Value(name, shape, dtype, quantization, constant, entry.get("open") is True)
+    layout = _layout(entry["layout"]) if "layout" in entry else None
+    return Value(name, shape, dtype, quantization, constant, entry.get("open") is True, layout)
+
+
+def _layout(entry: Json) -> Layout:
+    return Layout(_text(entry["tensor"]), *(_shape(entry[key]) for key in ("shape", "factors", "order")))
 
 
 def _decode_node(entry: Json) -> Node:

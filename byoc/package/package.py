@@ -1,9 +1,9 @@
 """The package (``.dla``): one portable file that serves every ISA variant, memory size and schedule.
 
-A zip without compression of ``model.onnx`` (the quantised model, for host parts and the oracle), ``graph.json`` (the
-canonical graph and the annotation of every node), ``weights.bin`` (its constants) and ``manifest.json`` (format version
-and the SHA-256 of the others). Packages are untrusted: nothing is unpickled, unpacked or written, and members are
-stored, so that no file expands.
+A zip without compression of the model (``model.onnx``, quantised, or ``model.tflite``, as given: for host parts and the
+oracle), ``graph.json`` (the canonical graph and the annotation of every node), ``weights.bin`` (its constants) and
+``manifest.json`` (format version and the SHA-256 of the others). Packages are untrusted: nothing is unpickled, unpacked
+or written, and members are stored, so that no file expands.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from byoc.frontend.onnx.file import check_model, parse_model
+from byoc.frontend.tflite.file import TfliteModel, read_tflite
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
-from byoc.package.archive import MANIFEST, MEMBERS, archive_bytes, read_archive
+from byoc.package.archive import MANIFEST, MODELS, archive_bytes, members, read_archive
 from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
 from byoc.package.origin import Fidelity
 from isa.errors import InputError
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     import onnx
 
 FORMAT_VERSION = 1
+Model: TypeAlias = "onnx.ModelProto | TfliteModel"
+"""An embedded model, in the format of the user's file."""
 _NEEDED_AT_LOAD = ("graph.json", "weights.bin")
 
 
@@ -55,10 +58,13 @@ class Package:
     fidelity: Fidelity | None = None
 
     @cached_property
-    def model(self) -> onnx.ModelProto:
-        """The embedded quantised ONNX model, read and parsed when first needed: for host parts and the oracle."""
-        source = f"{self.source}: model.onnx"
-        model = parse_model(self.read_member("model.onnx"), source, "compile the model again")
+    def model(self) -> Model:
+        """The embedded quantised model, read and parsed when first needed: for host parts and the oracle."""
+        (name,) = set(MODELS) & self.sha256.keys()
+        source = f"{self.source}: {name}"
+        if name == "model.tflite":
+            return read_tflite(self.read_member(name), source, "compile the model again")
+        model = parse_model(self.read_member(name), source, "compile the model again")
         check_model(model, source)
         return model
 
@@ -71,7 +77,7 @@ class Package:
 def build_package(
     graph: Graph,
     annotations: tuple[Annotation, ...],
-    model: onnx.ModelProto,
+    model: Model,
     rewritten: int,
     source: str,
     fidelity: Fidelity | None = None,
@@ -82,13 +88,14 @@ def build_package(
     """
     arrays = ArrayWriter()
     document = encode_graph(graph, annotations, arrays)
-    members = {
-        "graph.json": json.dumps(document, sort_keys=True, separators=(",", ":")).encode(),
-        "model.onnx": model.SerializeToString(deterministic=True),
-        "weights.bin": arrays.block(),
-    }
-    sums = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    return Package(source, graph, annotations, rewritten, _tool(), sums, members.__getitem__, fidelity)
+    graph_text = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    if isinstance(model, TfliteModel):
+        name, content = "model.tflite", model.content
+    else:
+        name, content = "model.onnx", model.SerializeToString(deterministic=True)
+    contents = dict(zip(members(name), (graph_text, content, arrays.block()), strict=True))
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+    return Package(source, graph, annotations, rewritten, _tool(), sums, contents.__getitem__, fidelity)
 
 
 def _tool() -> str:
@@ -119,7 +126,7 @@ def save_package(package: Package, path: str | Path) -> None:
 
 def package_bytes(package: Package) -> bytes:
     """The content of the file of ``package``."""
-    return archive_bytes({MANIFEST: _manifest(package), **{name: package.read_member(name) for name in MEMBERS}})
+    return archive_bytes({MANIFEST: _manifest(package), **{name: package.read_member(name) for name in package.sha256}})
 
 
 def load_package(path: str | Path, content: bytes | None = None) -> Package:
@@ -131,20 +138,21 @@ def load_package(path: str | Path, content: bytes | None = None) -> Package:
     file = Path(path)
     archive = file if content is None else content
     try:
-        members = read_archive(archive, (MANIFEST, *_NEEDED_AT_LOAD))
-        manifest = _read_manifest(members[MANIFEST])
+        needed = read_archive(archive, (MANIFEST, *_NEEDED_AT_LOAD))
+        manifest = _read_manifest(needed[MANIFEST])
         for name in _NEEDED_AT_LOAD:
-            _check_sum(name, members[name], manifest["sha256"])
-        document = json_of(members["graph.json"], "graph.json", "the graph of a package")
-        graph, annotations = decode_graph(document, memoryview(members["weights.bin"]))
+            _check_sum(name, needed[name], manifest["sha256"])
+        document = json_of(needed["graph.json"], "graph.json", "the graph of a package")
+        graph, annotations = decode_graph(document, memoryview(needed["weights.bin"]))
         fidelity = _fidelity(manifest)
     except InputError as error:
         raise _about(file, error) from error
-    sums, rewritten = manifest["sha256"], manifest["rewritten_activations"]
+    sums = {name: manifest["sha256"][name] for name in sorted(manifest["sha256"])}
+    rewritten = manifest["rewritten_activations"]
 
     def read_member(name: str) -> bytes:
         try:
-            data = members.get(name) or read_archive(archive, (name,))[name]
+            data = needed.get(name) or read_archive(archive, (name,))[name]
             _check_sum(name, data, sums)
         except InputError as error:
             raise _about(file, error) from error
@@ -170,7 +178,7 @@ def _read_manifest(data: bytes) -> dict[str, Any]:
         raise InputError(f"it has format version {manifest.get('version')}, this tool reads version {FORMAT_VERSION}")
     sums = manifest.get("sha256")
     texts = isinstance(manifest.get("source"), str) and isinstance(manifest.get("tool"), str)
-    complete = isinstance(sums, dict) and set(MEMBERS) == set(sums)
+    complete = isinstance(sums, dict) and set(sums) in [set(members(model)) for model in MODELS]
     if not texts or not complete or type(manifest.get("rewritten_activations")) is not int:
         raise InputError("its manifest is incomplete")
     return manifest

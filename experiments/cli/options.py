@@ -31,7 +31,9 @@ class HostChoice(StrEnum):
     reference = "reference"
 
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx or .dla file, or a built-in name (dla models).")]
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="An .onnx, .tflite or .dla file, or a built-in name (dla models).")
+]
 Preset = Annotated[str | None, typer.Option("--preset", metavar="NAME|FILE.toml", help="Hardware to start from.")]
 Settings = Annotated[
     list[str] | None,

@@ -24,9 +24,6 @@ from byoc import litert
 from isa.errors import InputError
 
 SCHEMA_VERSION = 3
-ALIGNMENT = 16
-"""Bytes: where the data of a constant begin, as the schema asks."""
-
 OPTIONS = {
     "CONV_2D": "Conv2D",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2D",
@@ -215,19 +212,6 @@ def _is_data(stored: _Stored) -> bool:
     return stored.data is None and not stored.is_variable
 
 
-@dataclass(frozen=True)
-class _Buffer:
-    """Data of a constant, aligned, which the schema's own class forgets."""
-
-    schema: Any
-    data: NDArray[np.uint8]
-
-    def Pack(self, builder: Any) -> int:  # noqa: N802
-        """Write it; the name is the object API's."""
-        builder.Prep(ALIGNMENT, self.data.size)
-        return int(self.schema.BufferT(data=self.data).Pack(builder))
-
-
 def _written(
     name: str,
     tensors: Sequence[_Stored],
@@ -238,8 +222,6 @@ def _written(
     only_used: bool = False,
 ) -> bytes:
     """The flatbuffer; with ``only_used`` without tensors that no operator touches."""
-    import flatbuffers
-
     schema = litert.schema()
     used = {one.index for operator in operators for one in (*operator.inputs, *operator.outputs) if one is not None}
     kept = [one for one in tensors if not only_used or one.tensor.index in used]
@@ -256,9 +238,7 @@ def _written(
     model.version, model.description = SCHEMA_VERSION, name
     model.operatorCodes = [_code(schema, kind) for kind in kinds]
     model.subgraphs, model.buffers = [subgraph], buffers
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output())
+    return litert.packed(model)
 
 
 def _member(schema: Any, enumeration: str, name: str) -> int:
@@ -284,7 +264,7 @@ def _tensor(schema: Any, stored: _Stored, buffers: list[Any]) -> Any:
     made.isVariable = stored.is_variable
     if stored.data is not None:
         made.buffer = len(buffers)
-        buffers.append(_Buffer(schema, np.frombuffer(stored.data.tobytes(), np.uint8)))
+        buffers.append(schema.BufferT(data=np.frombuffer(stored.data.tobytes(), np.uint8)))
     if tensor.quantisation is not None:
         scales = tensor.quantisation.scales
         made.quantization = schema.QuantizationParametersT()

@@ -228,7 +228,7 @@ class FirstDifference(Part):
 
 
 class OutputsCheck(Part):
-    """The model's outputs against the whole model on ONNX Runtime.
+    """The model's outputs against the whole model on its runtime.
 
     ``exact``: the CPU computed nothing between, so that they must be equal; else ``differences`` are the CPU's own.
     """

@@ -274,9 +274,9 @@ def _check_line(report: RunReport) -> Text:
 def _outputs_line(outputs: OutputsCheck) -> str:
     """What the CPU computed is its own affair, and said."""
     if not outputs.differences:
-        return f"all {outputs.elements:,} elements as of the whole model on ONNX Runtime; the CPU computed some of them"
+        return f"all {outputs.elements:,} elements as of the whole model on its runtime; the CPU computed some of them"
     return (
-        f"{outputs.differences:,} of {outputs.elements:,} elements differ from the whole model on ONNX Runtime by "
+        f"{outputs.differences:,} of {outputs.elements:,} elements differ from the whole model on its runtime by "
         f"up to {outputs.max_abs_diff:.3g}: on the CPU it computes parts otherwise than the whole"
     )
 

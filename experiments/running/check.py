@@ -1,11 +1,12 @@
-"""How right a run is: every region against ONNX Runtime's integer operators, the outputs, accuracy, and warnings.
+"""How right a run is: every region against the integer operators of the model's runtime, the outputs, and accuracy.
 
 A region is compared on the inputs that it had in the run, every element of every output, without tolerance, and the
 first difference is named: what the CPU computed on both sides is not counted as checked. The model's outputs are
-compared with those of the whole model on ONNX Runtime as well. Where the CPU only quantises and dequantises they must
-be equal; where it computes in float, ONNX Runtime may fuse its operators otherwise in the whole model than in parts,
+compared with those of the whole model on its runtime as well. Where the CPU only quantises and dequantises they must
+be equal; where it computes in float, the runtime may fuse its operators otherwise in the whole model than in parts,
 so that differences there are counted and shown, and are none of the accelerator's. ``numerics = fixed`` computes with
-other rounding rules than ONNX Runtime, on purpose; nothing here can vouch for it, and the check says so.
+other rounding rules than ONNX Runtime, on purpose: they are those of LiteRT's reference kernels, which vouch for a
+TensorFlow Lite model; for an ONNX model nothing here can, and the check says so.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
-from byoc.graph import Value
+from byoc.graph import Graph, Value
 from byoc.host.parts import Oracle, defined_units, oracle_text
 from byoc.host.runtime import NetworkRun, Runtime
+from byoc.host.sessions import vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from experiments.report.schema import Accuracy, Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
 from experiments.running.network import Network
@@ -100,28 +102,30 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
     """Compare every boundary tensor and the outputs of ``run``, one inference on ``inputs``, with the oracle.
 
     The whole model is always that with the inputs and outputs of the user's file: it is given the real numbers that
-    integers stand for, and its outputs are compared with those.
+    integers stand for, and its outputs are compared with those. Tensors are compared as the model has them.
     """
-    if any(program.arch.numerics == "fixed" for program in network.programs.values()):
+    package, numerics = network.package, network.arch.numerics
+    if network.programs and not vouches(package.model, numerics):
         return Check(oracle=NO_ORACLE, tensors=0, elements=0, mismatches=0, max_abs_diff=0)
-    model, graph, regions = network.package.model, network.package.graph, network.partition.regions
+    model, graph, regions = package.model, package.graph, network.partition.regions
     values, interface = run.values, network.interface
     inputs, outputs = interface.real(interface.taken(inputs)), interface.real(run.outputs)
+    inputs = {name: graph.values[name].arranged(array) for name, array in inputs.items()}
     expected: dict[str, NDArray[Any]] = {}
     for region in regions:
-        expected |= Oracle(model, graph, region.outputs, region.inputs).values(values)
-    found = compare_tensors(values, expected)
+        expected |= Oracle(model, graph, region.outputs, region.inputs, numerics).values(values)
+    found = compare_tensors(_restored(graph, {name: values[name] for name in expected}), _restored(graph, expected))
     names = [name for name in graph.outputs if graph.values[name].constant is None]
-    wanted = Oracle(model, graph, names).values(inputs)
+    wanted = _restored(graph, Oracle(model, graph, names, numerics=numerics).values(inputs))
     elsewhere = {name for name in names if graph.values[name].open and outputs[name].shape != wanted[name].shape}
     whole = compare_tensors(outputs, {name: array for name, array in wanted.items() if name not in elsewhere})
     whole = replace(whole, mismatches=whole.mismatches + sum(wanted[name].size or 1 for name in elsewhere))
     exact = all(node.op_type in BOUNDARIES for part in network.partition.host_parts for node in part.nodes)
     if exact and found.mismatches == 0:
         found = replace(found, mismatches=whole.mismatches, max_abs_diff=whole.max_abs_diff, first=whole.first)
-    units = defined_units(network.package, inputs)
+    units = defined_units(package, inputs)
     return Check(
-        oracle=oracle_text(network.package, units),
+        oracle=oracle_text(package, units, numerics),
         regions=len(regions),
         tensors=found.tensors,
         elements=found.elements,
@@ -137,6 +141,11 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
         ),
         definitions=tuple(DefinitionCheck(**asdict(unit)) for unit in units),
     )
+
+
+def _restored(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:
+    """Tensors of a graph as the model has them."""
+    return {name: graph.values[name].restored(array) for name, array in tensors.items()}
 
 
 def as_reported(first: WrongElement) -> FirstDifference:
@@ -217,7 +226,7 @@ def measure_accuracy(network: Network, compiled: CompiledNetwork, runtime: Runti
     """Top-1 accuracy over the network's data set, one image at a time; None where no labels are known.
 
     ``runtime`` runs ``compiled`` on the accelerator. ``differences`` counts images whose outputs differ in any bit
-    between int8 on ONNX Runtime and the accelerator.
+    between int8 on the model's runtime and the accelerator.
     """
     dataset = network.builtin.dataset() if network.builtin else None
     if dataset is None:

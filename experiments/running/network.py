@@ -1,4 +1,4 @@
-"""What a command is given as MODEL: a built-in name, an ONNX file or a package, made into a package and its inputs.
+"""What a command is given as MODEL: a built-in name, a model's file or a package, made into a package and its inputs.
 
 A float model is quantised on the way, on samples of the user's own where there are any.
 """
@@ -23,6 +23,7 @@ from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
+from byoc.frontend.tflite.file import is_tflite
 from byoc.graph import Graph, Value
 from byoc.importing import import_model
 from byoc.interface import Interface, connect
@@ -97,7 +98,7 @@ def load_network(
     fixed: Fixed | None = None,
     cache: PackageCache | None = None,
 ) -> Network:
-    """The network ``model`` names: a built-in network, an ONNX file or a package (``.dla``).
+    """The network ``model`` names: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
 
     ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
     quantised: on the samples of the file ``calibration``, else built-in networks on their own data and files on
@@ -108,6 +109,15 @@ def load_network(
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
         return _load_package(path, shapes, calibration, fixed)
+    if builtin is None and path.is_file() and is_tflite(path):
+        _refuse(
+            path,
+            "a TensorFlow Lite model",
+            "leave {option} out, or convert the model otherwise",
+            shapes,
+            calibration,
+            fixed,
+        )
     given = model, builtin, shapes or {}, seed, calibration, fixed or {}
     key = _key(*given) if cache is not None else None
     if cache is None or key is None:
@@ -142,13 +152,18 @@ def _key(
     })  # fmt: skip
 
 
+def _refuse(
+    path: Path, what: str, remedy: str, shapes: Shapes | None, calibration: Path | None, fixed: Fixed | None
+) -> None:
+    """Raises InputError for an option that ``what`` is in ``path`` has no use for; ``remedy`` names it as {option}."""
+    facts = {"--shape": "has fixed shapes", "--calibration": "is quantised already", "--fix": "has fixed inputs"}
+    for (option, fact), given in zip(facts.items(), (shapes, calibration, fixed), strict=True):
+        if given:
+            raise InputError(f"{path}: {what} {fact}; {remedy.format(option=option)}")
+
+
 def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, fixed: Fixed | None) -> Network:
-    if shapes:
-        raise InputError(f"{path}: a package has fixed shapes; give --shape to 'dla compile' instead")
-    if calibration is not None:
-        raise InputError(f"{path}: a package is quantised already; give --calibration to 'dla compile' instead")
-    if fixed:
-        raise InputError(f"{path}: a package has fixed inputs; give --fix to 'dla compile' instead")
+    _refuse(path, "a package", "give {option} to 'dla compile' instead", shapes, calibration, fixed)
     package = load_package(path)
     builtin = MODELS.get(package.source)
     if builtin is not None and not _fits(package.graph, builtin.sample_input()):
@@ -161,6 +176,8 @@ def _build(
 ) -> Network:
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
+    if builtin is None and Path(model).is_file() and is_tflite(Path(model)):
+        return Network(Path(model).stem, import_model(model))
     source = fix_inputs(builtin.build(seed) if builtin else load_model(model), fixed, shapes)
     shapes = {name: dims for name, dims in shapes.items() if name not in fixed}
     name = builtin.name if builtin else Path(model).stem
@@ -206,12 +223,12 @@ def network_feeds(
     if network.builtin is not None:
         return dict(network.builtin.sample_input())
     generator = np.random.default_rng(seed)
-    return {name: _drawn(graph.values[name], generator) for name in graph.inputs}
+    return {name: _drawn(graph.values[name].in_model, generator) for name in graph.inputs}
 
 
 def _feeds_from_file(interface: Interface, graph: Graph, file: Path) -> Feeds:
     if len(graph.inputs) == 1:
-        value, (port,) = graph.values[graph.inputs[0]], interface.inputs
+        value, (port,) = graph.values[graph.inputs[0]].in_model, interface.inputs
         return {value.name: load_input(file, value.shape, value.dtype, port.value.dtype)}
     if file.suffix.lower() != ".npz":
         raise InputError(f"input {file}: the network has {len(graph.inputs)} inputs; give a .npz with an array each")
@@ -223,7 +240,7 @@ def _feeds_from_file(interface: Interface, graph: Graph, file: Path) -> Feeds:
 def _fits(graph: Graph, feeds: Mapping[str, NDArray[Any]]) -> bool:
     """Whether a built-in network's feeds are inputs of this graph."""
     return tuple(feeds) == graph.inputs and all(
-        array.shape == graph.values[name].shape and array.dtype.name == graph.values[name].dtype
+        array.shape == graph.values[name].in_model.shape and array.dtype.name == graph.values[name].dtype
         for name, array in feeds.items()
     )
 

@@ -165,7 +165,7 @@ def key_of(given: Mapping[str, Any]) -> str | None:
     """
     if installed() is not built_in():
         return None
-    libraries = {name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime")}
+    libraries = {name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")}
     facts = {"given": given, "code": _sources(), "libraries": libraries, "processor": _processor()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -100,7 +100,9 @@ def run(
     cache: PackageCache | None = None,
     **choices: Any,
 ) -> RunReport:
-    """Compile ``model`` (a built-in name, an .onnx or a .dla file), simulate one inference, check every bit, report.
+    """Compile ``model``, simulate one inference, check every bit, report.
+
+    ``model`` is a built-in name, an .onnx, .tflite or .dla file.
 
     ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces
     the preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``.
@@ -129,7 +131,7 @@ def run(
     if timeline is not None:
         runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
         write_atomically(Path(timeline), timeline_json(runs))
-    progress("checking every region output against ONNX Runtime")
+    progress("checking every region output")
     check = check_values(done.compiled, feeds, done.result)
     suspicions = find_warnings(done.compiled, feeds, done.result)
     progress("measuring accuracy")

@@ -70,7 +70,7 @@ class Spec:
 
     def model_path(self, network: str) -> str:
         """A network as ``load_network`` wants it: built-in names as they are, files from the specification's folder."""
-        return _placed(network, self.folder, (".onnx", ".dla"))
+        return _placed(network, self.folder, (".onnx", ".tflite", ".dla"))
 
 
 def load_spec(path: Path) -> Spec:

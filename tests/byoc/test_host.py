@@ -14,7 +14,9 @@ from onnx import helper
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
-from byoc.host.parts import Engine, HostCost, HostSession, Oracle, estimate_cycles, oracle_text
+from byoc.graph import Graph
+from byoc.host.parts import HostCost, Oracle, estimate_cycles, oracle_text
+from byoc.host.sessions import Engine, Session, open_session
 from byoc.importing import package_of
 from byoc.partition import HostPart, partition
 from byoc.session import OnnxRuntimeSession
@@ -34,16 +36,20 @@ def _edges() -> onnx.ModelProto:
     return builder.model()
 
 
+def _open(model: onnx.ModelProto, graph: Graph, part: HostPart, engine: Engine) -> Session:
+    return open_session(model, graph, part.inputs, part.outputs, engine)
+
+
 @pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
 def test_both_engines_keep_the_boundary_types(engine: Engine) -> None:
     model = _edges()
     graph = import_graph(model)
     first, last = partition(graph, V2).host_parts
     x = np.asarray([[-1.0, 0.06, 2.0], [9.0, 100.0, -100.0]], np.float32)
-    start = HostSession(model, graph, first, engine).run({"x": x})
+    start = _open(model, graph, first, engine).run({"x": x})
     assert start["q"].dtype == np.int8
     np.testing.assert_array_equal(start["q"], [[-5, 6, 25], [95, 127, -128]])
-    end = HostSession(model, graph, last, engine).run({"r": start["q"]})
+    end = _open(model, graph, last, engine).run({"r": start["q"]})
     assert (end["y"].dtype, end["y"].shape) == (np.float32, (2, 3))
 
 
@@ -51,7 +57,7 @@ def test_unknown_engine() -> None:
     model = _edges()
     graph = import_graph(model)
     with pytest.raises(InputError, match=r"^host 'gpu' is unknown; use onnxruntime or reference$"):
-        HostSession(model, graph, partition(graph, V2).host_parts[0], cast("Engine", "gpu"))
+        _open(model, graph, partition(graph, V2).host_parts[0], cast("Engine", "gpu"))
 
 
 def test_reference_engine_names_the_domain_it_does_not_know() -> None:
@@ -61,7 +67,7 @@ def test_reference_engine_names_the_domain_it_does_not_know() -> None:
     graph = import_graph(model)
     message = "--host reference does not know the operators of com.microsoft; use --host onnxruntime"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        HostSession(model, graph, partition(graph, V2).host_parts[0], "reference")
+        _open(model, graph, partition(graph, V2).host_parts[0], "reference")
 
 
 def test_price_of_a_host_part_by_hand() -> None:

@@ -104,7 +104,9 @@ def compare(
     schedule: str = "default",
     **options: Any,
 ) -> Comparison:
-    """:func:`simulate` and compare with ONNX Runtime; floats at the model's edge are compared to the bit as well."""
+    """:func:`simulate` and compare with the oracle; floats at the model's edge are compared to the bit as well."""
     found = simulate(package, inputs, arch or Arch(), schedule, **options)
     names = [name for region in found.network.partition.regions for name in region.outputs]
-    return found.comparison(Oracle(package.model, package.graph, names).values(inputs))
+    arranged = {name: package.graph.values[name].arranged(array) for name, array in inputs.items()}
+    numerics = found.network.arch.numerics
+    return found.comparison(Oracle(package.model, package.graph, names, numerics=numerics).values(arranged))

@@ -1,0 +1,106 @@
+"""Tables: what operators compute element by element from one 8-bit tensor and constants is one table of 256 results.
+
+However many operators that are, LiteRT runs them on every value, so that a table is exact by construction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc import litert
+from byoc.frontend.tflite.cutting import cut_model, operators_between
+from byoc.frontend.tflite.file import Operator, TfliteModel
+from byoc.operators.domain import INT8
+
+_LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXIMUM"})
+"""What has an instruction of its own: alone it is no table."""
+CLOSES = _LONE | {
+    "ABS", "ADD", "CEIL", "COS", "DEQUANTIZE", "DIV", "ELU", "EXP", "FLOOR", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOG",
+    "LOGISTIC", "MUL", "NEG", "POW", "PRELU", "RELU_0_TO_1", "ROUND", "RSQRT", "SIGN", "SIN", "SQRT", "SQUARE",
+    "SQUARED_DIFFERENCE", "SUB", "TANH",
+}  # fmt: skip
+"""Operators of which whole subgraphs can be a table."""
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Operators, by number, that make tensor ``result`` of tensor ``source``; another function in every one of
+    ``channels`` where that is not 1.
+    """
+
+    source: int
+    result: int
+    operators: tuple[int, ...]
+    channels: int
+
+
+def find_closures(model: TfliteModel) -> tuple[dict[int, Closure], frozenset[int]]:
+    """Closures by the tensors that they make, and the numbers of operators that nothing needs once they do."""
+    origins: dict[int, int] = {}
+    for operator in model.operators:
+        source = _source(model, operator, origins)
+        if source is not None:
+            origins[operator.outputs[0]] = source
+    needed, found, absorbed = set(model.outputs), dict[int, Closure](), set[int]()
+    for number in reversed(range(len(model.operators))):
+        operator = model.operators[number]
+        if not needed.intersection(operator.outputs):
+            absorbed.add(number)
+            continue
+        closure = _closure(model, operator.outputs[0], origins) if operator.outputs[0] in origins else None
+        if closure is not None:
+            found[closure.result] = closure
+        needed.update(operator.inputs if closure is None else (closure.source,))
+    return found, frozenset(absorbed)
+
+
+def _source(model: TfliteModel, operator: Operator, origins: dict[int, int]) -> int | None:
+    """The one 8-bit tensor of whose elements the result's are functions; None where there is none."""
+    if operator.kind not in CLOSES or operator.custom or len(operator.outputs) != 1:
+        return None
+    tensors = model.tensors
+    computed = [number for number in operator.inputs if number >= 0 and not tensors[number].constant]
+    sources = {origins.get(number, number) for number in computed}
+    if len(sources) != 1:
+        return None
+    (source,) = sources
+    shape = tensors[source].shape
+    if tensors[source].dtype not in INT8 or not shape or tensors[operator.outputs[0]].shape != shape:
+        return None
+    constants = [tensors[number] for number in operator.inputs if number >= 0 and tensors[number].constant]
+    lasts = {constant.shape[-1:] for constant in constants} - {(), (1,)}
+    along_channels = not lasts or (lasts == {shape[-1:]} and len(shape) in (1, 2, 4))
+    single = all(constant.data is not None and prod(constant.shape[:-1]) == 1 for constant in constants)
+    return source if along_channels and single else None
+
+
+def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> Closure | None:
+    if model.tensors[result].dtype not in INT8:
+        return None
+    source = origins[result]
+    chosen = tuple(operators_between(model, [source], [result]))
+    if len(chosen) == 1 and model.operators[chosen[0]].kind in _LONE:
+        return None
+    constants = {n for place in chosen for n in model.operators[place].inputs if n >= 0 and model.tensors[n].constant}
+    several = any(model.tensors[number].shape[-1:] not in ((), (1,)) for number in constants)
+    return Closure(source, result, chosen, model.tensors[source].shape[-1] if several else 1)
+
+
+def tabulate(model: TfliteModel, closure: Closure, resolver: litert.Resolver) -> NDArray[np.generic]:
+    """Results of every value in the order of the bytes of the source's type: (256,), or (channels, 256)."""
+    source, result = model.tensors[closure.source], model.tensors[closure.result]
+    values = np.arange(256, dtype=np.uint8).view(source.dtype)
+    shape = (256, *(1 for _ in source.shape[1:-1]), closure.channels) if len(source.shape) > 1 else (256,)
+    made = litert.interpreter(cut_model(model, [closure.source], [closure.result]), resolver)
+    every = np.ascontiguousarray(np.broadcast_to(values.reshape(256, *(1 for _ in shape[1:])), shape))
+    with litert.readable_errors("the model"):
+        made.resize_tensor_input(closure.source, shape)
+        made.allocate_tensors()
+        made.set_tensor(closure.source, every)
+        made.invoke()
+        found = np.asarray(made.get_tensor(closure.result), result.dtype)
+    return np.ascontiguousarray(found.reshape(256, closure.channels).T if closure.channels > 1 else found.reshape(256))

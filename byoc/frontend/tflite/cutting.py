@@ -1,0 +1,106 @@
+"""Parts of a TensorFlow Lite model on LiteRT: operators between tensors of the graph, cut from the user's own file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc import litert
+from byoc.frontend.tflite.file import TfliteModel
+from byoc.graph import Graph, Value
+from isa.errors import InputError
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+def cut_model(model: TfliteModel, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+    """The operators between tensors ``inputs`` and ``outputs``, by number, as a model of its own.
+
+    Tensors keep their numbers, and constants come along where something reads them. Equal cuts make equal models.
+    """
+    schema = litert.schema()
+    whole = schema.ModelT.InitFromPackedBuf(model.content, 0)
+    graph = whole.subgraphs[0]
+    chosen = operators_between(model, inputs, outputs)
+    graph.operators = [graph.operators[number] for number in chosen]
+    graph.inputs, graph.outputs = list(inputs), list(outputs)
+    whole.signatureDefs, whole.metadata, whole.metadataBuffer = None, None, None
+    read = {number for place in chosen for number in model.operators[place].inputs}
+    kept = {tensor.buffer for number, tensor in enumerate(graph.tensors) if number in {*read, *outputs}}
+    kept |= {tensor.buffer for other in whole.subgraphs[1:] for tensor in other.tensors}
+    whole.buffers = [buffer if place in kept else schema.BufferT() for place, buffer in enumerate(whole.buffers)]
+    return litert.packed(whole)
+
+
+def operators_between(model: TfliteModel, inputs: Iterable[int], outputs: Iterable[int]) -> list[int]:
+    """The numbers of the operators that ``outputs`` depend on, not looking behind ``inputs``."""
+    sources = set(inputs)
+    needed, chosen = set(outputs) - sources, []
+    for number in reversed(range(len(model.operators))):
+        operator = model.operators[number]
+        if needed.intersection(operator.outputs):
+            chosen.append(number)
+            needed.update(set(operator.inputs) - sources)
+    return chosen[::-1]
+
+
+class LitertPart:
+    """What lies between values of a graph, on LiteRT; tensors in and out are as they lie in the graph.
+
+    With ``reference`` kernels, a part that begins where the model does is the user's file as it is, of which the
+    interpreter keeps every tensor.
+    """
+
+    def __init__(
+        self,
+        model: TfliteModel,
+        graph: Graph,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        resolver: litert.Resolver,
+    ) -> None:
+        """Raises InputError where LiteRT does not take the part."""
+        self._graph, self._inputs, self._outputs = graph, tuple(inputs), tuple(outputs)
+        self._numbers = {name: _number(model, graph.values[name]) for name in (*inputs, *outputs)}
+        given = list(dict.fromkeys(self._numbers[name] for name in inputs))
+        wanted = [number for number in dict.fromkeys(self._numbers[name] for name in outputs) if number not in given]
+        self._whole = resolver == "reference" and set(given) == set(model.inputs)
+        self._interpreter: Any = None
+        if wanted:
+            content = model.content if self._whole else cut_model(model, given, wanted)
+            self._interpreter = litert.interpreter(content, resolver, keep=self._whole)
+
+    def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
+        """The part's outputs; ``tensors`` holds at least its inputs."""
+        values, numbers = self._graph.values, self._numbers
+        given = {numbers[name]: values[name].restored(tensors[name]) for name in self._inputs}
+        found = given | self._computed(given)
+        return {name: values[name].arranged(found[numbers[name]]) for name in self._outputs}
+
+    def _computed(self, given: Mapping[int, NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        if self._interpreter is None:
+            return {}
+        interpreter = self._interpreter
+        wanted = [number for number in self._numbers.values() if number not in given]
+        with litert.readable_errors("the model"):
+            details = {one["index"]: one for one in interpreter.get_input_details()}
+            for number, array in given.items():
+                if tuple(details[number]["shape"]) != array.shape:
+                    interpreter.resize_tensor_input(number, array.shape)
+                    interpreter.allocate_tensors()
+            interpreter.reset_all_variables()
+            for number, array in given.items():
+                interpreter.set_tensor(number, np.ascontiguousarray(array))
+            interpreter.invoke()
+            return {number: interpreter.get_tensor(number) for number in wanted}
+
+
+def _number(model: TfliteModel, value: Value) -> int:
+    """The number of the model's tensor that a value is."""
+    name = value.name if value.layout is None else value.layout.tensor
+    if name not in model.numbers:
+        raise InputError(f"the model has no tensor '{name}'; compile the model again")
+    return model.numbers[name]

@@ -1,0 +1,88 @@
+"""Operators that work element by element: sums and products of two tensors, limits, changes of scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from byoc.frontend.tflite.file import Tensor
+from byoc.frontend.tflite.unit import ACTIVATIONS, Reader, Unit, limits
+from byoc.frontend.tflite.views import View
+from byoc.operators.activation import REQUANTISE
+
+
+def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], View]:
+    """Operands that broadcast, and the result, in one view."""
+    shape = unit.result().shape
+    computed = [position for position in positions if unit.tensor(position).data is None]
+    views = [unit.view(position) for position in computed]
+    first = views[0]
+    if len(computed) == len(positions) and first.shape == shape and all(view == first for view in views):
+        return [unit.value(position, first) for position in positions], first
+    full = [position for position in computed if len(unit.shape(position)) == len(shape)]
+    axes = unit.together(full).axes if full else tuple(range(len(shape)))
+    assert axes is not None
+    names = [unit.value(position, broadcast(unit.shape(position), axes)) for position in positions]
+    return names, broadcast(shape, axes)
+
+
+def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> View:
+    """A tensor as one of more dimensions, the first of them 1, with its axes in another order."""
+    factors = (*(1,) * (len(axes) - len(shape)), *shape)
+    return View(shape, factors, axes, tuple(factors[axis] for axis in axes), axes if factors == shape else None)
+
+
+def arithmetic(op_type: str, unit: Unit) -> str | None:
+    """ADD, SUB, MUL: two rescaled operands."""
+    activation = unit.activation()
+    if isinstance(activation, str):
+        return activation
+    names, view = operands(unit)
+    unit.node(op_type, names, view, activation)
+    return None
+
+
+def extreme(op_type: str, unit: Unit) -> str | None:
+    """MINIMUM, MAXIMUM: LiteRT compares stored integers, whatever their scales."""
+    if not same_quantisation(unit.tensor(0), unit.result()) or not same_quantisation(unit.tensor(1), unit.result()):
+        return "its operands and its result have different scales, which LiteRT leaves out of account"
+    names, view = operands(unit)
+    unit.node(op_type, names, view)
+    return None
+
+
+def same_quantisation(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same element type and quantisation."""
+    if one.quantization is None or other.quantization is None:
+        return False
+    return one.dtype == other.dtype and one.quantization.same_as(other.quantization)
+
+
+def clamp(number: int, unit: Unit) -> str | None:
+    """RELU and its relatives, by their numbers as fused activations: a change of scale within limits."""
+    found = limits(unit.result(), ACTIVATIONS[number])
+    view = unit.view(0)
+    kind, bounds = ("Relu", {}) if number == 1 else ("Clip", {"bounds": found["activation"][1:]})
+    rule = {key: value for key, value in found.items() if key == "numerics"}
+    unit.node(kind, [unit.value(0, view)], view, {**bounds, **rule})
+    return None
+
+
+def rescale(unit: Unit) -> str | None:
+    """QUANTIZE of integers: another scale."""
+    view = unit.view(0)
+    unit.node(REQUANTISE, [unit.value(0, view)], view)
+    return None
+
+
+READERS: dict[str, Reader] = {
+    "ADD": partial(arithmetic, "Add"),
+    "SUB": partial(arithmetic, "Sub"),
+    "MUL": partial(arithmetic, "Mul"),
+    "MINIMUM": partial(extreme, "Min"),
+    "MAXIMUM": partial(extreme, "Max"),
+    "RELU": partial(clamp, 1),
+    "RELU_N1_TO_1": partial(clamp, 2),
+    "RELU6": partial(clamp, 3),
+    "QUANTIZE": rescale,
+}

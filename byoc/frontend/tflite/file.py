@@ -1,0 +1,331 @@
+"""Reads TensorFlow Lite files and proves them whole before anybody uses them: one clear line for what is wrong.
+
+The classes that the schema's compiler made read flatbuffers without looking where their offsets lead. Here every vector
+is within the file and everything together is of bounded number before it is read; what tensors, operators and constants
+say of each other is then checked, and whatever the interpreter is given has passed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc import litert
+from byoc.graph import Quantization
+from isa import memory
+from isa.errors import InputError
+from isa.reading import read_bytes
+
+IDENTIFIER = b"TFL3"
+SCHEMA_VERSION = 3
+MAXIMUM_FILE = 1 << 31
+MAXIMUM_RANK = 8
+MAXIMUM_NAME = 4096
+MAXIMUM_ITEMS = 1 << 20
+"""Tensors, operators, dimensions, scales and the like of one file."""
+REMEDY = "convert or copy it again"
+_WRONG = (struct.error, ValueError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
+"""What reading a flatbuffer raises whose offsets lead nowhere."""
+_DTYPES = {
+    "FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BOOL": "bool", "STRING": "str",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64", "INT4": "int4", "INT2": "int2",
+    "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64", "UINT4": "uint4",
+    "COMPLEX64": "complex64", "COMPLEX128": "complex128", "RESOURCE": "resource", "VARIANT": "variant",
+    "BFLOAT16": "bfloat16",
+}  # fmt: skip
+_BITS = {"int4": 4, "uint4": 4, "int2": 2, "bfloat16": 16}
+"""Bits of an element of types that NumPy does not have; texts, resources and variants have none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of the main subgraph; ``name`` is unique. ``data`` of a constant; None of one whose form NumPy lacks.
+
+    ``constant``: it has data in the file. ``variable``: a state that operators keep from one inference to the next.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    quantization: Quantization | None
+    constant: bool
+    data: NDArray[Any] | None
+    variable: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """An operator: ``kind`` is its builtin name, or that of a ``custom`` one; ``name`` its kind and number in the file.
+
+    ``inputs`` and ``outputs`` are numbers of tensors, -1 of what is left out; ``options`` the object of the schema that
+    holds its attributes, or None.
+    """
+
+    name: str
+    kind: str
+    custom: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Any
+
+
+@dataclass(frozen=True, eq=False)
+class TfliteModel:
+    """A model as its file has it: ``content``, and what its main subgraph says. ``name`` is that of the subgraph."""
+
+    content: bytes
+    name: str
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of every tensor by its name."""
+        return {tensor.name: number for number, tensor in enumerate(self.tensors)}
+
+
+def is_tflite(path: Path) -> bool:
+    """Whether a file is a TensorFlow Lite model by its suffix or its first bytes."""
+    if path.suffix == ".tflite":
+        return True
+    with path.open("rb") as stream:
+        return stream.read(8)[4:] == IDENTIFIER
+
+
+def load_tflite(path: str | Path) -> TfliteModel:
+    """The model in ``path``, checked. Raises InputError: no such file, no TensorFlow Lite model, a damaged one."""
+    file = Path(path)
+    content = read_bytes(file, MAXIMUM_FILE, "a TensorFlow Lite model", "give the path of a .tflite file")
+    memory.require(2 * len(content), str(file))
+    return read_tflite(content, str(file))
+
+
+def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteModel:
+    """The model that ``content`` holds, checked; ``source`` names it in messages. Raises InputError."""
+    if content[4:8] != IDENTIFIER:
+        raise InputError(f"{source}: not a TensorFlow Lite model, or a truncated one; {remedy}")
+    try:
+        return _Reader(content).model()
+    except InputError as error:
+        raise InputError(f"{source}: {error}; {remedy}") from error
+    except _WRONG as error:
+        raise InputError(f"{source}: a damaged TensorFlow Lite model (its offsets lead nowhere); {remedy}") from error
+
+
+class _Reader:
+    """Reads one file, and counts what it reads."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._schema = litert.schema()
+        self._left = MAXIMUM_ITEMS
+        self._tensor_types = _names(self._schema.TensorType)
+        self._kinds = _names(self._schema.BuiltinOperator)
+        self._options = _names(self._schema.BuiltinOptions)
+
+    def model(self) -> TfliteModel:
+        """The whole model."""
+        root = self._schema.Model.GetRootAs(self._content, 0)
+        if root.Version() != SCHEMA_VERSION:
+            raise InputError(f"it has schema version {root.Version()}, this tool reads version {SCHEMA_VERSION}")
+        buffers = list(self._items(root, "Buffers"))
+        codes = [self._code(code) for code in self._items(root, "OperatorCodes")]
+        graphs = list(self._items(root, "Subgraphs"))
+        if not graphs:
+            raise InputError("it has no subgraph")
+        found = [self._subgraph(graph, buffers, codes) for graph in graphs]
+        return found[0]
+
+    def _items(self, table: Any, name: str) -> Iterator[Any]:
+        """The entries of a vector, once it lies in the file and is not one too many."""
+        count = self._count(table, name)
+        read = getattr(table, name)
+        return (read(number) for number in range(count))
+
+    def _count(self, table: Any, name: str, element: int = 4) -> int:
+        """How many entries a vector has, each of so many bytes."""
+        count = getattr(table, f"{name}Length")()
+        self._left -= count
+        if count < 0 or element * count > len(self._content) or self._left < 0:
+            raise InputError(f"{name} of the model are {count}, more than a file of its size has")
+        return int(count)
+
+    def _integers(self, table: Any, name: str, element: int = 4) -> tuple[int, ...]:
+        return tuple(map(int, self._items(table, name))) if self._count(table, name, element) else ()
+
+    def _text(self, found: bytes | None, what: str) -> str:
+        text = (found or b"").decode()
+        if len(text) > MAXIMUM_NAME:
+            raise InputError(f"{what} has a name of {len(text)} characters; names have at most {MAXIMUM_NAME}")
+        return text
+
+    def _code(self, code: Any) -> tuple[str, bool]:
+        """The kind of an operator code, and whether it is a custom one."""
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        kind = self._kinds.get(number, f"BUILTIN_{number}")
+        if kind != "CUSTOM":
+            return kind, False
+        return self._text(code.CustomCode(), "a custom operator") or "CUSTOM", True
+
+    def _subgraph(self, graph: Any, buffers: list[Any], codes: list[tuple[str, bool]]) -> TfliteModel:
+        raw = list(self._items(graph, "Tensors"))
+        names = _unique([self._text(tensor.Name(), "a tensor") for tensor in raw])
+        tensors = tuple(self._tensor(tensor, name, buffers) for tensor, name in zip(raw, names, strict=True))
+        operators = tuple(self._operator(each, n, codes) for n, each in enumerate(self._items(graph, "Operators")))
+        ends = [self._integers(graph, name) for name in ("Inputs", "Outputs")]
+        model = TfliteModel(
+            self._content, self._text(graph.Name(), "the subgraph") or "network", tensors, operators, *ends
+        )
+        _check_order(model)
+        return model
+
+    # Tensors. -------------------------------------------------------------------------------------------------------
+
+    def _tensor(self, tensor: Any, name: str, buffers: list[Any]) -> Tensor:
+        number = tensor.Type()
+        dtype = _DTYPES.get(self._tensor_types.get(number, ""))
+        if dtype is None:
+            raise InputError(f"tensor '{name}' has element type {number}, which is not known")
+        shape = self._integers(tensor, "Shape")
+        signature = self._integers(tensor, "ShapeSignature")
+        if len(shape) > MAXIMUM_RANK or min(shape, default=0) < 0 or prod(shape) >= 1 << 40:
+            raise InputError(f"tensor '{name}' has the shape {list(shape[:MAXIMUM_RANK])}")
+        if signature and len(signature) != len(shape):
+            raise InputError(f"tensor '{name}' of shape {list(shape)} has the signature {list(signature)}")
+        place = tensor.Buffer()
+        if place >= len(buffers):
+            raise InputError(f"tensor '{name}' has its data in buffer {place} of {len(buffers)}")
+        raw = self._data(buffers[place], name)
+        constant = raw.size > 0 or (place > 0 and not prod(shape))
+        variable = bool(tensor.IsVariable())
+        sparse = tensor.Sparsity() is not None
+        data = None if not constant or sparse else _array(raw, name, shape, dtype)
+        quantization = self._quantization(tensor, name, shape)
+        return Tensor(name, shape, f"sparse {dtype}" if sparse else dtype, quantization, constant, data, variable)
+
+    def _data(self, buffer: Any, name: str) -> NDArray[np.uint8]:
+        if buffer.Offset() > 1 or buffer.Size() > 1:
+            raise InputError(f"the data of tensor '{name}' are outside the flatbuffer; models of 2 GiB are not read")
+        count = buffer.DataLength()
+        if not 0 <= count <= len(self._content):
+            raise InputError(f"the data of tensor '{name}' end behind the file")
+        if not count:
+            return np.zeros(0, np.uint8)
+        found: NDArray[np.uint8] = buffer.DataAsNumpy()
+        return found
+
+    def _quantization(self, tensor: Any, name: str, shape: tuple[int, ...]) -> Quantization | None:
+        found = tensor.Quantization()
+        if found is None or not found.ScaleLength():
+            return None
+        count, zeros = self._count(found, "Scale"), self._count(found, "ZeroPoint", 8)
+        axis = found.QuantizedDimension()
+        fits = count == 1 or (0 <= axis < len(shape) and count == shape[axis])
+        if not fits or zeros not in (0, 1, count):
+            raise InputError(
+                f"tensor '{name}' of shape {list(shape)} has {count} scales and {zeros} zero points on axis {axis}"
+            )
+        scale = np.array(found.ScaleAsNumpy(), np.float32)
+        points = np.array(found.ZeroPointAsNumpy(), np.int64) if zeros else np.zeros(1, np.int64)
+        if np.abs(points).max() >= 1 << 31:
+            raise InputError(f"tensor '{name}' has the zero point {int(points[np.abs(points).argmax()])}")
+        zero_point = np.broadcast_to(points.astype(np.int32), scale.shape).copy()
+        if count == 1:
+            return Quantization(scale.reshape(()), zero_point.reshape(()))
+        return Quantization(scale, zero_point, axis)
+
+    # Operators. -----------------------------------------------------------------------------------------------------
+
+    def _operator(self, operator: Any, number: int, codes: list[tuple[str, bool]]) -> Operator:
+        place = operator.OpcodeIndex()
+        if place >= len(codes):
+            raise InputError(f"operator {number} has the code {place} of {len(codes)}")
+        kind, custom = codes[place]
+        inputs, outputs = self._integers(operator, "Inputs"), self._integers(operator, "Outputs")
+        options = None if custom else self._options_of(operator)
+        return Operator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
+
+    def _options_of(self, operator: Any) -> Any:
+        """The object of the schema with an operator's attributes; None where it has none."""
+        name, table = self._options.get(operator.BuiltinOptionsType(), "NONE"), operator.BuiltinOptions()
+        if name == "NONE" or table is None:
+            return None
+        options = getattr(self._schema, name)()
+        options.Init(table.Bytes, table.Pos)
+        for vector in (key.removesuffix("Length") for key in dir(options) if key.endswith("Length")):
+            self._count(options, vector)
+        return getattr(self._schema, f"{name}T").InitFromObj(options)
+
+
+def _names(enumeration: Any) -> dict[int, str]:
+    """The names of the schema's numbers."""
+    return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, with the number of the tensor behind those that are empty or there twice."""
+    counts = Counter(names)
+    found = [name if name and counts[name] == 1 else f"{name}#{number}" for number, name in enumerate(names)]
+    if len(set(found)) < len(found):
+        raise InputError("its tensors have names that cannot be told apart")
+    return found
+
+
+def _array(raw: NDArray[np.uint8], name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any] | None:
+    """The elements of a constant; None of types that NumPy does not have."""
+    if dtype in ("str", "resource", "variant"):
+        return None
+    bits = _BITS.get(dtype) or 8 * np.dtype(dtype).itemsize
+    wanted = -(-prod(shape) * bits // 8)
+    if raw.size != wanted:
+        raise InputError(f"constant '{name}' of shape {list(shape)} has {raw.size} of {wanted} bytes")
+    if dtype in _BITS:
+        return None
+    if dtype == "bool":
+        flags: NDArray[np.bool_] = raw != 0
+        return flags.reshape(shape)
+    found: NDArray[Any] = raw.view(np.dtype(dtype).newbyteorder("<")).reshape(shape)
+    return found
+
+
+def _check_order(model: TfliteModel) -> None:
+    """Every tensor is there, made once, and before it is read; constants, inputs and states are made by nothing."""
+    count = len(model.tensors)
+    given = {*model.inputs, *(n for n, tensor in enumerate(model.tensors) if tensor.constant or tensor.variable)}
+    known = set(given)
+    for where in (model.inputs, model.outputs):
+        for number in where:
+            _check_number(number, count, "the subgraph")
+    if len(set(model.inputs)) < len(model.inputs):
+        raise InputError("a tensor is an input of the model twice")
+    for operator in model.operators:
+        for number in operator.inputs:
+            if number == -1:
+                continue
+            _check_number(number, count, operator.name)
+            if number not in known:
+                raise InputError(f"{operator.name} reads '{model.tensors[number].name}', which nothing before it makes")
+        for number in operator.outputs:
+            _check_number(number, count, operator.name)
+            if number in known:
+                raise InputError(f"{operator.name} makes '{model.tensors[number].name}', which is there already")
+            known.add(number)
+    for number in model.outputs:
+        if number not in known:
+            raise InputError(f"output '{model.tensors[number].name}' is made by nothing")
+
+
+def _check_number(number: int, count: int, where: str) -> None:
+    if not 0 <= number < count:
+        raise InputError(f"{where} names tensor {number} of {count}")

@@ -1,0 +1,218 @@
+"""The importer: a quantised TensorFlow Lite model becomes a canonical graph.
+
+Every operator on integers becomes canonical nodes under the names that operator families know; what is left becomes
+host nodes under the schema's names. Tensors of four dimensions lie with channels first where a window reads them: a
+view, by which weights, axes and shapes are turned here, so that a network costs what the same network in NCHW costs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from byoc import litert
+from byoc.frontend.tflite import elementwise, movement, products, reductions
+from byoc.frontend.tflite.closures import Closure, find_closures, tabulate
+from byoc.frontend.tflite.cutting import operators_between
+from byoc.frontend.tflite.file import Operator, TfliteModel
+from byoc.frontend.tflite.unit import Collection, Reader, Unit
+from byoc.frontend.tflite.views import PLANES, View, natural, planes
+from byoc.graph import Graph, Node
+from byoc.operators import domain
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.table import TABLE
+from byoc.operators.verify import verify_graph
+from isa.errors import InputError
+
+READERS: dict[str, Reader] = {
+    **products.READERS,
+    **elementwise.READERS,
+    **reductions.READERS,
+    **movement.READERS,
+}
+_WINDOWS = frozenset(
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"}
+    | {"TRANSPOSE_CONV", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"}
+)
+"""What reads planes."""
+_INDIFFERENT = frozenset(
+    {*elementwise.READERS, "PAD", "PADV2", "MIRROR_PAD", "CONCATENATION", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"}
+    | {"TILE", "PRELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "LEAKY_RELU", "ELU", "ABS", "NEG", "EXP", "LOG"}
+    | {"RSQRT", "SQRT", "DEQUANTIZE", "SQUARED_DIFFERENCE"}
+)
+"""What lets results lie as operands do."""
+_DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE"})
+"""What makes tensors of a shape that depends on the data."""
+
+
+def import_tflite(model: TfliteModel) -> Graph:
+    """Canonical graph of a quantised model, nodes in topological order.
+
+    Raises InputError for a model without integer operators, and one of shapes that are not known.
+    """
+    _refuse_float(model)
+    return _Builder(model).graph()
+
+
+def _refuse_float(model: TfliteModel) -> None:
+    """Raises InputError for a model nothing of which could run: its remedy lies with the converter."""
+    if any(model.tensors[n].dtype in domain.INT8 for operator in model.operators for n in operator.outputs):
+        return
+    kinds = sorted({model.tensors[n].dtype for operator in model.operators for n in operator.outputs})
+    raise InputError(
+        f"its operators make {', '.join(kinds) or 'nothing'}, no 8-bit integers: convert it with full integer "
+        "quantisation (a representative dataset, and TFLITE_BUILTINS_INT8)"
+    )
+
+
+class _Builder:
+    """Collects values and nodes in one walk over the operators."""
+
+    def __init__(self, model: TfliteModel) -> None:
+        self._model = model
+        self._made = Collection(model)
+        self._wanted = _wanted(model)
+        self._open: set[int] = set()
+        parts = litert.delegated(litert.interpreter(model.content, "default"))
+        self._delegated = {number for part in parts for number in operators_between(model, *part)}
+        self._closures, self._absorbed = find_closures(model)
+
+    def graph(self) -> Graph:
+        """The graph, without what nothing needs."""
+        model, made = self._model, self._made
+        inputs = tuple(made.made(number, self._free(number)) for number in model.inputs)
+        for number, operator in enumerate(model.operators):
+            if number not in self._absorbed:
+                self._visit(operator, number in self._delegated)
+        outputs = tuple(dict.fromkeys(self._output(number) for number in model.outputs))
+        nodes = _drop_unread(made.nodes, outputs)
+        named = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        values = {name: value for name, value in made.values.items() if name in named}
+        return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
+
+    def _free(self, number: int) -> View:
+        """How a tensor lies that the CPU makes, or is given: it arranges it in any way."""
+        tensor = self._model.tensors[number]
+        return planes(tensor.shape) if number in self._wanted else natural(tensor.shape)
+
+    def _visit(self, operator: Operator, delegated: bool) -> None:
+        closure = self._closures.get(operator.outputs[0]) if operator.outputs else None
+        if closure is not None:
+            self._table(closure, operator)
+            return
+        remark = self._remark(operator)
+        if remark is None:
+            remark = READERS[operator.kind](Unit(self._made, operator, self._wanted, delegated))
+        if remark is not None:
+            self._host(operator, remark)
+
+    def _remark(self, operator: Operator) -> str | None:
+        """Why an operator is none on 8-bit integers; empty where its kind says enough; None where it is one."""
+        if operator.custom:
+            return "it is a custom operator"
+        if operator.kind not in READERS:
+            return ""
+        tensors = self._model.tensors
+        for number in (*operator.inputs, *operator.outputs):
+            if number < 0 or tensors[number].constant:
+                continue
+            tensor = tensors[number]
+            if number in self._open:
+                return f"the shape of '{tensor.name}' depends on the data"
+            if tensor.dtype not in domain.INT8:
+                return f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits"
+            if tensor.quantization is None:
+                return f"'{tensor.name}' has no scale"
+        if all(tensors[number].constant for number in operator.inputs if number >= 0):
+            return "all its operands are constant"
+        return None
+
+    def _table(self, closure: Closure, operator: Operator) -> None:
+        """A closure as a look-up; with other numerics than fixed only where XNNPACK's kernels make the same table."""
+        made = self._made
+        table = tabulate(self._model, closure, "reference")
+        same = np.array_equal(table, tabulate(self._model, closure, "default"))
+        result = self._model.tensors[closure.result]
+        view = made.view(closure.source)
+        if closure.channels > 1 and len(view.shape) == 4:
+            view = planes(view.shape)
+        constant = made.held(f"{result.name}:table", table, result.quantization)
+        operands = made.value(closure.source, view, operator.name), constant
+        nodes = tuple(self._model.operators[number].name for number in closure.operators)
+        attributes = {} if same else {"numerics": "fixed"}
+        made.nodes.append(
+            Node(operator.name, TABLE, operands, (made.made(closure.result, view),), attributes, nodes, integer=True)
+        )
+
+    def _host(self, operator: Operator, remark: str) -> None:
+        """A node that LiteRT runs. Quantisation of float tensors goes by the name that the interface knows."""
+        made, tensors = self._made, self._model.tensors
+        computed = (n for n in operator.inputs if n >= 0 and not (tensors[n].constant or tensors[n].variable))
+        inputs = dict.fromkeys(computed)
+        if operator.kind in _DATA_DEPENDENT or any(n in self._open for n in inputs):
+            self._open.update(operator.outputs)
+        sources = tuple(made.value(number, made.view(number), operator.name) for number in inputs)
+        results = tuple(made.made(n, self._free(n), open=n in self._open) for n in operator.outputs)
+        kind = _boundary(self._model, operator)
+        node = Node(operator.name, kind or operator.kind, sources, results, {}, (operator.name,))
+        made.nodes.append(replace(node, remark="" if kind else remark, macs=_macs(self._model, operator)))
+
+    def _output(self, number: int) -> str:
+        """The name of an output: as the model has it, or with channels first."""
+        made, tensor = self._made, self._model.tensors[number]
+        if tensor.constant:
+            return made.value(number, natural(tensor.shape), tensor.name)
+        view = made.view(number)
+        known = not view.moved or view == planes(tensor.shape)
+        return made.value(number, view if known else natural(tensor.shape), tensor.name)
+
+
+def _boundary(model: TfliteModel, operator: Operator) -> str:
+    """What a change between real numbers and integers is called at the edge of a network; empty for other operators."""
+    if len(operator.inputs) != 1 or len(operator.outputs) != 1:
+        return ""
+    before, after = (model.tensors[number] for number in (operator.inputs[0], operator.outputs[0]))
+    if operator.kind == "QUANTIZE" and before.dtype == "float32" and after.quantization is not None:
+        return QUANTIZE
+    return DEQUANTIZE if operator.kind == "DEQUANTIZE" and before.quantization is not None else ""
+
+
+def _macs(model: TfliteModel, operator: Operator) -> int:
+    """Multiply-accumulates of an operator on the CPU: of products with weights, and of matrices."""
+    shapes = [model.tensors[number].shape if number >= 0 else () for number in operator.inputs]
+    made = prod(model.tensors[operator.outputs[0]].shape) if operator.outputs else 0
+    if operator.kind in ("CONV_2D", "FULLY_CONNECTED"):
+        return made * prod(shapes[1][1:])
+    if operator.kind == "DEPTHWISE_CONV_2D":
+        return made * prod(shapes[1][1:3])
+    if operator.kind == "TRANSPOSE_CONV":
+        return prod(shapes[2]) * prod(shapes[1][:3])
+    if operator.kind == "BATCH_MATMUL":
+        return made * shapes[0][-2 if operator.options.adjX else -1]
+    if operator.kind.endswith("SEQUENCE_LSTM"):
+        steps = prod(shapes[0][:-1])
+        return steps * sum(prod(shape) for shape in shapes[1:] if len(shape) == 2 and shape[0] != 1)
+    return 0
+
+
+def _wanted(model: TfliteModel) -> frozenset[int]:
+    """Tensors that are read, at last, by windows, so that planes are wanted of them."""
+    found: set[int] = set()
+    for operator in reversed(model.operators):
+        reads = operator.kind in _WINDOWS
+        if reads or (operator.kind in _INDIFFERENT and found.intersection(operator.outputs)):
+            found.update(n for n in operator.inputs if n >= 0 and len(model.tensors[n].shape) == len(PLANES))
+    return frozenset(n for n in found if model.tensors[n].dtype in domain.INT8 and not model.tensors[n].constant)
+
+
+def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
+    """Nodes whose results reach an output."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if needed.intersection(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    return kept[::-1]

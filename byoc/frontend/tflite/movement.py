@@ -1,0 +1,141 @@
+"""Data movement: another shape costs nothing, another order of axes is a view; which element of a result is a copy of
+which, is found by running the operator on LiteRT.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.frontend.tflite.elementwise import same_quantisation
+from byoc.frontend.tflite.unit import Reader, Unit
+from byoc.frontend.tflite.views import View, permuted, reshaped
+from byoc.operators.forms import Positions
+from byoc.operators.movement import movement_attributes
+from byoc.operators.pieces import NOTHING
+
+LARGEST = 1 << 24
+"""Elements of an operand whose movement is worked out: three bytes tell them apart."""
+
+
+def reshape(unit: Unit) -> str | None:
+    """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements in the same order, wherever they lie."""
+    view = unit.view(0)
+    unit.node("Reshape", [unit.value(0, view)], reshaped(view, unit.result().shape))
+    return None
+
+
+def transpose(unit: Unit) -> str | None:
+    """TRANSPOSE: the same elements where they are, as a result whose axes lie otherwise."""
+    order, view = unit.known(1), unit.axes_view(0)
+    if order is None:
+        return f"its permutation '{unit.tensor(1).name}' is computed at run time"
+    assert view.axes is not None
+    from_axis = [int(axis) % len(view.shape) for axis in order.reshape(-1)]
+    lies = permuted(unit.result().shape, [from_axis.index(axis) for axis in view.axes])
+    unit.node("Identity", [unit.value(0, view)], lies)
+    return None
+
+
+def concatenation(unit: Unit) -> str | None:
+    """CONCATENATION along an axis of operands of one scale."""
+    positions = range(len(unit.operator.inputs))
+    if unit.activation():
+        return "it has an activation"
+    if not all(same_quantisation(unit.tensor(position), unit.result()) for position in positions):
+        return "its operands and its result have different scales"
+    view = unit.together(positions)
+    assert view.axes is not None
+    names = [unit.value(position, permuted(unit.shape(position), view.axes)) for position in positions]
+    result = permuted(unit.result().shape, view.axes)
+    unit.node("Concat", names, result, {"axis": result.axis(unit.options.axis)})
+    return None
+
+
+def pack(unit: Unit) -> str | None:
+    """PACK: operands side by side along an axis of its own."""
+    result = unit.free_view()
+    assert result.axes is not None
+    axis = unit.options.axis % len(result.shape)
+    names = []
+    for position in range(len(unit.operator.inputs)):
+        if not same_quantisation(unit.tensor(position), unit.result()):
+            return "its operands and its result have different scales"
+        shape = unit.shape(position)
+        factors = (*shape[:axis], 1, *shape[axis:])
+        lies = tuple(factors[number] for number in result.axes)
+        names.append(unit.value(position, View(shape, factors, result.axes, lies, None)))
+    unit.node("Concat", names, result, {"axis": result.axis(axis)})
+    return None
+
+
+def moved(op_type: str, unit: Unit, operand: int = 0) -> str | None:
+    """Whatever copies elements of one operand as its constant parameters say, filled up with one number."""
+    source = unit.tensor(operand)
+    for position, number in enumerate(unit.operator.inputs):
+        if position != operand and number >= 0 and unit.known(position) is None:
+            return f"its parameter '{unit.tensor(position).name}' is computed at run time"
+    count = prod(source.shape)
+    if count >= LARGEST:
+        return f"its operand has {count:,} elements; data movement is worked out for less than {LARGEST:,}"
+    if not all(same_quantisation(source, unit.result(n)) for n in range(len(unit.operator.outputs))):
+        return "its operand and its result have different scales"
+    view = unit.axes_view(operand)
+    assert view.axes is not None
+    place = np.empty(count, np.int64)
+    place[view.arranged(np.arange(count)).reshape(-1)] = np.arange(count)
+    for number, (index, fill) in enumerate(_traced(unit, operand, count)):
+        shape = unit.result(number).shape
+        lies = permuted(shape, view.axes) if len(shape) == len(view.shape) else unit.free_view(number)
+        lying = lies.arranged(np.where(index == NOTHING, NOTHING, place[index]).reshape(shape))
+        numbers = None if fill is None else _real(unit, number, fill)
+        attributes = movement_attributes(Positions(lying.astype(np.int64), numbers), count)
+        unit.node(op_type, [unit.value(operand, view)], lies, attributes, index=number)
+    return None
+
+
+def _real(unit: Unit, number: int, stored: int) -> float:
+    quantization = unit.result(number).quantization
+    assert quantization is not None
+    return (stored - int(quantization.zero_point)) * float(quantization.scale)
+
+
+def _traced(unit: Unit, operand: int, count: int) -> list[tuple[NDArray[np.int64], int | None]]:
+    """For every result, which element of the operand each is a copy of, and what fills it up.
+
+    The operator runs on positions, a byte at a time, and on the first byte inverted: what is the same then is no copy.
+    """
+    source = unit.tensor(operand)
+    alone = unit.alone(operand)
+    positions = np.arange(count).reshape(source.shape)
+    bytes_of = [positions & 255, positions >> 8 & 255, positions >> 16, ~positions & 255]
+    runs = [alone(part.astype(np.uint8).view(source.dtype)) for part in bytes_of]
+    found: list[tuple[NDArray[np.int64], int | None]] = []
+    for low, middle, high, inverted in zip(*runs, strict=True):
+        first, second, third = (part.view(np.uint8).astype(np.int64) for part in (low, middle, high))
+        index = np.where(low == inverted, NOTHING, first | second << 8 | third << 16)
+        fills = low[low == inverted]
+        found.append((index, int(fills.flat[0]) if fills.size else None))
+    return found
+
+
+READERS: dict[str, Reader] = {
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), reshape),
+    **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "UNPACK", "BATCH_TO_SPACE_ND"), partial(moved, "Slice")),
+    **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD", "SPACE_TO_BATCH_ND"), partial(moved, "Pad")),
+    "SPLIT": partial(moved, "Slice", operand=1),
+    "GATHER": partial(moved, "Gather"),
+    "GATHER_ND": partial(moved, "GatherND"),
+    "TILE": partial(moved, "Tile"),
+    "BROADCAST_TO": partial(moved, "Expand"),
+    "REVERSE_V2": partial(moved, "ReverseSequence"),
+    "SPACE_TO_DEPTH": partial(moved, "SpaceToDepth"),
+    "DEPTH_TO_SPACE": partial(moved, "DepthToSpace"),
+    "RESIZE_NEAREST_NEIGHBOR": partial(moved, "Resize"),
+    "TRANSPOSE": transpose,
+    "CONCATENATION": concatenation,
+    "PACK": pack,
+}

@@ -1,0 +1,144 @@
+"""Convolutions, fully connected layers and products of matrices: weights turn, channels come first."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from byoc.frontend.tflite.unit import Reader, Unit
+from byoc.frontend.tflite.views import View, natural, planes
+from byoc.graph import Quantization
+
+SAME, VALID = 0, 1
+"""Paddings, by their numbers in the schema."""
+
+
+def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> dict[str, Any]:
+    """Attributes of a window on planes; SAME pads the smaller half before (ComputePaddingWithOffset)."""
+    source, result = unit.shape(0)[1:3], unit.result().shape[1:3]
+    begins, ends = [], []
+    for axis in range(2):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        total = max((result[axis] - 1) * strides[axis] + reach - source[axis], 0)
+        begins.append(total // 2 if unit.options.padding == SAME else 0)
+        ends.append(total - begins[-1])
+    return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
+
+
+def convolution(unit: Unit) -> str | None:
+    """CONV_2D: filters (outputs, rows, columns, inputs of a group)."""
+    return _convolution(unit, (0, 3, 1, 2))
+
+
+def depthwise(unit: Unit) -> str | None:
+    """DEPTHWISE_CONV_2D: filters (1, rows, columns, channels × multiplier)."""
+    return _convolution(unit, (3, 0, 1, 2))
+
+
+def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> str | None:
+    """Filters transposed by ``order`` are (outputs, inputs of a group, rows, columns)."""
+    activation, weights, options = unit.activation(), unit.tensor(1), unit.options
+    if isinstance(activation, str):
+        return activation
+    if weights.data is None:
+        return f"its weights '{weights.name}' are {_why_unknown(unit, 1)}; only constant ones run on the accelerator"
+    data = np.ascontiguousarray(weights.data.transpose(order))
+    _, depth, *kernel = data.shape
+    channels = unit.shape(0)[3]
+    if depth == 0 or channels % depth or len(unit.shape(0)) != 4:
+        return f"its input has {channels} channels, its filters have {depth}"
+    strides = options.strideH, options.strideW
+    dilations = options.dilationHFactor, options.dilationWFactor
+    if min(*strides, *dilations) < 1:
+        return f"its strides are {strides} and its dilations {dilations}"
+    result = unit.result().shape
+    unit.node(
+        "Conv",
+        [unit.value(0, planes(unit.shape(0))), _filters(unit, data, order), *_bias(unit, 2)],
+        planes(result),
+        {**window(unit, (kernel[0], kernel[1]), strides, dilations), "group": channels // depth, **activation},
+        macs=prod(result) * prod(data.shape[1:]),
+    )
+    return None
+
+
+def _filters(unit: Unit, data: np.ndarray[Any, Any], order: tuple[int, ...]) -> str:
+    quantization = unit.tensor(1).quantization
+    if quantization is not None and not quantization.per_tensor:
+        quantization = Quantization(quantization.scale, quantization.zero_point, order.index(quantization.axis or 0))
+    return unit.held(1, "filters", data, quantization)
+
+
+def _bias(unit: Unit, position: int) -> list[str]:
+    """The bias, where there is one; its scale is that of the accumulators by definition."""
+    if not unit.given(position):
+        return []
+    found = unit.tensor(position)
+    if found.data is None:
+        return [unit.value(position, natural(found.shape))]
+    return [unit.held(position, "bias", found.data, None)]
+
+
+def _why_unknown(unit: Unit, position: int) -> str:
+    tensor = unit.tensor(position)
+    return f"of type {tensor.dtype}" if tensor.constant else "computed at run time"
+
+
+def fully_connected(unit: Unit) -> str | None:
+    """FULLY_CONNECTED: weights (outputs, inputs); where the input lies in planes, its columns are turned instead."""
+    activation, weights = unit.activation(), unit.tensor(1)
+    if isinstance(activation, str):
+        return activation
+    if unit.options.weightsFormat:
+        return "its weights are shuffled"
+    if weights.data is None:
+        return f"its weights '{weights.name}' are {_why_unknown(unit, 1)}; only constant ones run on the accelerator"
+    outputs, depth = weights.shape
+    rows = prod(unit.shape(0)) // depth if depth else 0
+    view, columns = _rows(unit, rows, depth)
+    quantization = weights.quantization
+    if quantization is not None and not quantization.per_tensor:
+        quantization = Quantization(quantization.scale, quantization.zero_point, 1)
+    turned = unit.held(1, "columns", np.ascontiguousarray(weights.data[:, columns].T), quantization)
+    result = natural(unit.result().shape)
+    flat = View(result.shape, result.factors, result.order, (rows, outputs), None)
+    bias, macs = _bias(unit, 2), rows * depth * outputs
+    whole = result if result.shape[:-1] == (rows,) else flat
+    unit.node("MatMul", [unit.value(0, view), turned, *bias], whole, dict(activation), macs=macs)
+    return None
+
+
+def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, np.ndarray[Any, Any]]:
+    """A view of the input as rows, and which column of the weights each of their elements meets."""
+    have = unit.view(0)
+    positions = have.arranged(np.arange(rows * depth).reshape(have.shape)).reshape(rows, depth)
+    columns = positions[0] if rows else np.arange(depth)
+    whole = np.arange(rows)[:, np.newaxis] * depth + columns
+    if not np.array_equal(positions, whole):
+        have, columns = natural(have.shape), np.arange(depth)
+    return View(have.shape, have.factors, have.order, (rows, depth), None), columns
+
+
+def batch_matmul(unit: Unit) -> str | None:
+    """BATCH_MATMUL: matrices in the last two dimensions."""
+    if unit.options.adjX:
+        return "its first operand is transposed"
+    left, right = natural(unit.shape(0)), natural(unit.shape(1))
+    attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
+    if unit.options.adjY and (unit.known(1) is not None or prod(unit.shape(1)[:-2]) != 1):
+        axes = (*range(len(right.shape) - 2), len(right.shape) - 1, len(right.shape) - 2)
+        right, attributes = View(right.shape, right.factors, axes, tuple(right.shape[a] for a in axes), axes), {}
+    macs = prod(unit.result().shape) * unit.shape(0)[-1]
+    operands = unit.value(0, left), unit.value(1, right)
+    unit.node("MatMul", operands, natural(unit.result().shape), attributes, macs=macs)
+    return None
+
+
+READERS: dict[str, Reader] = {
+    "CONV_2D": convolution,
+    "DEPTHWISE_CONV_2D": depthwise,
+    "FULLY_CONNECTED": fully_connected,
+    "BATCH_MATMUL": batch_matmul,
+}

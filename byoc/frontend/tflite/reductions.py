@@ -1,0 +1,68 @@
+"""What makes fewer numbers of many: pools, means, sums, extremes; and softmax, which looks at rows as wholes too."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from byoc.frontend.tflite.elementwise import same_quantisation
+from byoc.frontend.tflite.products import window
+from byoc.frontend.tflite.unit import Reader, Unit
+from byoc.frontend.tflite.views import permuted, planes
+
+
+def pool(op_type: str, unit: Unit) -> str | None:
+    """AVERAGE_POOL_2D, which leaves padding out of account, and MAX_POOL_2D; both leave scales as they are."""
+    options, activation = unit.options, unit.activation()
+    if isinstance(activation, str):
+        return activation
+    if op_type == "MaxPool" and activation:
+        return "its activation cuts the maximum off"
+    if not same_quantisation(unit.tensor(0), unit.result()):
+        return "its operand and its result have different scales, which LiteRT leaves out of account"
+    kernel, strides = (options.filterHeight, options.filterWidth), (options.strideH, options.strideW)
+    if min(*kernel, *strides) < 1 or len(unit.shape(0)) != 4:
+        return f"its window is {kernel} with strides {strides}"
+    counts = {"count_include_pad": False, "ceil_mode": False} if op_type == "AveragePool" else {}
+    attributes = {**window(unit, kernel, strides, (1, 1)), **counts, **activation}
+    unit.node(op_type, [unit.value(0, planes(unit.shape(0)))], planes(unit.result().shape), attributes)
+    return None
+
+
+def reduction(op_type: str, unit: Unit) -> str | None:
+    """MEAN, SUM, REDUCE_MAX, REDUCE_MIN along constant axes."""
+    axes, view = unit.known(1), unit.axes_view(0)
+    if axes is None:
+        return f"its axes '{unit.tensor(1).name}' are computed at run time"
+    assert view.axes is not None
+    rank = len(view.shape)
+    reduced = {int(axis) % rank for axis in axes.reshape(-1)} if rank else set()
+    if not reduced:
+        return "it reduces no axis"
+    if op_type in ("ReduceMax", "ReduceMin") and not same_quantisation(unit.tensor(0), unit.result()):
+        return "its operand and its result have different scales, which LiteRT leaves out of account"
+    left = [axis for axis in view.axes if axis not in reduced]
+    order = view.axes if unit.options.keepDims else tuple(sorted(left).index(axis) for axis in left)
+    lies = permuted(unit.result().shape, order)
+    attributes = {"axes": tuple(sorted(view.axes.index(axis) for axis in reduced))}
+    unit.node(op_type, [unit.value(0, view)], lies, attributes)
+    return None
+
+
+def softmax(unit: Unit) -> str | None:
+    """SOFTMAX along the last axis."""
+    if unit.options.beta != 1.0:
+        return f"its beta is {unit.options.beta:g}"
+    view = unit.axes_view(0)
+    unit.node("Softmax", [unit.value(0, view)], view, {"axes": (view.axis(-1),)})
+    return None
+
+
+READERS: dict[str, Reader] = {
+    "AVERAGE_POOL_2D": partial(pool, "AveragePool"),
+    "MAX_POOL_2D": partial(pool, "MaxPool"),
+    "MEAN": partial(reduction, "ReduceMean"),
+    "SUM": partial(reduction, "ReduceSum"),
+    "REDUCE_MAX": partial(reduction, "ReduceMax"),
+    "REDUCE_MIN": partial(reduction, "ReduceMin"),
+    "SOFTMAX": softmax,
+}

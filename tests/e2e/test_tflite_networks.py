@@ -1,0 +1,60 @@
+"""Whole TensorFlow Lite networks: every tensor that leaves a region is as LiteRT has it, with both resolvers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from byoc.compiler import compile
+from byoc.frontend.tflite.file import read_tflite
+from byoc.importing import tflite_package
+from byoc.package.package import Package
+from experiments.running import workflow
+from isa.arch import Arch
+from tests.e2e.harness import compare
+from tests.e2e.tflite_networks import NETWORKS
+
+
+@lru_cache(maxsize=2)
+def _package(name: str) -> Package:
+    return tflite_package(read_tflite(NETWORKS[name](0), name), name)
+
+
+def _arch(numerics: str) -> Arch:
+    return Arch.model_validate({"isa": "v4", "sram_bytes": 1 << 19, "numerics": numerics})
+
+
+@pytest.mark.parametrize("numerics", ["fixed", "onnxruntime"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_region_is_as_litert_has_it(name: str, numerics: str) -> None:
+    package = _package(name)
+    (image,) = package.graph.inputs
+    shape = package.graph.values[image].in_model.shape
+    for seed in range(2):
+        feeds = {image: np.random.default_rng(seed).integers(-128, 128, shape, np.int8)}
+        found = compare(package, feeds, _arch(numerics))
+        assert found.tensors > 0
+        assert found.mismatches == 0
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_nothing_moves_data_for_the_order_of_axes(name: str) -> None:
+    network = compile(_package(name), _arch("fixed"))
+    assert [node.name for node in network.graph.nodes if node.op_type == "Transpose"] == []
+
+
+def test_run_reports_the_oracle(tmp_path: Path) -> None:
+    path = tmp_path / "network.tflite"
+    path.write_bytes(NETWORKS["mobilenet-v1"](0))
+    fixed = workflow.run(path, settings=["numerics=fixed"])
+    assert fixed.check.oracle.startswith("LiteRT")
+    assert fixed.check.oracle.endswith("reference kernels (BUILTIN_REF)")
+    assert (fixed.check.mismatches, fixed.check.outputs.differences) == (0, 0)
+    default = workflow.run(path)
+    assert default.check.oracle.endswith("default resolver (XNNPACK)")
+    assert default.check.mismatches == 0
+    reasons = {place.op_type: place.reason for place in default.placement if place.on == "cpu"}
+    assert "choose numerics fixed" in reasons["Softmax"]
