@@ -20,23 +20,32 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
     """Raises InputError for a command that touches bytes outside the memories or writes on the command words."""
     limits = {"sram": program.arch.sram_bytes, "dram": program.dram_bytes}
     words = Access("dram", program.command_address, 8 * len(program.words))
+    most = min(MAXIMUM_TRANSFER, memory.maximum())
     for command, item in zip(commands, operands, strict=True):
-        for access in (*item.reads, *item.writes):
-            if access.total and (access.end > limits[access.space] or access.total > MAXIMUM_TRANSFER):
-                raise InputError(
-                    f"{command.instruction.mnemonic} at word {command.index} touches {access.total} bytes from "
-                    f"{access.address:#x} to {access.end:#x}; the {SPACE_NAMES[access.space]} has "
-                    f"{limits[access.space]} bytes",
-                    words=(command.index,),
-                )
-            memory.require(access.total, f"{command.instruction.mnemonic} at word {command.index}")
+        for access in item.reads:
+            if access.end > limits[access.space] or access.total > most:
+                _check_access(command, access, limits)
         for access in item.writes:
-            if access.space == "dram" and access.total and overlap(access, words):
+            if access.end > limits[access.space] or access.total > most:
+                _check_access(command, access, limits)
+            if access.space == "dram" and access.end > words.address and access.total and overlap(access, words):
                 raise InputError(
                     f"{command.instruction.mnemonic} at word {command.index} writes bytes {access.address:#x} to "
                     f"{access.end:#x} of system memory, over the command words at {words.address:#x}",
                     words=(command.index,),
                 )
+
+
+def _check_access(command: Command, access: Access, limits: Mapping[str, int]) -> None:
+    """Raises InputError for an access outside the memories, or of more bytes than may be taken at once."""
+    name = f"{command.instruction.mnemonic} at word {command.index}"
+    if access.total and (access.end > limits[access.space] or access.total > MAXIMUM_TRANSFER):
+        raise InputError(
+            f"{name} touches {access.total} bytes from {access.address:#x} to {access.end:#x}; "
+            f"the {SPACE_NAMES[access.space]} has {limits[access.space]} bytes",
+            words=(command.index,),
+        )
+    memory.require(access.total, name)
 
 
 def highest_byte(operands: Iterable[Operands], space: str) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,30 +17,36 @@ MAXIMUM_TRANSFER = 1 << 32
 _DRAM_BASE = 1 << 60
 
 
-@dataclass(frozen=True)
-class Access:
-    """``nbytes`` contiguous bytes from ``address``, repeated over ``dims``.
-
-    ``dims`` is ((count, stride in bytes), ...), outermost first.
-    """
-
+class _Box(NamedTuple):
     space: Space
     address: int
     nbytes: int
-    dims: tuple[tuple[int, int], ...] = ()
+    dims: tuple[tuple[int, int], ...]
+    end: int
+    total: int
 
-    @cached_property
-    def end(self) -> int:
-        """One past the last byte touched (the box's hull is ``[address, end)``)."""
-        return self.address + self.nbytes + sum((count - 1) * stride for count, stride in self.dims)
 
-    @cached_property
-    def total(self) -> int:
-        """Bytes touched, counted once a row."""
-        total = self.nbytes
-        for count, _ in self.dims:
+class Access(_Box):
+    """``nbytes`` contiguous bytes from ``address``, repeated over ``dims``.
+
+    ``dims`` is ((count, stride in bytes), ...), outermost first. ``end`` is one past the last byte touched (the box's
+    hull is ``[address, end)``), ``total`` the bytes touched, counted once a row: everybody asks for them, so they are
+    there from the beginning.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, space: Space, address: int, nbytes: int, dims: tuple[tuple[int, int], ...] = ()) -> Self:
+        """The access with what follows from it."""
+        end, total = address + nbytes, nbytes
+        for count, stride in dims:
+            end += (count - 1) * stride
             total *= count
-        return total
+        return tuple.__new__(cls, (space, address, nbytes, dims, end, total))
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """What copies and pickles are made from."""
+        return self[:4]
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Half-open byte intervals of the rows, in address-generation order."""
@@ -68,7 +72,7 @@ def strided(space: Space, address: int, nbytes: int, *dims: tuple[int, int]) -> 
             kept[-1] = (kept[-1][0] * count, kept[-1][1])
         else:
             kept.append((count, stride))
-    return Access(space, address, nbytes, tuple(reversed(kept)))
+    return Access(space, address, nbytes, tuple(kept[::-1]))
 
 
 def row_starts(access: Access) -> NDArray[np.int64]:
@@ -141,13 +145,13 @@ class Hulls:
 def _hulls(accesses: Sequence[Sequence[Access]]) -> NDArray[np.int64]:
     """(2, commands, accesses): lowest byte and end of each hull; a high bit tells spaces apart, gaps are empty."""
     width = max((len(items) for items in accesses), default=0)
-    hulls = np.zeros((2, len(accesses), width), dtype=np.int64)
-    for row, items in enumerate(accesses):
-        for column, access in enumerate(items):
-            if access.total:
-                base = _DRAM_BASE if access.space == "dram" else 0
-                hulls[:, row, column] = base + access.address, base + access.end
-    return hulls
+    found = [_hull(items[column]) if column < len(items) else (0, 0) for items in accesses for column in range(width)]
+    return np.array(found, dtype=np.int64).reshape(len(accesses), width, 2).transpose(2, 0, 1)
+
+
+def _hull(access: Access) -> tuple[int, int]:
+    base = _DRAM_BASE if access.space == "dram" else 0
+    return (base + access.address, base + access.end) if access.total else (0, 0)
 
 
 def _meet(

@@ -114,7 +114,7 @@ def decode(words: NDArray[np.uint64] | Sequence[int], variant: Variant) -> tuple
     file = variant.register_file
     registers = dict(file.reset)
     commands: list[Command] = []
-    stream = [int(word) for word in words]
+    stream = words.tolist() if isinstance(words, np.ndarray) else [int(word) for word in words]
     for index, word in enumerate(stream):
         if word >> 56 == SET_OPCODE:
             name, value = decode_set(word, index, file)

@@ -21,7 +21,7 @@ from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.default import schedule_default
 from byoc.scheduling.fetches import step_cycles
 from byoc.scheduling.memplan import peak_bytes
-from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.pool import ONE_SIZE, SearchPool
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.steps import Step
@@ -100,30 +100,29 @@ def compile_region(
     System memory: inputs, outputs, intermediates, constants, commands, each at a multiple of 64 bytes. Raises
     InputError for an operation that does not fit or that the ISA lacks (partitioning prevents both).
     """
+    shared = pool or SearchPool[Compiled]()
     if schedule == "seed":
         lowered, layers = layers_of(region, values, arch, schedule)
         scheduled = schedule_seed(layers, _fresh(lowered, arch, data=data)())
     else:
-        known_searches = pool or SearchPool[Compiled]()
         found = []
         for number, order in enumerate(_orders(region, values)):
             subject = (region, data, number)
-            ground = known_searches.ground(subject, arch, partial(_layers_within, order, values, arch))
+            ground = shared.ground(subject, arch, partial(_layers_within, order, values, arch))
             if not choices.apply_to([layer.name for layer in ground.layers]):
                 continue
             fresh = _fresh(ground.lowered, arch, data=data)
-            found.append(
-                schedule_default(ground, fresh, known_searches, subject if pool is not None else None, choices)
-            )
+            found.append(schedule_default(ground, fresh, shared, subject if pool is not None else None, choices))
         if not found:
             raise InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]
-    known = pool.compiled(scheduled) if pool is not None else None
+    known = shared.compiled(scheduled)
     if known is not None:
         return replace(known[0], arch=arch), known[1]
-    compiled = _emitted(region, values, scheduled, arch, strict=schedule == "seed")
-    if pool is not None:
-        pool.add_compiled(scheduled, compiled)
+    lowered, sized = scheduled.memory.lowered, arch.model_copy(update=ONE_SIZE)
+    asked = shared.once((region, lowered, sized), lambda: _demanded(region, values, lowered, sized))
+    compiled = _emitted(region, values, scheduled, arch, asked, strict=schedule == "seed")
+    shared.add_compiled(scheduled, compiled)
     return compiled
 
 
@@ -185,10 +184,22 @@ def _least_bytes(geometry: Geometry, arch: Arch) -> int:
     return working_set(geometry, smallest_tiling(geometry, arch), streamed(geometry), arch.alignment)
 
 
+def _demanded(region: Region, values: Mapping[str, Value], lowered: Lowered, arch: Arch) -> tuple[int, Demand]:
+    """Bytes of inputs and outputs that a region moves, and what any program for it asks for."""
+    moved = moved_bytes(lowered, [values[name] for name in region.outputs])
+    return moved, demand(region.operations, region.outputs, moved, arch)
+
+
 def _emitted(
-    region: Region, values: Mapping[str, Value], scheduled: Scheduled, arch: Arch, *, strict: bool
+    region: Region,
+    values: Mapping[str, Value],
+    scheduled: Scheduled,
+    arch: Arch,
+    asked: tuple[int, Demand],
+    *,
+    strict: bool,
 ) -> Compiled:
-    """The program of a scheduled region, and its report."""
+    """The program of a scheduled region, and its report; ``asked`` as of :func:`_demanded`."""
     memory = scheduled.memory
     emission = emit(scheduled.steps, scheduled.addresses, arch, strict=strict)
     image, start = memory.constants.image(), memory.constants.address
@@ -203,14 +214,14 @@ def _emitted(
         dram_bytes=command_address + 8 * len(emission.words),
         command_address=command_address,
     )
-    moved = moved_bytes(memory.lowered, [values[name] for name in region.outputs])
+    moved, demanded = asked
     report = CompileReport(
         words_before_elision=emission.words_before_elision,
         words=len(emission.words),
         sram_peak_bytes=peak_bytes(scheduled.requests, scheduled.addresses),
         tiles=tiles_by_layer(scheduled.steps),
         compulsory_bytes=moved + image.size,
-        demand=demand(region.operations, region.outputs, moved, arch),
+        demand=demanded,
         choices=scheduled.choices,
     )
     return program, report

@@ -19,7 +19,7 @@ from isa.instruction import Operands, Unit
 LD, EX, ST = Unit.LD.value, Unit.EX.value, Unit.ST.value
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Ordered:
     """A command in stream order with its token flags. ``index`` is its position in the input, None for an OP_SYNC.
 
@@ -126,26 +126,24 @@ class _State:
             known[unit] = max(known[unit], giver.clock[unit])
 
 
-class _Hull(NamedTuple):
-    """An access and the bytes around it: most pairs of accesses are told apart by these alone."""
-
-    start: int
-    end: int
-    access: Access
+_Hull = tuple[int, int, Access]
+"""Bytes around an access, those of system memory far above, and the access: most pairs are told apart by the hulls."""
+_BASES = {"sram": 0, "dram": 1 << 60}
 
 
 class _Touched(NamedTuple):
     """The accesses of one command."""
 
-    reads: tuple[_Hull, ...]
-    writes: tuple[_Hull, ...]
+    reads: list[_Hull]
+    writes: list[_Hull]
 
 
 def _touched(operands: Operands) -> _Touched:
-    return _Touched(
-        tuple([_Hull(access.address, access.end, access) for access in operands.reads]),
-        tuple([_Hull(access.address, access.end, access) for access in operands.writes]),
-    )
+    return _Touched(_hulls(operands.reads), _hulls(operands.writes))
+
+
+def _hulls(accesses: Sequence[Access]) -> list[_Hull]:
+    return [(_BASES[one.space] + one.address, _BASES[one.space] + one.end, one) for one in accesses]
 
 
 def conflicts(first: Operands, second: Operands) -> bool:
@@ -161,7 +159,7 @@ def _meet(first: _Touched, second: _Touched) -> bool:
     )
 
 
-def _any_touch(writes: tuple[_Hull, ...], others: tuple[_Hull, ...]) -> bool:
+def _any_touch(writes: Sequence[_Hull], others: Sequence[_Hull]) -> bool:
     for start, end, written in writes:
         for low, high, access in others:
             if start < high and low < end and touch(written, access):

@@ -18,7 +18,6 @@ from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
-from byoc.tiling.tiling import sizes, tiles
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -151,8 +150,9 @@ def _stream(ground: Ground, chosen: LayerPlan, memory: Memory) -> tuple[list[Til
     for index, (layer, tiling) in enumerate(zip(layers, chosen.tilings, strict=True)):
         group = groups.get(index)
         if group is None:
-            steps += stream_layer(layer, tiling, memory)
-            cycles += [costs[index].tile_cycles(*sizes(tile)) for tile in tiles(layer.geometry, tiling)]
+            cut, computed = ground.searches[index].cut(tiling)
+            steps += stream_layer(layer, tiling, memory, cut)
+            cycles += computed
         elif index == group.first:
             for timed in stream_group(group, layers, ground.fabric, costs, memory):
                 steps.append(timed.steps)

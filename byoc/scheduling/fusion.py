@@ -138,10 +138,14 @@ class _Tried:
 
 
 class Fusion:
-    """Groups of one region on machines that differ in the scratchpad's size at most; remembers its covers."""
+    """Groups of one region on machines that differ in the scratchpad's size at most; remembers its covers.
+
+    ``computed``: cycles of layer, bands, their rows, whether some are made again, and channels a tile.
+    """
 
     def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], fabric: Fabric, arch: Arch) -> None:
         self.layers, self.searches, self.fabric, self.arch = layers, searches, fabric, arch
+        self.computed: dict[tuple[int, int, int, bool, int], int] = {}
         self._facts: dict[int, _Fact] = {}
         self._covers = Answers[Question, tuple[Group, ...]]()
 
@@ -273,15 +277,15 @@ class _Wanted:
 class _Moves(NamedTuple):
     """What a buffer that layers of the group read takes: bytes all the time, and ``near`` at layers first to last.
 
-    Bus cycles of its loads and stores, how many transfers those are, and what of them nothing hides (``edge``).
-    ``apart``: element-wise layers to which its bands do not lie densely. ``alone``: as in :class:`_Account`.
+    The rest as in :class:`_Account`; ``apart``: element-wise layers to which its bands do not lie densely.
     """
 
     kept: bool
     fixed: int = 0
     near: tuple[int, int, int] | None = None
-    loads: tuple[int, int] = (0, 0)
-    stores: tuple[int, int] = (0, 0)
+    traffic: int = 0
+    loads: int = 0
+    stores: int = 0
     edge: int = 0
     apart: tuple[int, ...] = ()
     alone: tuple[int, int, int] | None = None
@@ -319,21 +323,23 @@ class _Account:
 
     def enter(self, name: str, moves: _Moves, first: int) -> None:
         """What a buffer takes, in a group from layer ``first`` on."""
-        if moves.kept:
+        kept, _, near, _, _, _, _, apart, alone = moves
+        if kept:
             self.kept.append(name)
-        for index in moves.apart:
+        for index in apart:
             self.apart[index] = self.apart.get(index, 0) + 1
-        if moves.near is not None:
-            maker, reader, nbytes = moves.near
+        if near is not None:
+            maker, reader, nbytes = near
             for at in range(maker - first, reader - first + 1):
                 self.near[at] += nbytes
-        if moves.alone is not None:
-            reader, last, cycles = moves.alone
+        if alone is not None:
+            reader, last, cycles = alone
             self.alone.append((reader - first, last - first, cycles))
         self.fixed += moves.fixed
+        self.traffic += moves.traffic
+        self.loads += moves.loads
+        self.stores += moves.stores
         self.edge += moves.edge
-        self.load(*moves.loads)
-        self.store(*moves.stores)
 
 
 class _Way(NamedTuple):
@@ -449,6 +455,13 @@ class _Growth:
 
     def _cycles(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
         """Compute cycles of a layer in all bands, of which each makes ``height`` rows."""
+        known, key = self._fusion.computed, (index, self._bands, height, again, part.channels)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._counted(index, fact, height, again, part)
+        return found
+
+    def _counted(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
         nest, cost = self._fusion.layers[index].nest, self._fusion.searches[index].cost
         if fact.member.flat:
             return cost.tile_cycles(1, nest.rows) + (self._bands - 1) * COMMAND_OVERHEAD
@@ -566,13 +579,13 @@ class _Growth:
             return _Moves(kept, fixed, near, apart=apart)
         moved = rows if overlap and not kept else wanted.step
         cycles = self._bands * rows_cycles(count, moved * planes.row_bytes, planes.row_bytes)
-        transfers = cycles, self._bands
+        moving = cycles + self._bands * TRANSFER_OVERHEAD
         if wanted.made:
-            return _Moves(kept, fixed, near, stores=transfers, apart=apart)
-        edge, alone = cycles // self._bands + TRANSFER_OVERHEAD, None
-        if kept or way.slots == 1:  # rows come when those before them are done with
-            alone = reader, last, cycles + self._bands * TRANSFER_OVERHEAD
-        return _Moves(kept, fixed, near, loads=transfers, edge=edge, apart=apart, alone=alone)
+            return _Moves(kept, fixed, near, cycles, stores=moving, apart=apart)
+        # Where rows come when those before them are done with, nothing hides them.
+        alone = (reader, last, moving) if kept or way.slots == 1 else None
+        edge = cycles // self._bands + TRANSFER_OVERHEAD
+        return _Moves(kept, fixed, near, cycles, loads=moving, edge=edge, apart=apart, alone=alone)
 
     def _copies(self, index: int, sides: int, account: _Account) -> int:
         """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
@@ -20,9 +20,11 @@ from isa.arch import Arch
 
 Compiled = TypeVar("Compiled")
 """What emission makes of a schedule: the pool keeps it and does not look."""
+Shared = TypeVar("Shared")
 PLANS = 16
 """Schedules that a pool keeps at most; more sizes of scratchpad are rare, and schedules are large."""
-_ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default, "sram_banks": 1}
+ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
+"""What makes machines equal that differ in the scratchpad's size alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +46,7 @@ class SearchPool(Generic[Compiled]):
         self._known: dict[tuple[Arch, Geometry], TileSearch] = {}
         self._schedules: dict[Hashable, _Kept] = {}
         self._compiled: dict[Scheduled, Compiled | None] = {}
+        self._once: dict[Hashable, Any] = {}
         self._grounds = Answers[tuple[Hashable, Arch], Ground]()
 
     def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
@@ -65,6 +68,13 @@ class SearchPool(Generic[Compiled]):
         """Remember what was made of a schedule, if that is kept."""
         if scheduled in self._compiled:
             self._compiled[scheduled] = compiled
+
+    def once(self, key: Hashable, make: Callable[[], Shared]) -> Shared:
+        """What ``make`` makes of all that is in ``key``, made once."""
+        if key not in self._once:
+            self._once[key] = make()
+        found: Shared = self._once[key]
+        return found
 
     def ground(
         self, subject: Hashable, arch: Arch, make: Callable[[Budget], tuple[Lowered, Sequence[Layer]]]
@@ -91,5 +101,5 @@ class SearchPool(Generic[Compiled]):
 
 
 def sizeless(arch: Arch) -> Arch:
-    """The machine with a scratchpad of one size for all: equal where machines differ in nothing else."""
-    return arch.model_copy(update=_ONE_SIZE)
+    """The machine with a scratchpad of one size and one bank for all: equal where machines differ in nothing else."""
+    return arch.model_copy(update={**ONE_SIZE, "sram_banks": 1})

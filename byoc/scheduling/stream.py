@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -78,10 +78,10 @@ class TileBuffers:
         return self._pointers[number]
 
 
-def stream_layer(layer: Layer, tiling: Tiling, memory: Memory) -> list[TileSteps]:
-    """The steps of all tiles of a layer, in order."""
+def stream_layer(layer: Layer, tiling: Tiling, memory: Memory, cut: Sequence[Tile] | None = None) -> list[TileSteps]:
+    """The steps of all tiles of a layer, in order; ``cut`` are the tiles of ``tiling`` where they are known."""
     stream = _LayerStream(layer, tiling, memory)
-    return [stream.tile_steps(tile, number) for number, tile in enumerate(tiles(layer.geometry, tiling))]
+    return [stream.tile_steps(tile, number) for number, tile in enumerate(cut or tiles(layer.geometry, tiling))]
 
 
 class _LayerStream:

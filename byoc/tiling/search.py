@@ -8,12 +8,22 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from byoc.choices import ORDERS, LayerChoice
-from byoc.operators.nest import allowed_channels
+from byoc.operators.nest import Tile, allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
-from byoc.tiling.tiling import Resident, Slots, Tiling, order_of, streamed, tile_count, working_set
+from byoc.tiling.tiling import (
+    Resident,
+    Slots,
+    Tiling,
+    order_of,
+    sizes,
+    streamed,
+    tile_count,
+    tiles,
+    working_set,
+)
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
@@ -25,6 +35,8 @@ _FINER = 2
 """How many cuts of the rows beyond the coarsest that fits are tried."""
 THRIFT = 1.01
 """What a tiling in fewer bytes may take, times the best one's cycles."""
+REMEMBERED = 16
+"""Tilings of a layer whose tiles are kept."""
 
 
 class Choice(NamedTuple):
@@ -47,6 +59,7 @@ class TileSearch:
         self._chunks = tuple(_input_chunks(geometry, arch))
         self._sizes = self._by_count((0,)), self._by_count(self._chunks)
         self._bytes: dict[tuple[Tiling, Resident], int] = {}
+        self._cuts: dict[Tiling, tuple[tuple[Tile, ...], tuple[int, ...]]] = {}
         self._best = Answers[Resident, Choice | None]()
         self._thriftiest = Answers[tuple[Choice, Resident], Tiling]()
 
@@ -55,6 +68,16 @@ class TileSearch:
         if budget <= 0:
             return None
         return self._best.find(resident, budget, lambda asked: self._search(resident, asked))
+
+    def cut(self, tiling: Tiling) -> tuple[tuple[Tile, ...], tuple[int, ...]]:
+        """The tiles of a tiling in order of execution, with the cycles that each computes."""
+        found = self._cuts.get(tiling)
+        if found is None:
+            if len(self._cuts) == REMEMBERED:
+                self._cuts.clear()
+            made = tiles(self._geometry, tiling)
+            found = self._cuts[tiling] = made, tuple([self.cost.tile_cycles(*sizes(tile)) for tile in made])
+        return found
 
     def thriftiest(self, choice: Choice, resident: Resident, budget: int) -> Tiling:
         """``choice``, the best for ``budget``, or the double-buffered tiling in the fewest bytes that takes as long.
@@ -66,8 +89,8 @@ class TileSearch:
     def _thrifty(self, choice: Choice, resident: Resident, budget: Budget) -> Tiling:
         tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
         least = cost.working_set(cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling, resident)
-        for tiles, tile in self._sizes[0]:
-            if self._floor(resident) + cost.overhead(tiles, resident.follows) > limit:
+        for count, tile in self._sizes[0]:
+            if self._floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
             for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
                 if not budget.holds(self._smallest_bytes(tile._replace(rows=rows), resident)):
@@ -96,8 +119,8 @@ class TileSearch:
         """Tile shapes with the sizes of ``pin``; of what that leaves open, those that the search knows."""
         nest, cuts = self._geometry.nest, may_cut_depth(self._geometry, resident)
         depths = [depth for depth in ((0, *self._chunks) if pin.depth is None else (pin.depth,)) if cuts or not depth]
-        sizes = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
-        for depth, channels in product(depths, [size for size in sizes if lies_dense(self._geometry, size, resident)]):
+        widths = (*self.channels, *self._narrow) if pin.channels is None else (pin.channels,)
+        for depth, channels in product(depths, [size for size in widths if lies_dense(self._geometry, size, resident)]):
             bands = self._bands(channels) if pin.rows is None else (pin.rows,)
             for rows in bands:
                 if rows == nest.rows or may_cut_rows(self._geometry, channels):
@@ -126,9 +149,9 @@ class TileSearch:
         Among them are fewer output channels than the array takes in parallel.
         """
         floor, best = self._floor(resident), None
-        for sizes in self._sizes:
-            for tiles, tile in sizes:
-                if best is not None and floor + self.cost.overhead(tiles, resident.follows) >= best.cycles:
+        for known in self._sizes:
+            for count, tile in known:
+                if best is not None and floor + self.cost.overhead(count, resident.follows) >= best.cycles:
                     break  # the others have more tiles
                 if lies_dense(self._geometry, tile.channels, resident):
                     best = self._best_rows(tile, resident, budget, floor, best)
@@ -144,8 +167,8 @@ class TileSearch:
     def _by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
         """Tiles of all rows, each with how many they are, fewest first."""
         channels, rows = (*self.channels, *self._narrow), self._geometry.nest.rows
-        sizes = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
-        return sorted(((tile_count(self._geometry, tile), tile) for tile in sizes), key=itemgetter(0))
+        found = [Tiling(size, rows, depth=depth) for depth, size in product(depths, channels)]
+        return sorted(((tile_count(self._geometry, tile), tile) for tile in found), key=itemgetter(0))
 
     def _best_rows(
         self, tile: Tiling, resident: Resident, budget: Budget, floor: float, best: Choice | None
@@ -236,8 +259,8 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
     """Channel tiles that fill a half, a quarter and so on of the processing elements, down to the smallest there is."""
     parallel = geometry.operator.parallel_channels(geometry, arch)
-    sizes = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
-    yield from dict.fromkeys((*sizes, allowed_channels(geometry.nest, 1)))
+    halved = (allowed_channels(geometry.nest, parallel >> halves) for halves in range(1, parallel.bit_length()))
+    yield from dict.fromkeys((*halved, allowed_channels(geometry.nest, 1)))
 
 
 def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:

@@ -41,21 +41,18 @@ def label(commands: Sequence[Command], operands: Sequence[Operands], sources: Se
     """
     layers: dict[str, dict[str, None]] = {}
     tiles: dict[str, set[int]] = {}
-    for command, source in zip(commands, sources, strict=True):
+    rows, position = [], dict[str, int]()
+    for command, item, source in zip(commands, operands, sources, strict=True):
         name = source.layer if source is not None else ""
-        layers.setdefault(name, {}).update(dict.fromkeys(source.onnx_nodes if source is not None else ()))
-        tiles.setdefault(name, set()).update({source.tile} if source is not None and _computes(command) else ())
-    position = {name: index for index, name in enumerate(layers)}
-    rows = [
-        (
-            _kind(command, source),
-            position[source.layer if source is not None else ""],
-            command.instruction.macs(command),
-            sum(access.total for access in item.reads if access.space == "dram"),
-            sum(access.total for access in item.writes if access.space == "dram"),
-        )
-        for command, item, source in zip(commands, operands, sources, strict=True)
-    ]
+        if name not in position:
+            position[name], layers[name], tiles[name] = len(position), {}, set()
+        if source is not None:
+            layers[name].update(dict.fromkeys(source.onnx_nodes))
+            if _computes(command):
+                tiles[name].add(source.tile)
+        read = sum([access.total for access in item.reads if access.space == "dram"])
+        write = sum([access.total for access in item.writes if access.space == "dram"])
+        rows.append((_kind(command, source), position[name], command.instruction.macs(command), read, write))
     columns = np.array(rows, dtype=np.int64).reshape(-1, 5).T
     return Labels(
         kind=columns[0],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,9 @@ def demands(
     sides = [
         operands[number].reads[0] if unit[number] == LD else operands[number].writes[0] for number in moving.tolist()
     ]
-    tokens = [_tokens(command) for command in commands]
+    tokens = [
+        _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
+    ]
     return Demands(
         unit=unit, word=columns[1], sync=sync, compute=columns[3], crowd=columns[4], reads=columns[5],
         writes=columns[6], moving=moving, transfers=TransferTable(sides), pops=tuple(pops for pops, _ in tokens),
@@ -125,7 +127,8 @@ def _row(command: Command, operands: Operands, arch: Arch, bank_bytes: int) -> t
     if sync or unit != EX:
         return unit, command.index, sync, 0, 0, 0, 0
     streams = [access for access in (*operands.reads, *operands.writes) if access.total]
-    reads, writes = (sum(access.total for access in items) for items in (operands.reads, operands.writes))
+    writes = sum([access.total for access in operands.writes])
+    reads = sum([access.total for access in streams]) - writes
     compute = command.instruction.cycles(command, arch)
     return unit, command.index, sync, compute, _crowd(streams, bank_bytes), reads, writes
 
@@ -134,14 +137,16 @@ def _crowd(streams: Sequence[Access], bank_bytes: int) -> int:
     """The largest number of streams in one bank; a stream belongs to every bank that its hull touches."""
     banks = [(access.address // bank_bytes, (access.end - 1) // bank_bytes) for access in streams]
     # A bank with the most streams is always the first bank of one of them.
-    return max((sum(low <= bank <= high for low, high in banks) for bank, _ in banks), default=0)
+    return max([sum([low <= bank <= high for low, high in banks]) for bank, _ in banks], default=0)
 
 
-def _tokens(command: Command) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Counters popped and pushed: those of the unit before this one first."""
-    unit = command.unit.value
-    pops = [(unit - 1, unit)] * command.pop_previous + [(unit + 1, unit)] * command.pop_next
-    pushes = [(unit, unit - 1)] * command.push_previous + [(unit, unit + 1)] * command.push_next
+@cache
+def _tokens(
+    unit: int, pop_previous: bool, pop_next: bool, push_previous: bool, push_next: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Counters that a command of a unit pops and pushes by its flags: those of the unit before this one first."""
+    pops = [(unit - 1, unit)] * pop_previous + [(unit + 1, unit)] * pop_next
+    pushes = [(unit, unit - 1)] * push_previous + [(unit, unit + 1)] * push_next
     return tuple(map(TOKEN_QUEUES.index, pops)), tuple(map(TOKEN_QUEUES.index, pushes))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.access import Access, row_starts, strided
+from isa.access import SPACE_NAMES, Access, Space, row_starts, strided
 from isa.arch import Arch
 from isa.instruction import BYTES, Command, Instruction, Machine, Operands, Unit, formula
 
@@ -16,13 +16,20 @@ _NAMES = (
 )  # fmt: skip
 
 
-def side(command: Command, space: str) -> Access:
+def _registers_of(unit: Unit, space: Space) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """The registers that say where a side is: address and bytes of a row, count and stride of the dimensions."""
+    name, prefix = unit.name, space.upper()
+    dims = tuple((f"{name}_COUNT_{d}", f"{name}_{prefix}_STRIDE_{d}") for d in (3, 2, 1))
+    return f"{name}_{prefix}_ADDRESS", f"{name}_BYTES", dims
+
+
+_SIDES = {(unit, space): _registers_of(unit, space) for unit in (Unit.LD, Unit.ST) for space in SPACE_NAMES}
+
+
+def side(command: Command, space: Space) -> Access:
     """The rows of one side (``sram`` or ``dram``) of a DMA command; dimension 3 is the outermost."""
-    unit, prefix = command.unit.name, space.upper()
-    dims = [(command[f"{unit}_COUNT_{d}"], command[f"{unit}_{prefix}_STRIDE_{d}"]) for d in (3, 2, 1)]
-    return strided(
-        "sram" if space == "sram" else "dram", command[f"{unit}_{prefix}_ADDRESS"], command[f"{unit}_BYTES"], *dims
-    )
+    at, (address, nbytes, dims) = command.registers, _SIDES[command.unit, space]
+    return strided(space, at[address], at[nbytes], *[(at[count], at[stride]) for count, stride in dims])
 
 
 def _read_operands(command: Command, arch: Arch) -> Operands:
