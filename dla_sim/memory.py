@@ -22,12 +22,10 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
     words = Access("dram", program.command_address, 8 * len(program.words))
     most = min(MAXIMUM_TRANSFER, memory.maximum())
     for command, item in zip(commands, operands, strict=True):
-        for access in item.reads:
+        for access in (*item.reads, *item.writes):
             if access.end > limits[access.space] or access.total > most:
-                _check_access(command, access, limits)
+                _check_access(command, access, limits[access.space])
         for access in item.writes:
-            if access.end > limits[access.space] or access.total > most:
-                _check_access(command, access, limits)
             if access.space == "dram" and access.end > words.address and access.total and overlap(access, words):
                 raise InputError(
                     f"{command.instruction.mnemonic} at word {command.index} writes bytes {access.address:#x} to "
@@ -36,13 +34,13 @@ def check_addresses(program: Program, commands: Sequence[Command], operands: Seq
                 )
 
 
-def _check_access(command: Command, access: Access, limits: Mapping[str, int]) -> None:
-    """Raises InputError for an access outside the memories, or of more bytes than may be taken at once."""
+def _check_access(command: Command, access: Access, limit: int) -> None:
+    """Raises InputError for an access outside a memory of ``limit`` bytes, or of more than may be taken at once."""
     name = f"{command.instruction.mnemonic} at word {command.index}"
-    if access.total and (access.end > limits[access.space] or access.total > MAXIMUM_TRANSFER):
+    if access.total and (access.end > limit or access.total > MAXIMUM_TRANSFER):
         raise InputError(
             f"{name} touches {access.total} bytes from {access.address:#x} to {access.end:#x}; "
-            f"the {SPACE_NAMES[access.space]} has {limits[access.space]} bytes",
+            f"the {SPACE_NAMES[access.space]} has {limit} bytes",
             words=(command.index,),
         )
     memory.require(access.total, name)
