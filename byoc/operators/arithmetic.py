@@ -4,7 +4,7 @@ or be constant.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -14,7 +14,8 @@ from byoc.graph import Graph, Node
 from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Pair, axes_of, pair_of, turned
 from byoc.operators.forms import Form, QLinear, Written
-from byoc.operators.operator import Constraint, Operand, Operator, Requirement, Settings
+from byoc.operators.onnx_view import OnnxNode
+from byoc.operators.operator import Constraint, Limits, Operand, Operator, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.table import Table
 from byoc.target import Target
@@ -32,6 +33,12 @@ def near_product(graph: Graph, node: Node) -> Finding | None:
     if 2.0**-100 <= ratio <= 2.0**15:
         return None
     return finding("it is {ratio:g} times that of '{result}'", ratio=ratio, result=node.outputs[0])
+
+
+def _with_margin(least: float, most: float, result: Limits) -> Limits:
+    """Limits that rounding does not reach: wider by a sixteenth of the result's."""
+    margin = (result[1] - result[0]) / 16
+    return least - margin, most + margin
 
 
 def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
@@ -139,6 +146,12 @@ class Add(Arithmetic):
             node = replace(node, inputs=node.inputs[::-1])
         return super().parse(graph, node)
 
+    @classmethod
+    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+        """a = y - b."""
+        other = ranges[1 - position]
+        return None if other is None else _with_margin(result[0] - other[1], result[1] - other[0], result)
+
     def settings(self, arch: Arch) -> Settings:
         """Clamp and constants: float32 bits, or multipliers and shifts where numerics are fixed."""
         registers = self.clamps()
@@ -161,6 +174,16 @@ class Subtraction(Arithmetic):
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_SUB",)
     dense: ClassVar[str] = "OP_E_SUB"
     repeating: ClassVar[str] = "OP_E_SUB"
+
+    @classmethod
+    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+        """a = y + b, b = a - y."""
+        other = ranges[1 - position]
+        if other is None:
+            return None
+        if position:
+            return _with_margin(other[0] - result[1], other[1] - result[0], result)
+        return _with_margin(result[0] + other[0], result[1] + other[1], result)
 
     def settings(self, arch: Arch) -> Settings:
         """Clamp, zero points and scales: float32 bits, or multipliers and shifts where numerics are fixed."""

@@ -85,7 +85,7 @@ class Form:
     is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
     of its own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's
     range is the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
-    result's (0: any); ``cuts``: what its constant operands have beyond the result's range makes no difference.
+    result's (0: any).
     """
 
     onnx: str
@@ -103,7 +103,6 @@ class Form:
     ranges: Literal["own", "first", "all"] = "own"
     clamps: tuple[Literal["low", "high"], ...] = ()
     range_ratio: int = 0
-    cuts: bool = False
     traced: bool = False
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,8 @@ from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, QLinear, Written
-from byoc.operators.operator import MANY, Constraint, Operand, Operator, Requirement, Settings
+from byoc.operators.onnx_view import OnnxNode
+from byoc.operators.operator import MANY, Constraint, Limits, Operand, Operator, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.table import looked_up
 from byoc.target import Target
@@ -179,7 +180,6 @@ class Choice(Pair):
             flags=1,
             plain=True,
             passive=True,
-            cuts=True,
             integer=(QLinear("QLinearWhere", ((1, 2, 3), (4, 5, 6)), (7, 8)),),
         ),
     )
@@ -195,6 +195,11 @@ class Choice(Pair):
         domain.usable_scales,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = MinMax.constraints
+
+    @classmethod
+    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+        """What is chosen is the result."""
+        return result if position else None
 
     @classmethod
     def parse(cls, graph: Graph, node: Node) -> Steps:

@@ -21,7 +21,17 @@ from byoc.operators.activation import rescaled, unscalable
 from byoc.operators.forms import Form, Kinds, Positions, Written, integer, numeric, several
 from byoc.operators.nest import Axis, Nest, Tile, Transfer
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Geometry, Operand, Operator, Part, Registers, Requirement, Settings
+from byoc.operators.operator import (
+    Constraint,
+    Geometry,
+    Limits,
+    Operand,
+    Operator,
+    Part,
+    Registers,
+    Requirement,
+    Settings,
+)
 from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
@@ -153,6 +163,11 @@ class Movement(Operator):
         domain.usable_scales,
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (few_copies, permutation_available, scales_in_int32)
+
+    @classmethod
+    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+        """What is moved is the result."""
+        return result if position == 0 else None
 
     @classmethod
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:

@@ -7,7 +7,7 @@ row-major, without a batch dimension: a batch or a group becomes several operati
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -31,6 +31,8 @@ from isa.ops.lookup import TABLE_BYTES
 Requirement = Rule[[Graph, Node]]
 Constraint = Rule[[Any, Target]]
 Registers = Mapping[str, int]
+Limits = tuple[float, float]
+"""The smallest and the largest number of a float tensor."""
 
 MANY = 1 << 16
 Tables = Literal["none", "one", "each"]
@@ -358,6 +360,15 @@ class Operator:
     def single_scales(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
         """Constant operands that can have one scale only, whereas the quantiser would give them several."""
         return ()
+
+    @classmethod
+    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+        """Beyond which numbers an operand makes no difference to a result that is cut to ``result``; None: no such.
+
+        So numbers that stand for infinity, and infinity itself, leave room for others, and have a scale. ``ranges``: of
+        all operands, None where that is not known.
+        """
+        return None
 
     @classmethod
     def macs(cls, written: Written) -> int:

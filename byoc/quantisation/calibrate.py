@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnx.helper import make_node, make_tensor_value_info, tensor_dtype_to_np_dtype
 
+from byoc.frontend.onnx.reading import read_node
 from byoc.frontend.onnx.rewriting.attention import softmax_operands
+from byoc.frontend.onnx.rewriting.edit import ConstantArrays, is_float32, use_counts
 from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
 from byoc.frontend.onnx.rewriting.recurrent import step_family
 from byoc.operators.forms import Form
+from byoc.operators.operator import Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
 from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes
@@ -52,7 +55,7 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     """Smallest and largest value of every float32 input, output and intermediate value over all ``feeds``.
 
     Runs the float model on ONNX Runtime, one thread, one feed at a time. Of what only a Softmax reads, values that are
-    NEGLIGIBLE behind it do not count; they may be -inf.
+    NEGLIGIBLE behind it do not count, nor what makes them of tensors that nothing else reads; they may be -inf.
 
     Raises:
         ValueError: there is no feed.
@@ -78,10 +81,52 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
             ranges[name] = (min(low, old[0]), max(high, old[1]))
     if not ranges:
         raise ValueError("no calibration data: give at least one feed")
+    _cut_ranges(model, ranges, softmaxes)
     for name, limits in ranges.items():
         if not np.isfinite(limits).all():
             raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
     return {name: _usable(*limits) for name, limits in ranges.items()}
+
+
+def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None:
+    """Cut ranges of what is read only to make the tensors ``cut``, from these backwards, in place."""
+    uses, constants = use_counts(model.graph), ConstantArrays(model.graph, is_float32)
+    found: dict[str, list[Limits]] = {}
+
+    def is_cut(name: str) -> bool:
+        """Whether only a part of a tensor makes a difference to each of its readers; then it has that range."""
+        limits = found.get(name, [])
+        if name in ranges and limits and len(limits) == uses[name]:
+            low, high = ranges[name]
+            ranges[name] = max(low, np.float32(min(limits)[0])), min(high, np.float32(max(most for _, most in limits)))
+        return name in cut or len(limits) == uses[name]
+
+    for node in reversed(model.graph.node):
+        if is_cut(node.output[0]):
+            for position, limits in useful_limits(node, ranges, constants):
+                found.setdefault(node.input[position], []).append(limits)
+    for value in model.graph.input:
+        is_cut(value.name)
+
+
+def useful_limits(
+    node: NodeProto, ranges: Ranges, constants: Mapping[str, NDArray[Any]]
+) -> Iterator[tuple[int, Limits]]:
+    """Positions of operands of which only a part makes a difference to the result's range, with that part's ends."""
+    found = installed().forms.get(node.op_type)
+    if found is None or node.output[0] not in ranges:
+        return
+    known: list[Limits | None] = []
+    for name in node.input:
+        array = constants.get(name)
+        limits = ranges.get(name) if array is None or not array.size else (array.min(), array.max())
+        known.append(None if limits is None else (float(limits[0]), float(limits[1])))
+    low, high = ranges[node.output[0]]
+    result = float(low), float(high)
+    for position in range(len(node.input)):
+        limits = found[0].useful(read_node(node, node.name), position, known, result)
+        if limits is not None:
+            yield position, limits
 
 
 def _observer(

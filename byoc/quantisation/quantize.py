@@ -17,7 +17,15 @@ from byoc.frontend.onnx.reading import build_view, captured_names, read_node
 from byoc.frontend.onnx.rewriting.edit import ConstantArrays, add_constant, copy_model, is_float32, sort_nodes
 from byoc.frontend.onnx.shapes import tensor_types
 from byoc.operators.registry import installed
-from byoc.quantisation.calibrate import Feeds, Ranges, default_feeds, has_floats, observe_ranges, share_ranges
+from byoc.quantisation.calibrate import (
+    Feeds,
+    Ranges,
+    default_feeds,
+    has_floats,
+    observe_ranges,
+    share_ranges,
+    useful_limits,
+)
 
 
 def quantised_operators() -> tuple[str, ...]:
@@ -163,18 +171,19 @@ def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, A
 
 
 def _cut_constants(model: ModelProto, ranges: Ranges) -> None:
-    """Bring constant operands into the range of the result where what lies beyond it makes no difference, in place.
+    """Bring constant operands into the limits beyond which they make no difference to the result, in place.
 
-    So numbers that stand for infinity, and infinity itself, leave room for others, and have a scale.
+    Not those of nodes that stay float, where results are not cut.
     """
     constants = ConstantArrays(model.graph, is_float32)
-    forms = installed().forms
+    float_nodes = set(_float_nodes(model, ()))
     for node in model.graph.node:
-        if node.op_type not in forms or not forms[node.op_type][1].cuts or node.output[0] not in ranges:
+        if node.name in float_nodes:
             continue
-        for position, name in enumerate(node.input):
-            if name in constants:
-                within = np.clip(constants[name], *ranges[node.output[0]])
+        for position, limits in useful_limits(node, ranges, constants):
+            array = constants.get(node.input[position])
+            if array is not None and array.size and (array.min() < limits[0] or array.max() > limits[1]):
+                within = np.clip(array, np.float32(limits[0]), np.float32(limits[1]))
                 node.input[position] = add_constant(model.graph, f"{node.output[0]}_within{position}", within)
 
 

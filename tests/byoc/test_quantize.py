@@ -207,6 +207,55 @@ def test_large_tensors_are_reduced_to_the_same_ranges(monkeypatch: pytest.Monkey
     assert observe_ranges(model, feeds) == ranges
 
 
+HIDDEN = np.triu(np.ones((1, 6, 6), np.float32), 1)
+MASKS: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
+    "constant": ([node("Add", ["x", "mask"], ["s"])], {}),
+    "subtracted": ([node("Sub", ["x", "minus"], ["s"])], {}),
+    "of truths": (
+        [node("Where", ["truths", "low", "zero"], ["m"]), node("Add", ["m", "x"], ["s"])],
+        {"truths": HIDDEN > 0, "zero": np.float32(0)},
+    ),
+    "computed": ([node("Mul", ["hide", "low"], ["m"]), node("Add", ["x", "m"], ["s"])], {}),
+    "computed and moved": (
+        [
+            node("Mul", ["hide", "low"], ["h"]),
+            node("Transpose", ["h"], ["t"], perm=[0, 2, 1]),
+            node("Transpose", ["t"], ["m"], perm=[0, 2, 1]),
+            node("Add", ["x", "m"], ["s"]),
+            node("Abs", ["x"], ["a"]),
+            node("Add", ["m", "a"], ["b"]),
+            node("Softmax", ["b"], ["other"]),
+        ],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("low", [-1e4, -1e9, float(np.finfo(np.float32).min), -np.inf])
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_that_are_added_leave_room_for_what_they_mask(kind: str, low: float) -> None:
+    """Scores of -3 to 3 keep steps of a tenth at most, whatever number stands for infinity, and masked ones vanish."""
+    if "computed" in kind and np.isinf(low):
+        low = -1e30  # infinity times 0 is no number
+    nodes, more = MASKS[kind]
+    with np.errstate(invalid="ignore"):
+        mask = np.where(HIDDEN > 0, np.float32(low), np.float32(0))
+    constants = {"mask": mask, "minus": -mask, "low": np.float32(low), **more}
+    reads = {name for item in nodes for name in item.input}
+    outputs = ["y", *(["other"] if "moved" in kind else [])]
+    inputs = ["x", *(["hide"] if "hide" in reads else [])]
+    used = {name: array for name, array in constants.items() if name in reads}
+    nodes = [*nodes, node("Softmax", ["s"], ["y"])]
+    model = prepare(make_model(nodes, [1, 6, 6], used, inputs=inputs, outputs=outputs))
+    feed = {"x": np.random.default_rng(0).uniform(-3, 3, (1, 6, 6)).astype(np.float32)}
+    feed |= {"hide": HIDDEN} if "hide" in inputs else {}
+    quantised = quantise(model, [feed])
+    assert quantisation(quantised, "s")[0] < 0.1
+    for found, wanted in zip(run(quantised, feed), run(model, feed), strict=True):
+        np.testing.assert_allclose(found, wanted, atol=0.04)
+        assert (found[HIDDEN > 0] == 0).all()
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_one_element_of_a_large_tensor_that_is_not_finite_is_found(wrong: float) -> None:
     model = prepare(make_model([node("Neg", ["x"], ["n"]), node("Abs", ["n"], ["y"])], [1, 1 << 18], {}))
