@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,20 +40,6 @@ def readable_errors(thing: str) -> Iterator[None]:
         raise InputError(f"LiteRT cannot run {thing} ({detail.strip()}); correct or convert it again") from error
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps what LiteRT's C++ writes to the standard error meanwhile from the terminal: that XNNPACK is there."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
 def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:
     """An ``Interpreter`` with its tensors allocated; ``keep`` preserves the intermediate ones for reading.
 
@@ -65,7 +49,7 @@ def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = 
         from ai_edge_litert.interpreter import Interpreter, OpResolverType
     except (ImportError, OSError) as error:
         raise _missing(error) from error
-    with readable_errors(thing), _quiet():
+    with readable_errors(thing):
         made = Interpreter(
             model_content=model,
             num_threads=1,

@@ -328,7 +328,7 @@ class MatMul(Product):
         first, second = left.shape if len(left.shape) > 1 else (1, *left.shape), right.shape
         second = second if len(second) > 1 else (*second, 1)
         if node.attributes.get("transB"):
-            second = second[::-1]
+            second = _turned(second)
         m, k, n = first[-2], first[-1], second[-1]
         matrices = _matrices(first[:-2], second[:-2])
         if math.prod(second[:-2]) == 1:
@@ -436,7 +436,7 @@ class MatMul(Product):
 
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: bool) -> tuple[int, ...] | None:
     """Shape of a product, by the rules of NumPy; None where the operands do not fit each other."""
-    right = right[::-1] if transposed else right
+    right = _turned(right) if transposed else right
     if not left or not right or left[-1] != (right[-2] if len(right) > 1 else right[0]):
         return None
     try:
@@ -444,6 +444,11 @@ def _result_shape(left: tuple[int, ...], right: tuple[int, ...], transposed: boo
     except ValueError:
         return None
     return (*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else ()))
+
+
+def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of matrices with their last two dimensions, or their only one, exchanged."""
+    return (*shape[:-2], *shape[-2:][::-1])
 
 
 def _matrices(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

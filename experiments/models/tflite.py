@@ -25,6 +25,7 @@ from isa.errors import InputError
 
 SCHEMA_VERSION = 3
 OPTIONS = {
+    "BATCH_MATMUL": "BatchMatMul",
     "CONV_2D": "Conv2D",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2D",
     "AVERAGE_POOL_2D": "Pool2D",
@@ -50,6 +51,7 @@ ENUMERATIONS = {
 
 VERSIONS = {
     "CONV_2D": 3,
+    "DEPTH_TO_SPACE": 1,
     "DEPTHWISE_CONV_2D": 3,
     "EXPAND_DIMS": 1,
     "FULLY_CONNECTED": 4,
@@ -170,13 +172,15 @@ class TfliteBuilder:
         first = len(self._tensors)
         stem = name or f"{kind.lower()}_{len(self._operators)}"
         names = [stem] if len(quantisations) == 1 else [f"{stem}_{place}" for place in range(len(quantisations))]
+        sizes = self._tensors[inputs[2].index].data if kind == "SLICE" and inputs[2] else None
+        shape = (1,) if sizes is None else tuple(map(int, sizes))  # SLICE wants to be told
         unknown = [
-            Tensor(first + place, one, (1,), np.dtype(dtype), quantisation)
+            Tensor(first + place, one, shape, np.dtype(dtype), quantisation)
             for place, (one, quantisation) in enumerate(zip(names, quantisations, strict=True))
         ]
         shapes = self._prepared(_Operator(kind, tuple(inputs), tuple(unknown), options))
         made = [
-            self._tensor(one.name, shape, dtype, one.quantisation) for one, shape in zip(unknown, shapes, strict=True)
+            self._tensor(one.name, found, dtype, one.quantisation) for one, found in zip(unknown, shapes, strict=True)
         ]
         self._operators.append(_Operator(kind, tuple(inputs), tuple(made), options))
         return made

@@ -11,9 +11,10 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc import litert
 from byoc.frontend.tflite.cutting import cut_model, operators_between
 from byoc.frontend.tflite.file import Operator, TfliteModel
+from byoc.litert import Resolver
+from byoc.litert_process import Session
 from byoc.operators.domain import INT8
 
 _LONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE", "MINIMUM", "MAXIMUM"})
@@ -90,17 +91,12 @@ def _closure(model: TfliteModel, result: int, origins: dict[int, int]) -> Closur
     return Closure(source, result, chosen, model.tensors[source].shape[-1] if several else 1)
 
 
-def tabulate(model: TfliteModel, closure: Closure, resolver: litert.Resolver) -> NDArray[np.generic]:
+def tabulate(model: TfliteModel, closure: Closure, resolver: Resolver) -> NDArray[np.generic]:
     """Results of every value in the order of the bytes of the source's type: (256,), or (channels, 256)."""
-    source, result = model.tensors[closure.source], model.tensors[closure.result]
+    source = model.tensors[closure.source]
     values = np.arange(256, dtype=np.uint8).view(source.dtype)
     shape = (256, *(1 for _ in source.shape[1:-1]), closure.channels) if len(source.shape) > 1 else (256,)
-    made = litert.interpreter(cut_model(model, [closure.source], [closure.result]), resolver)
+    made = Session(cut_model(model, [closure.source], [closure.result]), resolver)
     every = np.ascontiguousarray(np.broadcast_to(values.reshape(256, *(1 for _ in shape[1:])), shape))
-    with litert.readable_errors("the model"):
-        made.resize_tensor_input(closure.source, shape)
-        made.allocate_tensors()
-        made.set_tensor(closure.source, every)
-        made.invoke()
-        found = np.asarray(made.get_tensor(closure.result), result.dtype)
+    found = made.run({closure.source: every}, [closure.result])[closure.result]
     return np.ascontiguousarray(found.reshape(256, closure.channels).T if closure.channels > 1 else found.reshape(256))

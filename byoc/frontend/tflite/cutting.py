@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from byoc import litert
 from byoc.frontend.tflite.file import TfliteModel
 from byoc.graph import Graph, Value
+from byoc.litert_process import Session
 from isa.errors import InputError
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -67,35 +67,18 @@ class LitertPart:
         self._numbers = {name: _number(model, graph.values[name]) for name in (*inputs, *outputs)}
         given = list(dict.fromkeys(self._numbers[name] for name in inputs))
         wanted = [number for number in dict.fromkeys(self._numbers[name] for name in outputs) if number not in given]
-        self._whole = resolver == "reference" and set(given) == set(model.inputs)
-        self._interpreter: Any = None
+        whole = resolver == "reference" and set(given) == set(model.inputs)
+        self._wanted = wanted
+        self._session: Session | None = None
         if wanted:
-            content = model.content if self._whole else cut_model(model, given, wanted)
-            self._interpreter = litert.interpreter(content, resolver, keep=self._whole)
+            self._session = Session(model.content if whole else cut_model(model, given, wanted), resolver, keep=whole)
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """The part's outputs; ``tensors`` holds at least its inputs."""
         values, numbers = self._graph.values, self._numbers
         given = {numbers[name]: values[name].restored(tensors[name]) for name in self._inputs}
-        found = given | self._computed(given)
+        found = given if self._session is None else given | self._session.run(given, self._wanted)
         return {name: values[name].arranged(found[numbers[name]]) for name in self._outputs}
-
-    def _computed(self, given: Mapping[int, NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        if self._interpreter is None:
-            return {}
-        interpreter = self._interpreter
-        wanted = [number for number in self._numbers.values() if number not in given]
-        with litert.readable_errors("the model"):
-            details = {one["index"]: one for one in interpreter.get_input_details()}
-            for number, array in given.items():
-                if tuple(details[number]["shape"]) != array.shape:
-                    interpreter.resize_tensor_input(number, array.shape)
-                    interpreter.allocate_tensors()
-            interpreter.reset_all_variables()
-            for number, array in given.items():
-                interpreter.set_tensor(number, np.ascontiguousarray(array))
-            interpreter.invoke()
-            return {number: interpreter.get_tensor(number) for number in wanted}
 
 
 def _number(model: TfliteModel, value: Value) -> int:

@@ -12,7 +12,6 @@ from math import prod
 
 import numpy as np
 
-from byoc import litert
 from byoc.frontend.tflite import elementwise, movement, products, reductions
 from byoc.frontend.tflite.closures import Closure, find_closures, tabulate
 from byoc.frontend.tflite.cutting import operators_between
@@ -20,6 +19,7 @@ from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.frontend.tflite.unit import Collection, Reader, Unit
 from byoc.frontend.tflite.views import PLANES, View, natural, planes
 from byoc.graph import Graph, Node
+from byoc.litert_process import Session
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.table import TABLE
@@ -43,6 +43,15 @@ _INDIFFERENT = frozenset(
     | {"RSQRT", "SQRT", "DEQUANTIZE", "SQUARED_DIFFERENCE"}
 )
 """What lets results lie as operands do."""
+_SEARCHES = frozenset({"ARG_MAX", "ARG_MIN"})
+"""What makes indices."""
+REASONS = {
+    "SQUARED_DIFFERENCE": "its differences have more than 8 bits before they are squared",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "its state and its gates are int16",
+    "DIV": "LiteRT has it in float only",
+    "LOG_SOFTMAX": "its rule is LiteRT's own",
+}
+"""Why operators that are well known are none here."""
 _DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE"})
 """What makes tensors of a shape that depends on the data."""
 
@@ -58,9 +67,12 @@ def import_tflite(model: TfliteModel) -> Graph:
 
 def _refuse_float(model: TfliteModel) -> None:
     """Raises InputError for a model nothing of which could run: its remedy lies with the converter."""
-    if any(model.tensors[n].dtype in domain.INT8 for operator in model.operators for n in operator.outputs):
+    tensors = model.tensors
+    made = [n for operator in model.operators for n in operator.outputs]
+    read = [n for operator in model.operators for n in operator.inputs if n >= 0 and not tensors[n].constant]
+    if any(tensors[number].dtype in domain.INT8 for number in (*made, *read)):
         return
-    kinds = sorted({model.tensors[n].dtype for operator in model.operators for n in operator.outputs})
+    kinds = sorted({tensors[number].dtype for number in made})
     raise InputError(
         f"its operators make {', '.join(kinds) or 'nothing'}, no 8-bit integers: convert it with full integer "
         "quantisation (a representative dataset, and TFLITE_BUILTINS_INT8)"
@@ -75,8 +87,8 @@ class _Builder:
         self._made = Collection(model)
         self._wanted = _wanted(model)
         self._open: set[int] = set()
-        parts = litert.delegated(litert.interpreter(model.content, "default"))
-        self._delegated = {number for part in parts for number in operators_between(model, *part)}
+        taken = Session(model.content, "default").delegated
+        self._delegated = {number for part in taken for number in operators_between(model, *part)}
         self._closures, self._absorbed = find_closures(model)
 
     def graph(self) -> Graph:
@@ -113,7 +125,7 @@ class _Builder:
         if operator.custom:
             return "it is a custom operator"
         if operator.kind not in READERS:
-            return ""
+            return REASONS.get(operator.kind, "")
         tensors = self._model.tensors
         for number in (*operator.inputs, *operator.outputs):
             if number < 0 or tensors[number].constant:
@@ -121,6 +133,8 @@ class _Builder:
             tensor = tensors[number]
             if number in self._open:
                 return f"the shape of '{tensor.name}' depends on the data"
+            if number in operator.outputs and operator.kind in _SEARCHES:
+                continue
             if tensor.dtype not in domain.INT8:
                 return f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits"
             if tensor.quantization is None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from byoc.frontend.tflite.unit import Reader, Unit
-from byoc.frontend.tflite.views import View, natural, planes
+from byoc.frontend.tflite.views import View, natural, permuted, planes
 from byoc.graph import Quantization
 
 SAME, VALID = 0, 1
@@ -62,6 +62,95 @@ def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> str | None:
         macs=prod(result) * prod(data.shape[1:]),
     )
     return None
+
+
+def transposed_convolution(unit: Unit) -> str | None:
+    """TRANSPOSE_CONV: filters (outputs, rows, columns, inputs).
+
+    Element stride · q + r of a result is a sum over the taps r + pad, r + pad + stride, ... of the window: a plain
+    convolution for every r, all of them one with stride² times the channels. Its result, seen as (batch, r of rows and
+    columns, channels, rows, columns), holds the elements of the model's tensor.
+    """
+    activation, weights, options = unit.activation(), unit.tensor(1), unit.options
+    if isinstance(activation, str):
+        return activation
+    if weights.data is None:
+        return f"its weights '{weights.name}' are {_why_unknown(unit, 1)}; only constant ones run on the accelerator"
+    result, source = unit.result().shape, unit.shape(2)
+    strides = options.strideH, options.strideW
+    if min(strides) < 1 or any(size % step for size, step in zip(result[1:3], strides, strict=True)):
+        return f"its result has {result[1]} × {result[2]} elements, which are no multiples of its strides {strides}"
+    axes = [
+        _phases(weights.shape[1 + axis], strides[axis], source[1 + axis], result[1 + axis], options.padding)
+        for axis in range(2)
+    ]
+    (rows, top, bottom), (columns, left, right) = axes
+    found = weights.data.transpose(0, 3, 1, 2)
+    zero = unit.tensor(1).quantization
+    padded = np.pad(
+        found, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=0 if zero is None else int(zero.zero_point.flat[0])
+    )
+    filters = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
+    filters = np.ascontiguousarray(filters.transpose(2, 4, 0, 1, 3, 5)).reshape(
+        -1, source[3], rows.shape[1], columns.shape[1]
+    )
+    copies = prod(strides)
+    batch, _, _, outputs = result
+    factors = (batch, result[1] // strides[0], strides[0], result[2] // strides[1], strides[1], outputs)
+    lies = (batch, copies * outputs, factors[1], factors[3])
+    unit.node(
+        "Conv",
+        [unit.value(2, planes(source)), _repeated(unit, 1, "filters", filters, copies), *_biases(unit, 3, copies)],
+        View(result, factors, (0, 2, 4, 5, 1, 3), lies, None),
+        {
+            "kernel": filters.shape[2:],
+            "strides": (1, 1),
+            "dilations": (1, 1),
+            "pads": (top, left, bottom, right),
+            "group": 1,
+            **activation,
+        },
+        macs=prod(source) * prod(weights.shape[:3]),
+    )
+    return None
+
+
+def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[np.ndarray[Any, Any], int, int]:
+    """Along one axis: which tap of the window each phase has at each place of its own (``kernel``: none), and pads.
+
+    Element stride · q + r takes tap k of input (stride · q + r + pad - k) / stride.
+    """
+    pad = max((source - 1) * stride + kernel - result, 0) // 2 if padding == SAME else 0
+    first = [(phase + pad) % stride for phase in range(stride)]
+    reach = [
+        [((phase + pad - tap) // stride, tap) for tap in range(start, kernel, stride)]
+        for phase, start in enumerate(first)
+    ]
+    steps = [step for taps in reach for step, _ in taps]
+    low, high = min(steps, default=0), max(steps, default=0)
+    found = np.full((stride, high - low + 1), kernel)
+    for phase, taps in enumerate(reach):
+        for step, tap in taps:
+            found[phase, step - low] = tap
+    return found, -low, result // stride - 1 + high - (source - 1)
+
+
+def _repeated(unit: Unit, position: int, label: str, data: np.ndarray[Any, Any], copies: int) -> str:
+    """A constant with one entry a channel for each of several copies of the channels."""
+    found = unit.tensor(position).quantization
+    if found is not None and not found.per_tensor:
+        found = Quantization(np.tile(found.scale, copies), np.tile(found.zero_point, copies), 0)
+    return unit.held(position, label, data, found)
+
+
+def _biases(unit: Unit, position: int, copies: int) -> list[str]:
+    """The bias of several copies of the channels."""
+    if not unit.given(position):
+        return []
+    data = unit.known(position)
+    if data is None:
+        return [unit.value(position, natural(unit.shape(position)))]
+    return [unit.held(position, "biases", np.tile(data, copies), None)]
 
 
 def _filters(unit: Unit, data: np.ndarray[Any, Any], order: tuple[int, ...]) -> str:
@@ -122,18 +211,23 @@ def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, np.ndarray[Any, Any]
 
 
 def batch_matmul(unit: Unit) -> str | None:
-    """BATCH_MATMUL: matrices in the last two dimensions."""
-    if unit.options.adjX:
-        return "its first operand is transposed"
+    """BATCH_MATMUL: matrices in the last two dimensions, either of which may be transposed."""
     left, right = natural(unit.shape(0)), natural(unit.shape(1))
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
-    if unit.options.adjY and (unit.known(1) is not None or prod(unit.shape(1)[:-2]) != 1):
-        axes = (*range(len(right.shape) - 2), len(right.shape) - 1, len(right.shape) - 2)
-        right, attributes = View(right.shape, right.factors, axes, tuple(right.shape[a] for a in axes), axes), {}
-    macs = prod(unit.result().shape) * unit.shape(0)[-1]
+    if unit.options.adjY and unit.known(1) is not None:
+        right, attributes = _turned(right), {}
+    if unit.options.adjX:
+        left = _turned(left)
+    macs = prod(unit.result().shape) * unit.shape(0)[-2 if unit.options.adjX else -1]
     operands = unit.value(0, left), unit.value(1, right)
     unit.node("MatMul", operands, natural(unit.result().shape), attributes, macs=macs)
     return None
+
+
+def _turned(view: View) -> View:
+    """Matrices with their last two dimensions exchanged."""
+    axes = tuple(range(len(view.shape)))
+    return permuted(view.shape, (*axes[:-2], *axes[-2:][::-1]))
 
 
 READERS: dict[str, Reader] = {
@@ -141,4 +235,5 @@ READERS: dict[str, Reader] = {
     "DEPTHWISE_CONV_2D": depthwise,
     "FULLY_CONNECTED": fully_connected,
     "BATCH_MATMUL": batch_matmul,
+    "TRANSPOSE_CONV": transposed_convolution,
 }

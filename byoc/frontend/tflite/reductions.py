@@ -57,6 +57,19 @@ def softmax(unit: Unit) -> str | None:
     return None
 
 
+def search(op_type: str, unit: Unit) -> str | None:
+    """ARG_MAX, ARG_MIN: the first of equals."""
+    axis, view = unit.known(1), unit.axes_view(0)
+    if axis is None:
+        return f"its axis '{unit.tensor(1).name}' is computed at run time"
+    assert view.axes is not None
+    reduced = int(axis.reshape(-1)[0]) % len(view.shape)
+    left = [number for number in view.axes if number != reduced]
+    lies = permuted(unit.result().shape, tuple(sorted(left).index(number) for number in left))
+    unit.node(op_type, [unit.value(0, view)], lies, {"axes": (view.axes.index(reduced),), "last": 0})
+    return None
+
+
 READERS: dict[str, Reader] = {
     "AVERAGE_POOL_2D": partial(pool, "AveragePool"),
     "MAX_POOL_2D": partial(pool, "MaxPool"),
@@ -65,4 +78,6 @@ READERS: dict[str, Reader] = {
     "REDUCE_MAX": partial(reduction, "ReduceMax"),
     "REDUCE_MIN": partial(reduction, "ReduceMin"),
     "SOFTMAX": softmax,
+    "ARG_MAX": partial(search, "ArgMax"),
+    "ARG_MIN": partial(search, "ArgMin"),
 }

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc import litert
 from byoc.frontend.tflite.cutting import cut_model
 from byoc.frontend.tflite.file import Operator, Tensor, TfliteModel
-from byoc.frontend.tflite.views import View, natural, planes
+from byoc.frontend.tflite.views import View, natural, planes, refined
 from byoc.graph import Node, Quantization, Value
+from byoc.litert_process import Session
 from isa.errors import InputError
 
 ACTIVATIONS: Mapping[int, tuple[float, float]] = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
@@ -25,6 +25,7 @@ ACTIVATIONS: Mapping[int, tuple[float, float]] = {1: (0.0, np.inf), 2: (-1.0, 1.
 _UNROUNDED = frozenset(
     {"MaxPool", "Reshape", "Identity", "Concat", "Slice", "Pad", "Gather", "GatherND", "Tile", "Expand", "Resize"}
     | {"ReverseSequence", "SpaceToDepth", "DepthToSpace", "Transpose", "Min", "Max", "ReduceMax", "ReduceMin"}
+    | {"ArgMax", "ArgMin"}
 )
 """Canonical operators that round nothing here, so that all kernels of LiteRT and all numerics agree."""
 _BY_XNNPACK = frozenset({"Conv", "MatMul"})
@@ -74,14 +75,16 @@ class Collection:
         if tensor.data is not None:
             return self.constant(number, view)
         have = self.view(number)
-        if have.steps != view.steps and have.factors == view.factors:
-            return self._transposed(number, have, view, reader)
-        if have.steps != view.steps:
-            plain = natural(tensor.shape)
-            self.value(number, plain, reader)
-            source = self._reshaped(number, plain, replace(plain, factors=view.factors, lies=view.factors), reader)
-            return self._transposed(number, source, view, reader)
-        return views[self._reshaped(number, have, view, reader)]
+        if have.steps == view.steps:
+            return views[self._reshaped(number, view, reader)]
+        pair = refined(have, view)
+        if pair is None:
+            plain = _factored(have)
+            if have.steps != plain.steps:
+                self._transposed(number, have, plain, reader)
+            pair = _factored(view), view
+        self._transposed(number, *pair, reader)
+        return views[self._reshaped(number, view, reader)]
 
     def constant(self, number: int, view: View) -> str:
         """The name of a constant tensor in a view."""
@@ -95,25 +98,35 @@ class Collection:
         self.values[name] = Value(name, data.shape, data.dtype.name, quantization, data)
         return name
 
-    def _reshaped(self, number: int, have: View, view: View, reader: str) -> View:
-        """``view``, which holds the same elements in the same order; from here on it is there."""
+    def _reshaped(self, number: int, view: View, reader: str) -> View:
+        """``view``, which holds the same elements in the same order as one that is there; from here on it is, too."""
         views = self._views[number]
         if view not in views:
-            self._add("Reshape", views[have], self.made(number, view), {}, reader)
+            source = next(name for known, name in views.items() if known.steps == view.steps)
+            self._add("Reshape", source, self.made(number, view), {}, reader)
         return view
 
-    def _transposed(self, number: int, have: View, view: View, reader: str) -> str:
-        """The name of tensor ``number`` in a view with the factors of another one in which it is there."""
-        views, factors = self._views[number], have.factors
-        source = self._reshaped(number, have, replace(have, lies=tuple(factors[a] for a in have.order)), reader)
-        result = replace(view, lies=tuple(factors[axis] for axis in view.order))
-        if result not in views:
+    def _transposed(self, number: int, have: View, view: View, reader: str) -> None:
+        """Makes a tensor whose elements are there in the order of ``have`` in that of ``view``, of the same factors."""
+        views = self._views[number]
+        source = self._reshaped(number, _unfolded(have), reader)
+        result = _unfolded(view)
+        if all(known.steps != result.steps for known in views):
             perm = tuple(have.order.index(axis) for axis in view.order)
             self._add("Transpose", views[source], self.made(number, result), {"perm": perm}, reader)
-        return views[self._reshaped(number, result, view, reader)]
 
     def _add(self, op_type: str, source: str, result: str, attributes: Mapping[str, Any], reader: str) -> None:
         self.nodes.append(Node(f"layout:{result}", op_type, (source,), (result,), attributes, (reader,), integer=True))
+
+
+def _unfolded(view: View) -> View:
+    """A view as an array of its factors."""
+    return replace(view, lies=tuple(view.factors[axis] for axis in view.order))
+
+
+def _factored(view: View) -> View:
+    """A tensor in the model's order, as an array of a view's factors."""
+    return replace(view, order=tuple(range(len(view.factors))), lies=view.factors, axes=None)
 
 
 def _moved(quantization: Quantization | None, view: View) -> Quantization | None:
@@ -174,13 +187,10 @@ class Unit:
     def alone(self, operand: int) -> Callable[[NDArray[Any]], list[NDArray[Any]]]:
         """The operator on LiteRT with another array for one operand: makes its results."""
         number, outputs = self.number(operand), self.operator.outputs
-        made = litert.interpreter(cut_model(self._model, [number], outputs))
+        made = Session(cut_model(self._model, [number], outputs), "reference", thing=self.operator.name)
 
         def run(array: NDArray[Any]) -> list[NDArray[Any]]:
-            with litert.readable_errors(self.operator.name):
-                made.set_tensor(number, array)
-                made.invoke()
-                return [made.get_tensor(output) for output in outputs]
+            return list(made.run({number: array}, outputs).values())
 
         return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -68,6 +68,38 @@ class View:
         """Where an axis of the tensor, counted from either end, lies; there must be axes."""
         assert self.axes is not None
         return self.axes.index(axis % len(self.shape))
+
+
+def refined(one: View, other: View) -> tuple[View, View] | None:
+    """Two views of a tensor with the same factors, the coarsest there are; None where they have none."""
+    total = prod(one.shape)
+    if total == 0:
+        return None
+    ends = sorted({end for view in (one, other) for end in _ends(view.factors)}, reverse=True)
+    factors = tuple(before // after for before, after in zip((total, *ends), ends, strict=False))
+    if any(before % after for before, after in zip((total, *ends), ends, strict=False)):
+        return None
+    first, second = (_with_factors(view, factors) for view in (one, other))
+    return first, second
+
+
+def _ends(factors: tuple[int, ...]) -> list[int]:
+    """How many elements there are behind each factor."""
+    return [prod(factors[axis + 1 :]) for axis in range(len(factors))]
+
+
+def _with_factors(view: View, factors: tuple[int, ...]) -> View:
+    """A view with finer factors, lying as an array of them."""
+    parts: list[list[int]] = [[] for _ in view.factors]
+    ends, finer = _ends(view.factors), _ends(factors)
+    for number, (end, size) in enumerate(zip(finer, factors, strict=True)):
+        if size > 1:
+            parts[max(axis for axis, whole in enumerate(ends) if whole * view.factors[axis] >= end * size)].append(
+                number
+            )
+    order = tuple(number for axis in view.order for number in parts[axis])
+    order += tuple(number for number, size in enumerate(factors) if size == 1)
+    return replace(view, factors=factors, order=order, lies=tuple(factors[number] for number in order), axes=None)
 
 
 def permuted(shape: Sequence[int], axes: Sequence[int]) -> View:

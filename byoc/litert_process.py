@@ -1,0 +1,198 @@
+"""LiteRT in a process of its own: kernels that end their process end that one, and the model is refused in one line.
+
+LiteRT's kernels trust the models that it accepts: a depthwise convolution without a bias, for one, ends the process by
+a segmentation fault (LiteRT 2.3). The other process is started when it is first wanted, serves any number of sessions,
+and ends when this one does. What goes between the two are lines of JSON with the bytes of arrays behind them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from threading import Lock
+from typing import IO, Any
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc import litert
+from byoc.litert import Resolver
+from isa.errors import InputError
+
+Arrays = Sequence[NDArray[Any]]
+_SERVE = "from byoc.litert_process import serve; serve()"
+
+
+class Session:
+    """A model on LiteRT, one thread; tensors go by their numbers."""
+
+    def __init__(self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model") -> None:
+        """As :func:`byoc.litert.interpreter`; raises InputError where that does, and where the process ends."""
+        self._thing = thing
+        self._opening = {"do": "open", "resolver": resolver, "keep": keep, "thing": thing}
+        self._content = np.frombuffer(model, np.uint8)
+        self._open()
+
+    def _open(self) -> None:
+        self._process = _process()
+        answer, _ = self._process.ask(self._opening, [self._content], self._thing)
+        self._number: int = answer["session"]
+        self.delegated: list[tuple[list[int], list[int]]] = [(part[0], part[1]) for part in answer["delegated"]]
+        finalize(self, self._process.forget, self._number)
+
+    def run(self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
+        """Tensors ``wanted`` of one inference on ``given``; states begin as they do in the model. Raises InputError."""
+        if self._process.ended:  # another session's kernels have ended it
+            self._open()
+        request = {"do": "run", "session": self._number, "given": list(given), "wanted": list(wanted)}
+        _, arrays = self._process.ask({**request, "thing": self._thing}, list(given.values()), self._thing)
+        return dict(zip(wanted, arrays, strict=True))
+
+
+class _Process:
+    """The other process, and the lines to it."""
+
+    def __init__(self) -> None:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self._lock = Lock()
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _SERVE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        atexit.register(self.end)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is there no more."""
+        return self._child.poll() is not None
+
+    def ask(self, request: Mapping[str, Any], arrays: Arrays, thing: str) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+        """The answer to a request about ``thing``. Raises InputError: what LiteRT refuses, and where it ends."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        try:
+            with self._lock:
+                _write(self._child.stdin, request, arrays)
+                answer, found = _read(self._child.stdout)
+        except (EOFError, OSError) as error:
+            code = self._child.wait()
+            raise InputError(
+                f"LiteRT ended its process on {thing} (exit status {code}); correct or convert it again"
+            ) from error
+        if "error" in answer:
+            raise InputError(answer["error"])
+        return answer, found
+
+    def forget(self, session: int) -> None:
+        """Closes a session."""
+        if not self.ended:
+            self.ask({"do": "close", "session": session}, [], "the model")
+
+    def end(self) -> None:
+        """Ends it."""
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._child.wait()
+
+
+@cache
+def _first() -> list[_Process]:
+    return []
+
+
+def _process() -> _Process:
+    """The process that there is, or a new one."""
+    kept = _first()
+    if kept and kept[0].ended:
+        kept.pop().end()
+    if not kept:
+        kept.append(_Process())
+    return kept[0]
+
+
+# Lines. -------------------------------------------------------------------------------------------------------------
+
+
+def _write(stream: IO[bytes], message: Mapping[str, Any], arrays: Arrays) -> None:
+    """A line of JSON, and arrays."""
+    forms = [(array.dtype.str, array.shape) for array in arrays]
+    stream.write(json.dumps({**message, "arrays": forms}).encode() + b"\n")
+    for array in arrays:
+        stream.write(np.ascontiguousarray(array).tobytes())
+    stream.flush()
+
+
+def _read(stream: IO[bytes]) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    """What :func:`_write` wrote; raises EOFError where that ends."""
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    message = json.loads(line)
+    arrays = []
+    for dtype, shape in message.pop("arrays"):
+        count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        content = stream.read(count)
+        if len(content) < count:
+            raise EOFError
+        arrays.append(np.frombuffer(content, dtype).reshape(shape))
+    return message, arrays
+
+
+# The other process. -------------------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answers requests until there are no more: the other process."""
+    source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what kernels print is no answer
+    sessions: dict[int, Any] = {}
+    while True:
+        try:
+            request, arrays = _read(source)
+        except EOFError:
+            return
+        try:
+            answer, made = _answer(request, arrays, sessions)
+        except (InputError, MemoryError) as error:
+            answer, made = {"error": str(error) or "LiteRT ran out of memory"}, []
+        _write(target, answer, made)
+
+
+def _answer(
+    request: Mapping[str, Any], arrays: Arrays, sessions: dict[int, Any]
+) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    if request["do"] == "close":
+        sessions.pop(request["session"], None)
+        return {}, []
+    if request["do"] == "open":
+        number = max(sessions, default=0) + 1
+        keep, thing = request["keep"], request["thing"]
+        sessions[number] = litert.interpreter(arrays[0].tobytes(), request["resolver"], keep=keep, thing=thing)
+        return {"session": number, "delegated": litert.delegated(sessions[number])}, []
+    made = sessions[request["session"]]
+    with litert.readable_errors(request["thing"]):
+        return {}, _run(made, dict(zip(request["given"], arrays, strict=True)), request["wanted"])
+
+
+def _run(made: Any, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> list[NDArray[Any]]:
+    """One inference of an interpreter."""
+    shapes = {one["index"]: tuple(one["shape"]) for one in made.get_input_details()}
+    for number, array in given.items():
+        if shapes[number] != array.shape:
+            made.resize_tensor_input(number, array.shape)
+            made.allocate_tensors()
+    made.reset_all_variables()
+    for number, array in given.items():
+        made.set_tensor(number, array)
+    made.invoke()
+    return [made.get_tensor(number) for number in wanted]

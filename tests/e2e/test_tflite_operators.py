@@ -1,0 +1,28 @@
+"""Every TensorFlow Lite operator that runs on the accelerator, as LiteRT's reference kernels compute it, to the bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from isa.arch import Arch
+from tests.e2e.tflite_operators import DRAWN, FIXED, outcome
+
+DEFAULT = Arch.model_validate({"isa": "v4"})
+NOT_ALWAYS = {"SPLIT_V", "TRANSPOSE_CONV"}
+"""What falls back for some shapes."""
+PENDING = {"FULLY_CONNECTED", "MEAN", "SUM", "RESIZE_BILINEAR"}
+
+
+@pytest.mark.parametrize("kind", sorted(DRAWN.keys() - PENDING))
+def test_operator_is_as_the_reference_kernels_have_it(kind: str) -> None:
+    found = outcome(kind, range(4), FIXED)
+    assert found.mismatches == 0
+    assert found.accelerated == found.cases or kind in NOT_ALWAYS, found.reasons
+    assert found.elements > 0
+
+
+@pytest.mark.parametrize("kind", sorted(DRAWN))
+def test_operator_is_as_the_default_resolver_has_it_or_stays_on_the_cpu(kind: str) -> None:
+    found = outcome(kind, range(2), DEFAULT)
+    assert found.mismatches == 0
+    assert found.accelerated == found.cases or all(found.reasons)
