@@ -22,6 +22,7 @@ GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def test_the_guide_does_what_it_says(guide: Path, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
+        (tmp_path / "docs").symlink_to(ROOT / "docs")
         session = Session(guide, tmp_path, patch)
         try:
             for block in blocks(guide.read_text(encoding="utf-8")):
