@@ -49,7 +49,8 @@ def measure_cold(networks: list[str], runs: int) -> str:
     whole = [(["run", network, "--no-cache"], "") for network in networks]
     kept = [(["run", network], ", imported before") for network in networks]
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["DLA_CACHE_DIR"] = folder
+        os.environ["DLA_CACHE_DIR"] = os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
         for command, how in (*whole, *kept, (["--help"], "")):
             best, middle, (processor, mebibytes) = measuring.timed(partial(cold, *DLA, *command), runs, 1)
             lines.append(

@@ -22,6 +22,7 @@ LATE = {
     "byoc": "whoever wants a part of the package does not wait for the compiler",
     "experiments": "whoever wants a part of the package does not wait for sweeps and runs",
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
+    "experiments.running.network": "what comes from a package or the cache does not wait for what imports models",
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
 SLOW = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -231,3 +232,20 @@ def stages() -> Iterator[Progress]:
 
     with status_console().status("starting") as status:
         yield lambda stage: status.update(line(stage))
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """For the imports of a command: modules stay as long as the process, so that the collector need not look at them.
+
+    Neither while they are made nor later; only the first time in a process, when there is next to nothing else.
+    """
+    if gc.get_freeze_count() or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -32,11 +32,12 @@ def command(
     cache: options.Cache = True,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
-    from experiments.report.store import default_path, save_report
-    from experiments.report.tables import print_report
-    from experiments.report.terminal import report_console
-    from experiments.running.package_cache import users_cache
-    from experiments.running.workflow import run
+    with options.loading():
+        from experiments.report.store import default_path, save_report
+        from experiments.report.tables import print_report
+        from experiments.report.terminal import report_console
+        from experiments.running.package_cache import users_cache
+        from experiments.running.workflow import run
 
     check_distinct(json=json, trace=trace)
     with options.stages() as progress:

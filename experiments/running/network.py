@@ -1,6 +1,7 @@
 """What a command is given as MODEL: a built-in name, a model's file or a package, made into a package and its inputs.
 
-A float model is quantised on the way, on samples of the user's own where there are any.
+A float model is quantised on the way, on samples of the user's own where there are any. What imports models is loaded
+when one is imported: a package needs none of it.
 """
 
 from __future__ import annotations
@@ -16,16 +17,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from byoc.frontend.onnx.file import load_model
-from byoc.frontend.onnx.rewriting.branches import fix_inputs
-from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
-from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators
-from byoc.frontend.onnx.rewriting.shapes import fix_shapes
-from byoc.frontend.onnx.rewriting.widening import widen
-from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import is_tflite
 from byoc.graph import Graph, Value
-from byoc.importing import import_model
 from byoc.interface import Interface, connect
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package, load_package
@@ -174,6 +167,11 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, f
 def _build(
     model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
 ) -> Network:
+    from byoc.frontend.onnx.file import load_model
+    from byoc.frontend.onnx.rewriting.branches import fix_inputs
+    from byoc.frontend.onnx.rewriting.widening import widen
+    from byoc.importing import import_model
+
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
         raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
     if builtin is None and Path(model).is_file() and is_tflite(Path(model)):
@@ -194,6 +192,9 @@ def _build(
 
 def _fixed_scales(model: ModelProto) -> bool:
     """Whether a model came with scales, so that there is nothing to calibrate."""
+    from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators
+    from byoc.frontend.onnx.units import is_quantised
+
     return is_quantised(model) and not dynamic_operators(model)
 
 
@@ -201,6 +202,10 @@ def _samples(
     source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
 ) -> Iterable[Feeds] | None:
     """What to calibrate on; None leaves it to the quantiser."""
+    from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
+    from byoc.frontend.onnx.rewriting.shapes import fix_shapes
+    from byoc.frontend.onnx.rewriting.widening import widen
+
     if calibration is None:
         own = builtin.calibration(seed) if builtin else ()
         return ({key: feed[key] for key in feed if key not in fixed} for feed in own) if builtin else None

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from byoc import importing
 from byoc.package.package import Package
 from experiments.cli.main import main
-from experiments.running import network, package_cache
+from experiments.running import package_cache
 from experiments.running.network import load_network
 from experiments.running.package_cache import PackageCache, key_of, users_cache
 from isa.files import is_leftover
@@ -25,13 +26,13 @@ from tests.experiments.command_line import save_tiny
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was imported, from now on."""
     seen: list[str] = []
-    real = network.import_model
+    real = importing.import_model
 
     def counted(*given: object, **more: object) -> Package:
         seen.append(str(given[1]))
         return real(*given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(network, "import_model", counted)
+    monkeypatch.setattr(importing, "import_model", counted)
     return seen
 
 
