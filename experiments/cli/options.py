@@ -64,6 +64,14 @@ Calibration = Annotated[
         help="What to quantise a float model on: an array for each input, samples along an extra first axis.",
     ),
 ]
+Accuracy = Annotated[
+    Path | None,
+    typer.Option(
+        "--accuracy",
+        metavar="FILE.npz",
+        help="Held-out samples, an array for each input along an extra first axis, and their classes, 'labels'.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")]
 Timeline = Annotated[

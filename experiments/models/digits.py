@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 MODEL_FILE = "digits-cnn.onnx"
+TFLITE_FILE = "digits-cnn.tflite"
 DATA_FILE = "digits-data.npz"
 
 

@@ -1,8 +1,8 @@
 """Trains ``digits-cnn`` in plain NumPy and writes the network and its data beside this file.
 
 Run ``python -m experiments.models.train_digits`` (needs the ``train`` extra: scikit-learn, for its handwritten digits
-only). Everything is drawn from one seed. The result, ``digits-cnn.onnx`` and ``digits-data.npz``, is committed, so
-nothing here is needed to run the network.
+only, and ``tflite``). Everything is drawn from one seed. The result, ``digits-cnn.onnx``, the same network quantised as
+``digits-cnn.tflite``, and ``digits-data.npz``, is committed, so nothing here is needed to run the network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import onnx
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from experiments.models.digits import DATA_FILE, MODEL_FILE, digits_graph
+from experiments.models.digits import DATA_FILE, MODEL_FILE, TFLITE_FILE, digits_graph
+from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 
 CHANNELS = 16
 FEATURES = 32
@@ -171,13 +172,74 @@ def adam_step(
         parameters[name] = (parameters[name] - rate * unbiased / (spread + 1e-8)).astype(np.float32)
 
 
+def tflite_content(parameters: Parameters, images: Array) -> bytes:
+    """The network as an int8 TensorFlow Lite model; activations have the ranges that they have on ``images``.
+
+    Input ``image`` int8 (1, 8, 8, 1), of which 0 to 255 steps stand for 0..1; output ``logits`` int8 (1, 10). Weights
+    have a scale a channel, the classifier's one for all.
+    """
+    seen = forward(parameters, images)
+    builder = TfliteBuilder("digits-cnn")
+    same: dict[str, Any] = {"padding": "SAME", "fused_activation_function": "RELU"}
+    x = builder.input("image", (1, 8, 8, 1), Quantisation(1 / 255, -128))
+    x = _weighted(builder, "CONV_2D", "conv", x, parameters, (0, 2, 3, 1), 0, seen["conv"], **same)
+    x = _weighted(builder, "DEPTHWISE_CONV_2D", "depthwise", x, parameters, (1, 2, 3, 0), 3, seen["depth"], **same)
+    x = _weighted(builder, "CONV_2D", "pointwise", x, parameters, (0, 2, 3, 1), 0, seen["cells"], **same)
+    halves: dict[str, Any] = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2, "padding": "VALID"}
+    x = builder.operator("MAX_POOL_2D", [x], x.quantisation, name="pool", **halves)
+    # Features lie channel after channel in the float network, pixel after pixel here.
+    planes = parameters["classifier_weight"].reshape(CLASSES, FEATURES, 4, 4).transpose(0, 2, 3, 1)
+    dense = {**parameters, "classifier_weight": planes.reshape(CLASSES, -1)}
+    x = _weighted(builder, "FULLY_CONNECTED", "classifier", x, dense, (0, 1), None, seen["logits"], result="logits")
+    return builder.model(x)
+
+
+def _weighted(
+    builder: TfliteBuilder,
+    kind: str,
+    name: str,
+    x: Tensor,
+    parameters: Parameters,
+    order: tuple[int, ...],
+    axis: int | None,
+    seen: Array,
+    result: str = "",
+    **options: Any,
+) -> Tensor:
+    """An operator with the weights and biases called ``name``: symmetric int8, a scale along ``axis``; int32."""
+    weights = np.ascontiguousarray(parameters[f"{name}_weight"].transpose(order))
+    others = None if axis is None else tuple(number for number in range(weights.ndim) if number != axis)
+    scales = np.abs(weights).max(axis=others, keepdims=True) / np.float32(127)
+    stored = np.rint(weights / scales).astype(np.int8)
+    assert x.quantisation is not None
+    products = np.float32(x.quantisation.scales[0]) * scales.ravel()
+    bias = np.rint(parameters[f"{name}_bias"] / products).astype(np.int32)
+    low, high = min(float(seen.min()), 0.0), float(seen.max())
+    scale = float(np.float32((high - low) / 255))
+    operands = [
+        x,
+        builder.constant(f"{name}_weight", stored, _quantised(scales, axis or 0)),
+        builder.constant(f"{name}_bias", bias, _quantised(products, 0)),
+    ]
+    quantisation = Quantisation(scale, -128 - round(low / scale))
+    return builder.operator(kind, operands, quantisation, name=result or name, **options)
+
+
+def _quantised(scales: Array, axis: int) -> Quantisation:
+    """Symmetric, by one scale or one a channel."""
+    found = tuple(map(float, scales.ravel()))
+    return Quantisation(found if len(found) > 1 else found[0], 0, axis)
+
+
 def main(seed: int = 1) -> None:
-    """Train, print the held-out accuracy, write both files."""
+    """Train, print the held-out accuracy, write the files."""
     digits = load_digits(seed)
     parameters = train(digits, seed)
     print(f"held-out accuracy {accuracy(parameters, normalise(digits.test_images), digits.test_labels):.4f}")
     folder = Path(__file__).parent
     onnx.save_model(digits_graph(parameters), folder / MODEL_FILE)
+    calibration = normalise(digits.train_images[:CALIBRATION])
+    (folder / TFLITE_FILE).write_bytes(tflite_content(parameters, calibration))
     np.savez_compressed(
         folder / DATA_FILE,
         images=digits.test_images,

@@ -11,22 +11,20 @@ TensorFlow Lite model; for an ONNX model nothing here can, and the check says so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Graph, Value
 from byoc.host.parts import Oracle, defined_units, oracle_text
-from byoc.host.runtime import NetworkRun, Runtime
+from byoc.host.runtime import NetworkRun
 from byoc.host.sessions import vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
-from experiments.report.schema import Accuracy, Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
-from experiments.running.network import Network
+from experiments.report.schema import Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
 from isa.errors import InputError
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -225,44 +223,3 @@ def _saturated(name: str, stored: NDArray[Any], value: Value) -> list[Suspicion]
     if share <= MOST_SATURATED + ordinary:
         return []
     return [Suspicion(kind="saturated", tensor=name, figures={"share": share})]
-
-
-def measure_accuracy(network: Network, compiled: CompiledNetwork, runtime: Runtime[Any]) -> Accuracy | None:
-    """Top-1 accuracy over the network's data set, one image at a time; None where no labels are known.
-
-    ``runtime`` runs ``compiled`` on the accelerator. ``differences`` counts images whose outputs differ in any bit
-    between int8 on the model's runtime and the accelerator.
-    """
-    dataset = network.builtin.dataset() if network.builtin else None
-    if dataset is None:
-        return None
-    images, labels = dataset
-    graph, interface = compiled.package.graph, compiled.interface
-    (name,), output = graph.inputs, graph.outputs[0]
-    oracle = Oracle(compiled.package.model, graph, [output])
-    feeds = [{name: images[index : index + 1]} for index in range(len(images))]
-    integer = [oracle.values(feed)[output] for feed in feeds]
-    accelerator = [interface.real(runtime.run(feed).outputs)[output] for feed in feeds]
-    return Accuracy(
-        float_=None if network.float_model is None else _share(_float_outputs(network.float_model, feeds), labels),
-        int8=_share(integer, labels),
-        dla=_share(accelerator, labels),
-        images=len(labels),
-        differences=sum(not np.array_equal(a, b) for a, b in zip(integer, accelerator, strict=True)),
-    )
-
-
-def _float_outputs(model: ModelProto, feeds: Sequence[dict[str, NDArray[Any]]]) -> list[NDArray[Any]]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return [session.run(None, feed)[0] for feed in feeds]
-
-
-def _share(outputs: Sequence[NDArray[Any]], labels: NDArray[np.int64]) -> float:
-    """Share of images whose largest output is the label's; the first of equal ones counts."""
-    predicted = np.array([int(np.argmax(output)) for output in outputs])
-    return float(np.count_nonzero(predicted == labels) / len(labels))

@@ -6,7 +6,7 @@ when one is imported: a package needs none of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -38,7 +38,7 @@ _ZIP_MAGIC = b"PK\x03\x04"
 class Network:
     """A package, and what is known about it beside: the built-in network it is.
 
-    With labels for that, the float model it was made from, whose accuracy can be measured.
+    Where accuracy is measured, the float model that it was made from.
     """
 
     name: str
@@ -90,13 +90,15 @@ def load_network(
     calibration: Path | None = None,
     fixed: Fixed | None = None,
     cache: PackageCache | None = None,
+    keep_float: bool = False,
 ) -> Network:
     """The network ``model`` names: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
 
     ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
     quantised: on the samples of the file ``calibration``, else built-in networks on their own data and files on
-    four standard-normal inputs drawn from ``seed``. What import makes of a model may come from a ``cache``. Raises
-    InputError for whatever is wrong with name, file or model.
+    four standard-normal inputs drawn from ``seed``. What import makes of a model may come from a ``cache``.
+    ``keep_float``: the float model is wanted, too, as it is of networks with labels. Raises InputError for whatever is
+    wrong with name, file or model.
     """
     builtin = MODELS.get(model)
     path = Path(model)
@@ -112,13 +114,13 @@ def load_network(
             fixed,
         )
     given = model, builtin, shapes or {}, seed, calibration, fixed or {}
-    key = _key(*given) if cache is not None else None
+    key = _key(*given) if cache is not None and not keep_float else None
     if cache is None or key is None:
-        return _build(*given)
+        return _build(*given, keep_float)
     package = cache.find(key)
     if package is not None:
         return Network(package.source, package, builtin=None if fixed else builtin)
-    network = _build(*given)
+    network = _build(*given, False)
     if _key(*given) == key:  # nobody changed a file meanwhile
         cache.keep(key, network.package)
     return network
@@ -165,7 +167,13 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, f
 
 
 def _build(
-    model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
+    model: str,
+    builtin: BuiltinModel | None,
+    shapes: Shapes,
+    seed: int,
+    calibration: Path | None,
+    fixed: Fixed,
+    keep_float: bool,
 ) -> Network:
     from byoc.frontend.onnx.file import load_model
     from byoc.frontend.onnx.rewriting.branches import fix_inputs
@@ -186,8 +194,9 @@ def _build(
     )
     if builtin is not None and fixed:
         builtin = None  # its samples and labels are those of all inputs
-    labelled = builtin is not None and builtin.dataset() is not None
-    return Network(name, package, widen(source) if labelled and not _fixed_scales(source) else None, builtin)
+    wanted = keep_float or (builtin is not None and builtin.dataset() is not None)
+    float_model = fix_shapes(drop_initializer_inputs(widen(source)), shapes) if wanted else None
+    return Network(name, package, None if _fixed_scales(source) else float_model, builtin)
 
 
 def _fixed_scales(model: ModelProto) -> bool:
@@ -270,34 +279,42 @@ def load_calibration(path: Path, model: ModelProto) -> list[Feeds]:
 
     Raises InputError: no such file, not a .npz, an input missing or unknown, sample counts that differ, wrong shapes.
     """
-    arrays = _read_samples(path)
-    wanted = {value.name: value.type.tensor_type for value in model.graph.input}
-    for name in sorted(arrays.keys() ^ wanted.keys()):
+    wanted = {
+        value.name: (
+            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
+            np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)),
+        )
+        for value in model.graph.input
+    }
+    return read_samples(path, f"--calibration {path}", wanted)[0]
+
+
+def read_samples(
+    path: Path, option: str, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], beside: Sequence[str] = ()
+) -> tuple[list[Feeds], list[NDArray[Any]]]:
+    """One feed a sample from a ``.npz`` with arrays of the ``wanted`` inputs, and the arrays ``beside`` them.
+
+    Samples are along an extra first axis. Raises InputError, which names the ``option``: no such file, not a .npz, an
+    array missing or unknown, sample counts that differ, wrong shapes or types.
+    """
+    if not path.is_file():
+        raise InputError(f"{option}: no such file")
+    arrays = read_npz(path, option)
+    for name in sorted(arrays.keys() ^ {*wanted, *beside}):
+        if name in beside:
+            raise InputError(f"{option}: it has no array '{name}'; add one, with an entry for each sample")
         state = "has no array for" if name in wanted else "has an array for something that is no input:"
-        raise InputError(f"--calibration {path}: it {state} '{name}'; the inputs are {', '.join(wanted)}")
+        raise InputError(f"{option}: it {state} '{name}'; the inputs are {', '.join(wanted)}")
     counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
-        raise InputError(f"--calibration {path}: the arrays have {counts} samples; give all of them the same number")
-    for name, tensor in wanted.items():
-        _check_samples(path, name, arrays[name], tuple(dim.dim_value for dim in tensor.shape.dim), tensor.elem_type)
-    return list(_split(arrays, next(iter(counts.values()))))
-
-
-def _read_samples(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        raise InputError(f"--calibration {path}: no such file")
-    return read_npz(path, f"--calibration {path}")
-
-
-def _check_samples(path: Path, name: str, array: NDArray[Any], shape: tuple[int, ...], element: int) -> None:
-    dtype = np.dtype(tensor_dtype_to_np_dtype(element))
-    if array.shape[1:] != shape or array.dtype != dtype:
-        raise InputError(
-            f"--calibration {path}: '{name}' has samples of shape {list(array.shape[1:])} and type {array.dtype}; "
-            f"the model wants shape {list(shape)} and type {dtype}"
-        )
-
-
-def _split(arrays: dict[str, NDArray[Any]], count: int) -> Iterator[Feeds]:
-    for sample in range(count):
-        yield {name: np.asarray(array[sample]) for name, array in arrays.items()}
+        raise InputError(f"{option}: the arrays have {counts} samples; give all of them the same number")
+    for name, (shape, dtype) in wanted.items():
+        array = arrays[name]
+        if array.shape[1:] != shape or array.dtype != dtype:
+            raise InputError(
+                f"{option}: '{name}' has samples of shape {list(array.shape[1:])} and type {array.dtype}; "
+                f"the model wants shape {list(shape)} and type {dtype}"
+            )
+    samples = range(next(iter(counts.values())))
+    feeds = [{name: np.asarray(arrays[name][sample]) for name in wanted} for sample in samples]
+    return feeds, [arrays[name] for name in beside]

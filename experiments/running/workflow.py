@@ -25,7 +25,8 @@ from experiments.report.figures import RegionRun
 from experiments.report.schema import RunReport
 from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
-from experiments.running.check import check_values, find_warnings, measure_accuracy
+from experiments.running.accuracy import labelled_samples, measure_accuracy
+from experiments.running.check import check_values, find_warnings
 from experiments.running.network import Feeds, Fixed, Network, Shapes, load_network, network_feeds
 from experiments.running.package_cache import PackageCache
 from isa.errors import InputError
@@ -61,6 +62,7 @@ class Request:
     calibration: str | Path | None
     seed: int
     cost: str | None
+    accuracy: str | Path | None
 
     @property
     def command(self) -> str:
@@ -73,6 +75,7 @@ class Request:
         words += ["--host", self.host] if self.host != "onnxruntime" else []
         words += ["--calibration", str(self.calibration)] if self.calibration is not None else []
         words += ["--input", str(self.input)] if self.input is not None else []
+        words += ["--accuracy", str(self.accuracy)] if self.accuracy is not None else []
         for name, shape in self.shapes.items():
             words += ["--shape", f"{name}={','.join(map(str, shape))}"]
         words += [word for name, number in self.fixed.items() for word in ("--fix", f"{name}={number:.17g}")]
@@ -93,6 +96,7 @@ def run(
     shapes: Shapes | None = None,
     fixed: Fixed | None = None,
     calibration: str | Path | None = None,
+    accuracy: str | Path | None = None,
     seed: int = 0,
     timeline: str | Path | None = None,
     cost: str | None = None,
@@ -109,15 +113,17 @@ def run(
     ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from
     ``seed``. With ``integer_io`` it may hold integers, too; real numbers are quantised first. ``shapes`` fixes
     dynamic inputs, ``fixed`` makes inputs constants. ``calibration`` is a .npz file with the samples that a float
-    model is quantised on. ``cost`` is a cost table's name or file, for an estimate of energy and area. ``progress``
+    model is quantised on, ``accuracy`` one with held-out samples and their ``labels``. ``cost`` is a cost table's name
+    or file, for an estimate of energy and area. ``progress``
     is called with the name of each stage. A ``cache`` keeps what import makes of a model; no figure depends on it.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
     options, settings = replace(options, **choices), tuple(settings)
+    opening = shapes or {}, fixed or {}
     request = Request(
-        str(model), preset, settings, isa, options, host, input, shapes or {}, fixed or {}, calibration, seed, cost
+        str(model), preset, settings, isa, options, host, input, *opening, calibration, seed, cost, accuracy
     )
     if not isinstance(model, str | Path):
         raise InputError(f"the model is a {type(model).__name__}: save it, and give the file, which reports name")
@@ -125,7 +131,8 @@ def run(
     table = load_table(cost) if cost is not None else None
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
-    network = load_network(str(model), shapes, seed, samples, fixed, cache)
+    network = load_network(str(model), shapes, seed, samples, fixed, cache, keep_float=accuracy is not None)
+    labelled = labelled_samples(network, Path(accuracy) if accuracy is not None else None)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed, options)
     done = infer(network, hardware, feeds, options, host, progress)
     if timeline is not None:
@@ -135,7 +142,7 @@ def run(
     check = check_values(done.compiled, feeds, done.result)
     suspicions = find_warnings(done.compiled, feeds, done.result)
     progress("measuring accuracy")
-    measured = measure_accuracy(network, done.compiled, done.runtime)
+    measured = measure_accuracy(network, done.compiled, done.runtime, labelled) if labelled is not None else None
     conditions = Conditions(request.command, network.name, seed, hardware)
     return assemble(conditions, done.compiled, feeds, done.result.traces, check, suspicions, measured, table)
 

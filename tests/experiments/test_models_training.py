@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from experiments.models.digits import digits_graph, digits_model, held_out_digits
-from experiments.models.train_digits import accuracy, forward, initial_parameters, loss_and_gradients
+from experiments.models import digits
+from experiments.models.digits import TFLITE_FILE, calibration_digits, digits_graph, digits_model, held_out_digits
+from experiments.models.train_digits import (
+    accuracy,
+    forward,
+    initial_parameters,
+    loss_and_gradients,
+    tflite_content,
+)
 from tests.byoc.float_models import run
 
 
@@ -47,3 +56,17 @@ def test_committed_network_holds_trained_parameters() -> None:
     parameters = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in digits_model().graph.initializer}
     assert set(parameters) == set(initial_parameters(np.random.default_rng(1)))
     assert accuracy(parameters, *held_out_digits()) >= 0.97
+
+
+def test_committed_int8_network_holds_the_same_parameters_quantised() -> None:
+    import onnx
+
+    from byoc.frontend.tflite.file import load_tflite, read_tflite
+
+    parameters = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in digits_model().graph.initializer}
+    made = read_tflite(tflite_content(parameters, calibration_digits()), "made")
+    committed = load_tflite(Path(digits.__file__).with_name(TFLITE_FILE))
+    for found, wanted in zip(committed.tensors, made.tensors, strict=True):
+        assert (found.name, found.shape, found.dtype) == (wanted.name, wanted.shape, wanted.dtype)
+        assert found.quantization == wanted.quantization or found.quantization.same_as(wanted.quantization)
+        np.testing.assert_array_equal(found.data, wanted.data)

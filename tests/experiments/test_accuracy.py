@@ -1,0 +1,74 @@
+"""``dla run --accuracy``: top-1 over held-out samples of the user's own, float, int8 and on the accelerator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from experiments.models import digits
+from experiments.report.schema import Accuracy
+from experiments.running.workflow import run
+from isa.errors import InputError
+
+FOLDER = Path(digits.__file__).parent
+
+
+def _saved(path: Path, **arrays: np.ndarray) -> Path:
+    np.savez(path, **arrays)
+    return path
+
+
+def test_a_file_of_the_digits_says_what_the_built_in_network_does(tmp_path: Path) -> None:
+    images, labels = digits.held_out_digits()
+    held_out = _saved(tmp_path / "digits.npz", image=images[:, None], labels=labels)
+    calibration = _saved(tmp_path / "samples.npz", image=digits.calibration_digits()[:, None])
+    found = run(FOLDER / digits.MODEL_FILE, accuracy=held_out, calibration=calibration)
+    assert found.accuracy == run("digits-cnn").accuracy
+    assert f"--accuracy {held_out}" in found.command
+
+
+@pytest.mark.parametrize("numerics", ["onnxruntime"])
+def test_int8_digits_on_litert_and_on_the_accelerator(numerics: str, tmp_path: Path) -> None:
+    """All 450 images: LiteRT's kernels of that rounding, and the accelerator, agree in every bit."""
+    images, labels = digits.held_out_digits()
+    stored = (np.rint(images * 255) - 128).astype(np.int8).transpose(0, 2, 3, 1)[:, None]
+    held_out = _saved(tmp_path / "digits.npz", image=stored, labels=labels)
+    found = run(FOLDER / digits.TFLITE_FILE, settings=[f"numerics={numerics}"], accuracy=held_out)
+    assert found.check.mismatches == 0
+    assert found.accuracy == Accuracy(float_=None, int8=442 / 450, dla=442 / 450, images=450, differences=0)
+
+
+IMAGES = np.zeros((3, 1, 1, 8, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"image": IMAGES}, "it has no array 'labels'; add one, with an entry for each sample"),
+        ({"labels": np.zeros(3, int)}, "it has no array for 'image'; the inputs are image"),
+        ({"image": IMAGES, "labels": np.zeros(2, int)}, "the arrays have {'image': 3, 'labels': 2} samples"),
+        ({"image": IMAGES, "labels": np.zeros((3, 10), int)}, "'labels' is of shape [3, 10] and type int64; give the"),
+        ({"image": IMAGES, "labels": np.zeros(3)}, "'labels' is of shape [3] and type float64; give the class of"),
+        ({"image": IMAGES[:, 0], "labels": np.zeros(3, int)}, "'image' has samples of shape [1, 8, 8] and type"),
+    ],
+)
+def test_files_that_do_not_fit(arrays: dict[str, np.ndarray], message: str, tmp_path: Path) -> None:
+    file = _saved(tmp_path / "wrong.npz", **arrays)
+    with pytest.raises(InputError) as caught:
+        run("digits-cnn", accuracy=file)
+    assert str(caught.value).startswith(f"--accuracy {file}: {message}")
+
+
+def test_the_first_output_of_several_is_judged(tmp_path: Path) -> None:
+    model = onnx.load(FOLDER / digits.MODEL_FILE)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("features", onnx.TensorProto.FLOAT, None))
+    onnx.save(model, tmp_path / "two.onnx")
+    images, labels = digits.held_out_digits()
+    held_out = _saved(tmp_path / "digits.npz", image=images[:20, None], labels=labels[:20])
+    found = run(tmp_path / "two.onnx", accuracy=held_out).accuracy
+    assert found is not None
+    assert (found.images, found.differences) == (20, 0)
+    assert found.float_ >= 0.9
