@@ -177,7 +177,6 @@ def _build(
 ) -> Network:
     from byoc.frontend.onnx.file import load_model
     from byoc.frontend.onnx.rewriting.branches import fix_inputs
-    from byoc.frontend.onnx.rewriting.widening import widen
     from byoc.importing import import_model
 
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
@@ -195,8 +194,16 @@ def _build(
     if builtin is not None and fixed:
         builtin = None  # its samples and labels are those of all inputs
     wanted = keep_float or (builtin is not None and builtin.dataset() is not None)
-    float_model = fix_shapes(drop_initializer_inputs(widen(source)), shapes) if wanted else None
-    return Network(name, package, None if _fixed_scales(source) else float_model, builtin)
+    return Network(name, package, _float32(source, shapes) if wanted and not _fixed_scales(source) else None, builtin)
+
+
+def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
+    """A float model of float32 numbers and fixed shapes, whose inputs are those that have to be given."""
+    from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
+    from byoc.frontend.onnx.rewriting.shapes import fix_shapes
+    from byoc.frontend.onnx.rewriting.widening import widen
+
+    return fix_shapes(drop_initializer_inputs(widen(source)), shapes)
 
 
 def _fixed_scales(model: ModelProto) -> bool:
@@ -211,16 +218,12 @@ def _samples(
     source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
 ) -> Iterable[Feeds] | None:
     """What to calibrate on; None leaves it to the quantiser."""
-    from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
-    from byoc.frontend.onnx.rewriting.shapes import fix_shapes
-    from byoc.frontend.onnx.rewriting.widening import widen
-
     if calibration is None:
         own = builtin.calibration(seed) if builtin else ()
         return ({key: feed[key] for key in feed if key not in fixed} for feed in own) if builtin else None
     if _fixed_scales(source):
         raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
-    return load_calibration(calibration, fix_shapes(drop_initializer_inputs(widen(source)), shapes))
+    return load_calibration(calibration, _float32(source, shapes))
 
 
 def network_feeds(
