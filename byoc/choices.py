@@ -40,9 +40,11 @@ class LayerChoice:
 class GroupChoice:
     """Layers, by name in order, that are computed together in bands of ``rows`` rows of the last one's result.
 
-    ``kept``: tensors of which rows stay from band to band; None: all. ``channels``: output channels a tile of each
-    layer; None: all. ``held``: whether each layer's constants are loaded once, not in every band; None: all are.
-    ``slots``: buffers of operands whose rows are not kept, and of results; None: 2.
+    ``rows`` 0: two layers, the second element-wise and computed on every tile of the first, whose tiling is a
+    :class:`LayerChoice` as ever; the rest is left out then. ``kept``: tensors of which rows stay from band to band;
+    None: all. ``channels``: output channels a tile of each layer; None: all. ``held``: whether each layer's constants
+    are loaded once, not in every band; None: all are. ``slots``: buffers of operands whose rows are not kept, and of
+    results; None: 2.
     """
 
     layers: tuple[str, ...]
@@ -51,6 +53,11 @@ class GroupChoice:
     channels: tuple[int, ...] | None = None
     held: tuple[bool, ...] | None = None
     slots: int | None = None
+
+    @property
+    def turns(self) -> str:
+        """How the layers take turns, in words."""
+        return f"in bands of {self.rows} rows" if self.rows else "tile by tile"
 
 
 @dataclass(frozen=True)

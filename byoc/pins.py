@@ -86,8 +86,9 @@ def _group(values: Mapping[str, Any], source: str) -> GroupChoice:
         if key not in GROUP_KEYS:
             raise InputError(f"{source}: a group: unknown key '{key}'; the keys are {', '.join(GROUP_KEYS)}")
         if key in ("rows", "slots"):
-            if not _is_count(value):
-                raise InputError(f"{source}: a group: {key} is {value!r}; write a number from 1 to {MOST}")
+            least = 0 if key == "rows" else 1
+            if not _is_count(value, least):
+                raise InputError(f"{source}: a group: {key} is {value!r}; write a number from {least} to {MOST}")
             continue
         what, right = _GROUP_LISTS[key]
         if not isinstance(value, list | tuple) or not all(map(right, value)):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.operators.layer import Layer
 from byoc.operators.nest import allowed_channels
-from byoc.scheduling.groups import Fabric, Group, lawful, members_of, stays
+from byoc.scheduling.groups import Fabric, Group, lawful, may_ride, members_of, ridden_buffers, stays
 from byoc.tiling.space import may_cut_rows
 from byoc.tiling.tiling import Slots, Tiling, counts, find_shortage, order_of
 from isa.arch import Arch
@@ -47,6 +47,8 @@ def tiling_of(choice: LayerChoice) -> Tiling:
 def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
     """A group of layers of these names as the choice that leaves nothing of it open."""
     named = tuple(names[group.first : group.last + 1])
+    if group.rides:
+        return GroupChoice(named, 0)
     return GroupChoice(named, group.rows, group.kept, group.channels, group.held, group.slots)
 
 
@@ -73,6 +75,8 @@ def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabri
     named = f"{choices.source}: group '{choice.layers[0]}' to '{choice.layers[-1]}'"
     if not lawful(fabric, first, last):
         raise InputError(f"{named}: bands of rows cannot pass all of these layers; 'dla explain MODEL' shows what can")
+    if not choice.rows:
+        return _riding(choices, named, layers, fabric, first, last)
     members = members_of(fabric, first, last)
     rows = fabric.planes[members[-1].writes.buffer].rows
     if choice.rows > rows:
@@ -90,6 +94,21 @@ def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabri
     wanted = read if choice.kept is None else (name for name in choice.kept if name in read)
     kept = tuple(dict.fromkeys((*wanted, *always)))
     return Group(first, last, choice.rows, kept, channels, held, choice.slots or 2)
+
+
+def _riding(choices: Choices, named: str, layers: Sequence[Layer], fabric: Fabric, first: int, last: int) -> Group:
+    """The group of two layers of which the last rides."""
+    if last != first + 1 or not may_ride(layers, fabric, last):
+        raise InputError(
+            f"{named}: rows is 0, tile by tile; that is for a convolution or pool and an element-wise layer that alone "
+            "reads what it makes"
+        )
+    stuck = sorted(ridden_buffers(fabric, last) & set(choices.residents or ()))
+    if stuck:
+        raise InputError(
+            f"{named}: rows is 0, tile by tile, so that '{stuck[0]}' is no resident; leave one of both out"
+        )
+    return Group(first, last, 0, (), (), ())
 
 
 def misfit(choices: Choices, layer: Layer, choice: LayerChoice, arch: Arch) -> InputError:

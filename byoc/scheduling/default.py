@@ -6,11 +6,12 @@ none, every layer's buffers fit by construction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
+from byoc.operators.nest import Tile
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.chosen import choice_of, group_choice_of
 from byoc.scheduling.pipelining import pipelined
@@ -18,6 +19,7 @@ from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
+from byoc.tiling.cost import LayerCost
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -146,15 +148,23 @@ def _stream(ground: Ground, chosen: LayerPlan, memory: Memory) -> tuple[list[Til
     steps: list[TileSteps] = []
     cycles: list[int] = []
     costs = [search.cost for search in ground.searches]
-    groups = {index: group for group in chosen.groups for index in range(group.first, group.last + 1)}
+    groups, done = {group.first: group for group in chosen.groups}, 0
     for index, (layer, tiling) in enumerate(zip(layers, chosen.tilings, strict=True)):
+        if index < done:
+            continue
         group = groups.get(index)
-        if group is None:
-            cut, computed = ground.searches[index].cut(tiling)
-            steps += stream_layer(layer, tiling, memory, cut)
-            cycles += computed
-        elif index == group.first:
+        done = index + 1 if group is None else group.last + 1
+        if group is not None and not group.rides:
             for timed in stream_group(group, layers, ground.fabric, costs, memory):
                 steps.append(timed.steps)
                 cycles.append(timed.cycles)
+            continue
+        cut, computed = ground.searches[index].cut(tiling)
+        steps += stream_layer(layer, tiling, memory, cut, None if group is None else layers[group.last])
+        cycles += computed if group is None else map(sum, zip(computed, _riding(costs[group.last], cut), strict=True))
     return steps, cycles
+
+
+def _riding(cost: LayerCost, cut: Sequence[Tile]) -> Iterator[int]:
+    """Estimated cycles of an element-wise layer on each tile of another; sums that others add to are none yet."""
+    return (cost.tile_cycles(1, tile.output.elements) if tile.last else 0 for tile in cut)

@@ -7,16 +7,28 @@ A group is grown backwards from its last layer, one layer at a time, so that eve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from byoc.operators.layer import Layer
-from byoc.scheduling.groups import Fabric, Group, Member, Planes, stays, window_bytes
+from byoc.scheduling.groups import (
+    Fabric,
+    Group,
+    Member,
+    Planes,
+    may_ride,
+    members_of,
+    ridden_buffers,
+    stays,
+    window_bytes,
+)
 from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import BUS_BYTES, COMMAND_OVERHEAD, TILE_OVERHEAD, TRAFFIC, TRANSFER_OVERHEAD, pieces, rows_cycles
+from byoc.tiling.search import Choice as TileChoice
 from byoc.tiling.search import TileSearch
-from byoc.tiling.tiling import aligned
+from byoc.tiling.tiling import Resident, aligned, counts
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
@@ -28,8 +40,8 @@ EXPOSED = 0.4
 """Share of the first loads of constants that nothing hides."""
 _CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
 """In how many bands groups are tried."""
-_SHARE = 6
-"""What is loaded again every band comes in tiles of at most this part of the scratchpad, where it can."""
+_SHARES = (24, 12, 6)
+"""What is loaded again every band comes in tiles of at most this part of the scratchpad: the last that leaves room."""
 Taken = Callable[[int, int], int]
 """Bytes that residents take of those for layers first to last."""
 
@@ -72,6 +84,10 @@ class _Room:
         """Whether so many bytes fit."""
         return self._budget.holds(nbytes + self._taken)
 
+    def tiled(self, search: TileSearch, resident: Resident) -> TileChoice | None:
+        """The best tiling that fits."""
+        return search.best_beside(resident, self._budget, self._taken)
+
 
 class _Choice(NamedTuple):
     """A group with its estimated cycles. ``parts`` and whether they are held, one a layer; None: all whole and held."""
@@ -82,9 +98,14 @@ class _Choice(NamedTuple):
     slots: int
 
     @property
+    def held(self) -> bool:
+        """Whether all constants are loaded once."""
+        return self.parts is None or all(held for _, held in self.parts)
+
+    @property
     def finest(self) -> bool:
         """Whether all constants are held and no operand has one buffer: finer bands bring nothing."""
-        return self.slots > 1 and (self.parts is None or all(held for _, held in self.parts))
+        return self.slots > 1 and self.held
 
 
 class _Part(NamedTuple):
@@ -102,15 +123,11 @@ class _Part(NamedTuple):
 
 
 class _Fact(NamedTuple):
-    """What the search asks of a layer again and again.
-
-    ``whole``: all channels in a tile; ``parts``: all tiles that there are, large ones first.
-    """
+    """What the search asks of a layer again and again; ``whole``: all channels in a tile."""
 
     member: Member
     made: Planes
     whole: _Part
-    parts: tuple[_Part, ...]
 
 
 class _Region(NamedTuple):
@@ -120,7 +137,7 @@ class _Region(NamedTuple):
 
     singles: Sequence[float]
     saved: Sequence[float]
-    residents: Collection[str]
+    residents: frozenset[str]
     taken: Taken
     budget: Budget
 
@@ -147,6 +164,7 @@ class Fusion:
         self.layers, self.searches, self.fabric, self.arch = layers, searches, fabric, arch
         self.computed: dict[tuple[int, int, int, bool, int], int] = {}
         self._facts: dict[int, _Fact] = {}
+        self._parts: dict[int, tuple[_Part, ...]] = {}
         self._covers = Answers[Question, tuple[Group, ...]]()
 
     def cover(self, question: Question, capacity: int) -> tuple[Group, ...]:
@@ -161,6 +179,10 @@ class Fusion:
         taken: list[Group | None] = []
         for last, alone in enumerate(singles):
             cost, group = best[last] + alone, None
+            for cycles, found in self._ridden(last, region):
+                total = best[found.first] + cycles
+                if total < cost:
+                    cost, group = total, found
             saving = self._saving(last, alone) if self.able(last) else -saved[last]
             saved.append(max(0.0, saved[last] + saving))
             if saved[-1] > 0 and saved[last] > 0:
@@ -177,6 +199,29 @@ class Fusion:
                 groups.append(group)
             at = at - 1 if group is None else group.first
         return tuple(groups[::-1])
+
+    def _ridden(self, last: int, region: _Region) -> Iterator[tuple[float, Group]]:
+        """A layer on the tiles of the one before it, with the cycles of both, if that pays."""
+        first = last - 1
+        if not (last and self.able(first) and self.able(last) and may_ride(self.layers, self.fabric, last)):
+            return
+        before = members_of(self.fabric, first, last)[0]
+        if not region.residents.isdisjoint(ridden_buffers(self.fabric, last) - {before.writes.buffer}):
+            return
+        sources = tuple(piece.buffer in region.residents for piece in before.reads)
+        beside = len(self.layers[last].operation.inputs) - 1
+        resident, search = Resident(sources, follows=first > 0, beside=beside), self.searches[first]
+        most = GAIN * (region.singles[first] + region.singles[last])
+        if search.floor(resident) >= most:
+            return
+        found = _Room(region.budget, region.taken(first, last)).tiled(search, resident)
+        if found is None:
+            return
+        tiles = math.prod(counts(self.layers[first].geometry, found.tiling))
+        computed = self.searches[last].cost.tile_cycles(1, self.layers[last].nest.rows) + tiles * COMMAND_OVERHEAD
+        cycles = found.cycles + computed
+        if cycles < most:
+            yield cycles, Group(first, last, 0, (), (), ())
 
     def _saving(self, index: int, cycles: float) -> float:
         """What a group of two bands can save at most of a layer's ``cycles``."""
@@ -243,9 +288,15 @@ class Fusion:
     def _make_fact(self, index: int) -> _Fact:
         member = self.fabric.members[index]
         assert member is not None
-        parts = tuple(self._part(index, channels) for channels in self.searches[index].channels)
         whole = self._part(index, self.layers[index].nest.channels)
-        return _Fact(member, self.fabric.planes[member.writes.buffer], whole, parts)
+        return _Fact(member, self.fabric.planes[member.writes.buffer], whole)
+
+    def parts(self, index: int) -> tuple[_Part, ...]:
+        """All tiles of a layer that there are, large ones first."""
+        found = self._parts.get(index)
+        if found is None:
+            found = self._parts[index] = tuple([self._part(index, size) for size in self.searches[index].sizes])
+        return found
 
     def _part(self, index: int, channels: int) -> _Part:
         geometry = self.layers[index].geometry
@@ -486,12 +537,13 @@ class _Growth:
 
         Rows of operands that bands share are kept, or loaded again into two buffers in turn: whatever takes less.
         """
+        found = list[_Choice]()
         for slots in (2, 1):
             ways = [_Way(again, slots) for again in ((False, True) if self._shared() else (False,))]
-            found = [one for one in [self._choice(room, way) for way in ways] if one is not None]
-            if found:
-                return min(found, key=lambda one: one.cycles)
-        return None
+            found += [one for one in [self._choice(room, way) for way in ways] if one is not None]
+            if any(one.held for one in found):
+                break
+        return min(found, key=lambda one: one.cycles, default=None)
 
     def _shared(self) -> bool:
         """Whether bands read rows of an operand of the group more than once."""
@@ -604,22 +656,39 @@ class _Growth:
 
     def _parts(self, account: _Account, room: _Room, slots: int) -> list[tuple[_Part, bool]] | None:
         """How each layer's constants come, which do not fit all at once: the largest ones again in every band."""
+        if not room.holds(account.fixed + max(account.near)):
+            return None
         facts = [layer.fact for layer in reversed(self._layers)]
-        parts = [(fact.whole, True) for fact in facts]
-        whole = {item.number - self.first: item.nbytes(item.planes, slots, self._alignment) for item in self._results}
-        made = {item.number - self.first: item for item in self._results}
+        order = sorted(
+            (at for at, fact in enumerate(facts) if fact.whole.nbytes), key=lambda at: -facts[at].whole.nbytes
+        )
+        best = None
+        for share in _SHARES:
+            found = self._shared_out(account, room, slots, facts, order, share)
+            if found is None:
+                break  # larger tiles fit less
+            best = found
+        return best
+
+    def _shared_out(
+        self, account: _Account, room: _Room, slots: int, facts: Sequence[_Fact], order: Sequence[int], share: int
+    ) -> list[tuple[_Part, bool]] | None:
+        """The same, in this ``order``, in tiles of at most such a part of the room, as far as they get so small."""
+        parts, near = [(fact.whole, True) for fact in facts], list(account.near)
+        made = {result.number - self.first: result for result in self._results}
+        whole = {at: result.nbytes(result.planes, slots, self._alignment) for at, result in made.items()}
         needed = account.fixed + sum(whole.values()) + self._constants.nbytes
-        near = list(account.near)
-        for at in sorted(range(len(parts)), key=lambda at: -parts[at][0].nbytes):
-            if room.holds(needed + max(near)):
-                break
-            if not room.holds(account.fixed + max(near)) or not facts[at].whole.nbytes:
-                return None
-            part = next((one for one in facts[at].parts if room.holds(2 * _SHARE * one.nbytes)), facts[at].parts[-1])
+        for at in order:
+            possible = self._fusion.parts(self.first + at)
+            part = next((one for one in possible if room.holds(2 * share * one.nbytes)), possible[-1])
             parts[at] = part, False
             if at in made:
                 planes = part.channels if part.tiles > 1 else made[at].planes
                 needed += made[at].nbytes(planes, slots, self._alignment) - whole[at]
             needed -= facts[at].whole.nbytes
             near[at] += min(2, part.tiles) * part.nbytes
-        return parts if room.holds(needed + max(near)) else None
+            if room.holds(needed + max(near)):
+                return parts
+            if not room.holds(account.fixed + max(near)):
+                return None
+        return None

@@ -27,6 +27,9 @@ class Group:
     rows that it reads, computed or loaded again where bands overlap. ``channels``: output channels a tile, one a layer.
     ``held``: whether a layer's constants are loaded once; else every band loads them. ``slots``: buffers of operands
     whose rows are not kept, and of results; 2: the next band is loaded, and the last one stored, beside a band.
+
+    ``rows`` 0: tile by tile. The last of two layers is element-wise and *rides* on the first: it is computed on every
+    tile of that as soon as it is made, and the first is tiled as layers are that are alone. All else says nothing then.
     """
 
     first: int
@@ -36,6 +39,11 @@ class Group:
     channels: tuple[int, ...]
     held: tuple[bool, ...]
     slots: int = 2
+
+    @property
+    def rides(self) -> bool:
+        """Whether the last layer is computed tile by tile of the first."""
+        return not self.rows
 
 
 @dataclass(frozen=True)
@@ -248,6 +256,27 @@ def lawful(fabric: Fabric, first: int, last: int) -> bool:
         return False
     inside = {member.writes.buffer for member in members if member is not None and member.reader <= last}
     return all(fabric.planes[name].makers[0] >= first for name in inside)
+
+
+def may_ride(layers: Sequence[Layer], fabric: Fabric, last: int) -> bool:
+    """Whether layer ``last`` can be computed on the tiles of the one before it, which makes an operand for it alone.
+
+    Tiles of both lie densely in their buffers: nothing that ``last`` reads or makes may be resident.
+    """
+    rider = fabric.members[last]
+    if rider is None or not rider.flat or not last or not lawful(fabric, last - 1, last):
+        return False
+    (first, _), needs = members_of(fabric, last - 1, last), layers[last].geometry
+    made = fabric.planes[first.writes.buffer]
+    alone = (made.makers, made.readers, made.leaves) == ((last - 1,), (last,), False)
+    plain = not needs.has_constants and needs.tables == "none" and not layers[last - 1].geometry.in_place
+    return not first.undivided and alone and plain and rider.reads.count(first.writes) == 1
+
+
+def ridden_buffers(fabric: Fabric, last: int) -> set[str]:
+    """Operands and result of a layer that rides: none can be resident."""
+    _, rider = members_of(fabric, last - 1, last)
+    return {piece.buffer for piece in (*rider.reads, rider.writes)}
 
 
 def members_of(fabric: Fabric, first: int, last: int) -> tuple[Member, ...]:

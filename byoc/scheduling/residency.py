@@ -14,7 +14,7 @@ from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer
 from byoc.scheduling.chosen import chosen_groups, chosen_residents, misfit, pins_of, tiling_of
 from byoc.scheduling.fusion import Fusion, Question
-from byoc.scheduling.groups import Fabric, Group, fabric_of
+from byoc.scheduling.groups import Fabric, Group, fabric_of, ridden_buffers
 from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
@@ -24,9 +24,9 @@ from isa.errors import InputError
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The tiling of every layer, the names of resident buffers, and the groups that are computed band by band.
+    """The tiling of every layer, the names of resident buffers, and the groups that are computed together.
 
-    The tilings of layers in groups are not used.
+    The tilings of layers in groups are not used, but for those on which others ride.
     """
 
     tilings: tuple[Tiling, ...]
@@ -118,10 +118,12 @@ class _Planner:
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
         self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
         self._rooms = ground.rooms.resized(arch.sram_bytes)
-        lives = self._rooms.lives
-        self.residents: dict[str, Life] = {name: lives[name] for name in chosen_residents(choices, lives) or ()}
-        self.groups = groups = chosen_groups(choices, layers, ground.fabric)
-        self._together = {index for group in groups for index in range(group.first, group.last + 1)}
+        groups = chosen_groups(choices, layers, ground.fabric)
+        dense = {name for group in groups if group.rides for name in ridden_buffers(ground.fabric, group.last)}
+        self._lives = {name: life for name, life in self._rooms.lives.items() if name not in dense}
+        self.residents = {name: self._lives[name] for name in chosen_residents(choices, self._lives) or ()}
+        self._operands = [len(layer.operation.inputs) for layer in layers]
+        self._group(groups)
         self._capacity = arch.sram_bytes
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
@@ -138,7 +140,7 @@ class _Planner:
     def choose_residents(self, capacity: int) -> None:
         """Add residents while they pay. What outlives an image of a batch comes last: it takes room from all images."""
         self._capacity = capacity
-        lives = sorted(self._rooms.lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
+        lives = sorted(self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
         for name, life in lives:
             wanted = {**self.residents, name: life}
             span = range(life.first, life.last + 1)
@@ -151,12 +153,16 @@ class _Planner:
                 self.residents = wanted
                 self.choices[life.first : life.last + 1] = chosen
 
+    def _group(self, groups: tuple[Group, ...]) -> None:
+        self.groups = groups
+        self._together = {index for group in groups for index in range(group.first, group.last + 1)}
+        self._beside = {group.first: self._operands[group.last] - 1 for group in groups if group.rides}
+
     def choose_groups(self, fusion: Fusion) -> None:
         """Compute layers together where that pays and nothing has been chosen of any of them."""
         singles, pinned = tuple(choice.cycles for choice in self.choices), tuple(pin is not None for pin in self._pins)
         residents = tuple((name, life.first, life.last, life.nbytes) for name, life in self.residents.items())
-        self.groups = fusion.cover(Question(singles, pinned, residents), self._capacity)
-        self._together = {index for group in self.groups for index in range(group.first, group.last + 1)}
+        self._group(fusion.cover(Question(singles, pinned, residents), self._capacity))
         for group in self.groups:
             inside = [n for n, life in self.residents.items() if group.first <= life.first <= life.last <= group.last]
             for name in inside:
@@ -168,6 +174,8 @@ class _Planner:
         ahead = 0  # compute cycles, back from here, beside which loads for later layers may run
         for index in reversed(range(len(self.choices))):
             choice, search, room = self.choices[index], self._searches[index], self._room(index, self.residents)
+            if index in self._beside and self._pins[index] is None:
+                choice = search.best(*room) or choice
             tiling = choice.tiling
             alone = index not in self._together
             if alone and ahead > 0 and self._pins[index] is None:
@@ -185,7 +193,9 @@ class _Planner:
         return search.best(*room) if pin is None else search.pinned(pin, *room)
 
     def _room(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
-        return self._rooms.of(index, residents, self._capacity)
+        resident, room = self._rooms.of(index, residents, self._capacity)
+        beside = self._beside.get(index, 0)
+        return (resident._replace(beside=beside) if beside else resident), room
 
 
 def _candidates(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from byoc.lowering import Lowered, Place
 from byoc.operators.layer import Layer
-from byoc.operators.nest import Span, Tile, Transfer
+from byoc.operators.nest import Span, Tile, Transfer, make_tile
 from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, load, source_of, store
 from byoc.tiling.tiling import Slots, Tiling, input_slots, slot_counts, tiles
@@ -78,9 +78,14 @@ class TileBuffers:
         return self._pointers[number]
 
 
-def stream_layer(layer: Layer, tiling: Tiling, memory: Memory, cut: Sequence[Tile] | None = None) -> list[TileSteps]:
-    """The steps of all tiles of a layer, in order; ``cut`` are the tiles of ``tiling`` where they are known."""
-    stream = _LayerStream(layer, tiling, memory)
+def stream_layer(
+    layer: Layer, tiling: Tiling, memory: Memory, cut: Sequence[Tile] | None = None, rider: Layer | None = None
+) -> list[TileSteps]:
+    """The steps of all tiles of a layer, in order; ``cut`` are the tiles of ``tiling`` where they are known.
+
+    ``rider``: an element-wise layer that is computed on each at once.
+    """
+    stream = _LayerStream(layer, tiling, memory) if rider is None else _RiddenStream(layer, tiling, memory, rider)
     return [stream.tile_steps(tile, number) for number, tile in enumerate(cut or tiles(layer.geometry, tiling))]
 
 
@@ -211,3 +216,37 @@ class _LayerStream:
         if self._output.buffer not in self._memory.residents or tile.output.rows.size == nest.rows:
             return 0
         return nest.rows * nest.columns * self._layer.geometry.output_bytes
+
+
+class _RiddenStream(_LayerStream):
+    """A layer on whose tiles another is computed, which takes their place and leaves in their stead."""
+
+    def __init__(self, layer: Layer, tiling: Tiling, memory: Memory, rider: Layer) -> None:
+        super().__init__(layer, tiling, memory)
+        self._rider = rider
+        self._places = [memory.lowered.place(operand) for operand in rider.operation.inputs]
+        self._target = memory.lowered.place(rider.operation.output)
+        count = slot_counts(layer.geometry, tiling).output
+        nbytes = layer.geometry.output_tile_bytes(tiling.channels, tiling.rows)
+        self._beside = {
+            place: TileBuffers(memory, f"{rider.name} input", count, nbytes)
+            for place in self._places
+            if place != self._output
+        }
+
+    def tile_steps(self, tile: Tile, number: int) -> TileSteps:
+        """The steps of one tile of both layers."""
+        loads, computes, stores = super().tile_steps(tile, number)
+        if not tile.last:
+            return TileSteps(loads, computes, stores)
+        memory, source = self._memory, source_of(self._rider, number)
+        transfer = self._layer.geometry.output_transfer(tile)
+        made = stores[0].pointers["ST_SRAM_ADDRESS"].moved(-transfer.sram_offset)
+        operands = {self._output: made}
+        for place, buffers in self._beside.items():
+            operands[place] = buffers.take()
+            loads = (*loads, load(memory.address(place), operands[place], transfer, source))
+        whole = make_tile(self._rider.nest, Span(0, 1), Span(0, tile.output.elements))
+        inputs = tuple(operands[place] for place in self._places)
+        computes = (*computes, *compute_steps(self._rider, whole, Operands(inputs, None, made), source))
+        return TileSteps(loads, computes, (store(memory.address(self._target), made, transfer, source),))

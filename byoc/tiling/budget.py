@@ -32,6 +32,14 @@ class Budget:
             self.most = nbytes
         return False
 
+    def left(self, taken: int) -> int:
+        """The bytes beside so many others: who uses them says by :meth:`narrow` for which all would be alike."""
+        return self._nbytes - taken
+
+    def narrow(self, least: float, most: float) -> None:
+        """An answer was for ``least`` bytes and more, but for fewer than ``most``."""
+        self.least, self.most = max(self.least, least), min(self.most, most)
+
 
 class Answers(Generic[Question, Answer]):
     """Answers to questions, each with the budgets for which it is the answer."""
@@ -41,11 +49,20 @@ class Answers(Generic[Question, Answer]):
 
     def find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> Answer:
         """What ``ask`` says of a budget; it is asked where no answer to this question is known for so many bytes."""
+        return self._find(question, budget, ask)[2]
+
+    def within(self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]) -> Answer:
+        """The same of what a larger budget leaves beside ``taken`` bytes, as part of an answer about that."""
+        least, most, answer = self._find(question, budget.left(taken), ask)
+        budget.narrow(least + taken, most + taken)
+        return answer
+
+    def _find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> tuple[float, float, Answer]:
         known = self._known.setdefault(question, [])
-        for least, most, answer in known:
-            if least <= budget < most:
-                return answer
+        for found in known:
+            if found[0] <= budget < found[1]:
+                return found
         asked = Budget(budget)
         answer = ask(asked)
         known.append((asked.least, asked.most, answer))
-        return answer
+        return known[-1]

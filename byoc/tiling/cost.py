@@ -139,7 +139,7 @@ class LayerCost:
         if shape.table_bytes:
             total += table_slots(self._geometry, min(slots.constants, parts)) * shape.table_bytes
         if not resident.output:
-            total += min(slots.output, parts * bands) * shape.output_bytes
+            total += (1 + resident.beside) * min(slots.output, parts * bands) * shape.output_bytes
         return total
 
     def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
@@ -162,11 +162,11 @@ class LayerCost:
         """What no tiling of this shape is below, nor any of the same channels and fewer rows: all is loaded once."""
         operands, constants = self._moved(resident)
         slots = shape.constant_all if constants else 0
-        edge = TRANSFER_OVERHEAD * (len(operands) + (not resident.output))
+        edge = TRANSFER_OVERHEAD * (len(operands) + (not resident.output) + resident.beside)
         for index in operands:
             slots += shape.input_all[index]
         if not resident.output:
-            slots += shape.output_all
+            slots += shape.output_all * (1 + resident.beside)
         busy = max(shape.compute + edge, slots - self._hidden(shape, resident))
         return busy + TRAFFIC * slots + self.overhead(shape.tiles, resident.follows)
 
@@ -202,6 +202,8 @@ class LayerCost:
         if shape.table_bytes:
             often = parts * again if self._geometry.tables == "each" else 1
             loaded.append((shape.table_cycles, shape.table_cycles * often, often, slots.constants))
+        results = parts * bands
+        loaded += [(shape.output_all // results, shape.output_all, results, slots.output)] * resident.beside
         moved = loading = first = alone = 0
         for cycles, total, often, buffers in loaded:
             moved += total
@@ -211,7 +213,6 @@ class LayerCost:
                 alone += total - cycles + TRANSFER_OVERHEAD * (often - 1)
         if resident.output:
             return Account(loading, 0, moved, first, 0, alone)
-        results = parts * bands
         storing, last = shape.output_all + TRANSFER_OVERHEAD * results, shape.last_cycles + TRANSFER_OVERHEAD
         apart = 0
         if self._geometry.in_place:

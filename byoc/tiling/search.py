@@ -55,6 +55,7 @@ class TileSearch:
         self.cost = LayerCost(geometry, arch)
         self.channels = tuple(_channel_tiles(geometry, arch))
         self._narrow = tuple(_narrow_tiles(geometry, arch))
+        self.sizes = tuple(dict.fromkeys((*self.channels, *self._narrow)))
         self._rows = tuple(_row_bands(geometry))
         self._chunks = tuple(_input_chunks(geometry, arch))
         self._sizes = self._by_count((0,)), self._by_count(self._chunks)
@@ -79,6 +80,12 @@ class TileSearch:
             found = self._cuts[tiling] = made, tuple([self.cost.tile_cycles(*sizes(tile)) for tile in made])
         return found
 
+    def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
+        """The same of what ``budget`` leaves beside ``taken`` bytes."""
+        if not budget.holds(taken + 1):
+            return None
+        return self._best.within(resident, budget, taken, lambda asked: self._search(resident, asked))
+
     def thriftiest(self, choice: Choice, resident: Resident, budget: int) -> Tiling:
         """``choice``, the best for ``budget``, or the double-buffered tiling in the fewest bytes that takes as long.
 
@@ -90,7 +97,7 @@ class TileSearch:
         tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
         least = cost.working_set(cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling, resident)
         for count, tile in self._sizes[0]:
-            if self._floor(resident) + cost.overhead(count, resident.follows) > limit:
+            if self.floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
             for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
                 if not budget.holds(self._smallest_bytes(tile._replace(rows=rows), resident)):
@@ -148,7 +155,7 @@ class TileSearch:
 
         Among them are fewer output channels than the array takes in parallel.
         """
-        floor, best = self._floor(resident), None
+        floor, best = self.floor(resident), None
         for known in self._sizes:
             for count, tile in known:
                 if best is not None and floor + self.cost.overhead(count, resident.follows) >= best.cycles:
@@ -159,7 +166,7 @@ class TileSearch:
                 break
         return best
 
-    def _floor(self, resident: Resident) -> float:
+    def floor(self, resident: Resident) -> float:
         """What the layer takes at least, in one tile."""
         nest = self._geometry.nest
         return self.cost.least(self.cost.shape(nest.channels, nest.rows), resident)

@@ -23,12 +23,14 @@ class Slots(NamedTuple):
 class Resident(NamedTuple):
     """Which operands live in the scratchpad as whole tensors and need no tile buffers.
 
-    ``follows``: the layer comes after others, behind whose work the first load of its constants can hide.
+    ``follows``: the layer comes after others, behind whose work the first load of its constants can hide. ``beside``:
+    operands as large as the result that are loaded tile by tile for the element-wise layer that rides on this one.
     """
 
     inputs: tuple[bool, ...]
     output: bool = False
     follows: bool = False
+    beside: int = 0
 
 
 class Tiling(NamedTuple):
@@ -130,7 +132,8 @@ def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignmen
         total += slots.constants * aligned(geometry.constant_bytes(tiling.channels, tiling.depth), alignment)
     total += table_slots(geometry, slots.constants) * aligned(geometry.table_bytes(tiling.channels), alignment)
     if not resident.output and not geometry.in_place:
-        total += slots.output * aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
+        nbytes = aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
+        total += (1 + resident.beside) * slots.output * nbytes
     if tiling.depth:
         total += aligned(geometry.sums_bytes(tiling.channels, tiling.rows), alignment)
     return total

@@ -67,7 +67,7 @@ def command(
 def _grouped(choices: Choices) -> dict[str, str]:
     """What layers in groups have in place of a tiling."""
     return {
-        name: f"in a group, {group.layers[0]} to {group.layers[-1]}, bands of {group.rows} rows"
+        name: f"in a group, {group.layers[0]} to {group.layers[-1]}, {group.turns}"
         for group in choices.groups or ()
         for name in group.layers
     }
@@ -75,12 +75,14 @@ def _grouped(choices: Choices) -> dict[str, str]:
 
 def _group_line(group: GroupChoice) -> str:
     """All of a group in one line."""
+    if not group.rows:
+        return f"group: {group.layers[-1]} on every tile of {group.layers[0]}"
     tiles = ", ".join(
         f"{name} {channels} channels{'' if held else ' (constants again in every band)'}"
         for name, channels, held in zip(group.layers, group.channels or (), group.held or (), strict=True)
     )
     kept = ", ".join(group.kept or ()) or "nothing"
-    return f"group: bands of {group.rows} rows; tiles: {tiles}; kept from band to band: {kept}"
+    return f"group: {group.turns}; tiles: {tiles}; kept from band to band: {kept}"
 
 
 def _tiling(choice: LayerChoice) -> str:

@@ -319,7 +319,8 @@ class Accuracy(Part):
 
 
 class LayerGroup(Part):
-    """Layers of a region that are computed together, in bands of ``rows`` rows of the last one's result.
+    """Layers of a region that are computed together, in bands of ``rows`` rows of the last one's result; 0: two layers,
+    the last element-wise and computed on every tile of the first.
 
     ``kept``: tensors of which rows stay in the scratchpad from band to band; of others bands make or load them again.
     """

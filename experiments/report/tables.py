@@ -234,11 +234,15 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
 
 
 def groups_line(groups: Sequence[LayerGroup]) -> str:
-    """Which layers are computed together, band by band of rows: the first few groups."""
+    """Which layers are computed together, band by band of rows or tile by tile: the first few groups."""
     layers = sum(len(group.layers) for group in groups)
-    named = [f"{one.layers[0]} to {one.layers[-1]} ({one.rows} row{'s' * (one.rows != 1)})" for one in groups]
+    named = [f"{one.layers[0]} to {one.layers[-1]} ({_turns(one.rows)})" for one in groups]
     more = [f"{len(named) - MOST_GROUPS} more"] if len(named) > MOST_GROUPS else []
     return f"{layers} layers together in bands: {', '.join([*named[:MOST_GROUPS], *more])}"
+
+
+def _turns(rows: int) -> str:
+    return f"{rows} row{'s' * (rows != 1)}" if rows else "tile by tile"
 
 
 def bus_line(bus: Bus) -> str:

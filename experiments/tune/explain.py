@@ -87,10 +87,10 @@ class Explanation:
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
             others = ", ".join(name for name in self.group.layers if name != self.layer)
-            bands = f"with {others} in bands of {self.group.rows} rows"
-            return (
-                f"computed {bands}, estimated to take fewer cycles than one after another; alone it would be tiled so"
-            )
+            bands, alone = f"with {others} {self.group.turns}", "alone it would be tiled so"
+            if not self.group.rows:
+                alone = "tiled so" if self.layer == self.group.layers[0] else alone
+            return f"computed {bands}, estimated to take fewer cycles than one after another; {alone}"
         if not self.others:
             return "it is the only tiling considered that fits"
         other, winner = self.others[0], self.winner
@@ -216,7 +216,9 @@ class _Account:
         groups = placed([layer.name for layer in layers], chosen.groups or ())
         self._group = next((one for first, one in groups if 0 <= index - first < len(one.layers)), None)
         rooms = Rooms(layers, lowered, arch)
-        self._resident, room = rooms.of(index, chosen.residents or (), arch.sram_bytes)
+        resident, room = rooms.of(index, chosen.residents or (), arch.sram_bytes)
+        ridden = self._group is not None and not self._group.rows and layer == self._group.layers[0]
+        self._resident = resident._replace(beside=len(layers[index + 1].operation.inputs) - 1 if ridden else 0)
         self._budget = self._asked_budget(room)
 
     def _asked_budget(self, room: int) -> int:

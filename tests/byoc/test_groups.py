@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, Literal, get_args
@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from byoc.choices import Choices, GroupChoice
+from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.emission.region import Region, compile_region, layers_of
 from byoc.graph import Value
 from byoc.lowering import Lowered
@@ -19,9 +19,20 @@ from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
 from byoc.operators.pieces import Dim
-from byoc.scheduling.chosen import group_choice_of
-from byoc.scheduling.groups import Group, fabric_of, lawful, mapping_allows, members_of, stays
+from byoc.scheduling.chosen import choice_of, group_choice_of
+from byoc.scheduling.groups import (
+    Group,
+    fabric_of,
+    lawful,
+    mapping_allows,
+    may_ride,
+    members_of,
+    ridden_buffers,
+    stays,
+)
 from byoc.scheduling.residency import Rooms
+from byoc.tiling.space import shapes
+from byoc.tiling.tiling import Slots, streamed
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import Unit
@@ -32,6 +43,8 @@ from tests.isa.legality import check_legality
 
 KINDS = ("conv", "strided", "depthwise", "pool", "average", "add", "relu", "concat", "wide", "skip", "shuffle")
 Random = np.random.Generator
+Drawn = tuple[tuple[Operator, ...], tuple[str, ...]]
+"""Operations, and the values that leave."""
 
 
 def single(made: Region, values: dict[str, Value]) -> tuple[Region, dict[str, Value]]:
@@ -96,6 +109,10 @@ def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> t
         if not lasts or random.random() < 0.15:
             first += 1
             continue
+        if may_ride(layers, fabric, first + 1) and random.random() < 0.6:
+            groups.append(Group(first, first + 1, 0, (), (), ()))
+            first += 2
+            continue
         last = lasts[int(random.integers(len(lasts)))]
         members = [member for member in fabric.members[first : last + 1] if member is not None]
         rows = fabric.planes[members[-1].writes.buffer].rows
@@ -111,6 +128,17 @@ def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> t
     return tuple(groups)
 
 
+def drawn_tilings(layers: Sequence[Layer], groups: Sequence[Group], random: Random) -> tuple[LayerChoice, ...]:
+    """Any tiling for each layer that another rides on."""
+    found = []
+    for layer in (layers[group.first] for group in groups if group.rides):
+        possible = list(shapes(layer.geometry, streamed(layer.geometry)))
+        shape = possible[int(random.integers(len(possible)))]
+        buffers = Slots(*(int(number) for number in random.integers(1, 4, 3)))
+        found.append(choice_of(layer.name, shape._replace(channels_outer=bool(random.random() < 0.5), slots=buffers)))
+    return tuple(found)
+
+
 def drawn_channels(layer: Layer, random: Random) -> int:
     """A tile of channels: all, or as many as there may be."""
     nest = layer.nest
@@ -119,7 +147,7 @@ def drawn_channels(layer: Layer, random: Random) -> int:
     )
 
 
-def drawn_region(seed: int) -> tuple[tuple[Operator, ...], tuple[str, ...]]:
+def drawn_region(seed: int) -> Drawn:
     """A chain with branches of two to ten operations, and the values that leave it."""
     random = np.random.default_rng(seed)
     earlier = [cases.operand("x", *(int(size) for size in random.integers((1, 3, 1), (6, 20, 9))))]
@@ -132,24 +160,37 @@ def drawn_region(seed: int) -> tuple[tuple[Operator, ...], tuple[str, ...]]:
     return tuple(operations), (earlier[-1].value, earlier[int(random.integers(1, len(earlier)))].value)
 
 
+def drawn_pairs(seed: int) -> Drawn:
+    """One to four convolutions, each with an addition to what was there before, and the value that leaves."""
+    random = np.random.default_rng(seed)
+    earlier = [cases.operand("x", *(int(size) for size in random.integers((1, 3, 1), (6, 20, 9))))]
+    operations: list[Operator] = []
+    for number in range(int(random.integers(1, 5))):
+        source = earlier[-1]
+        many, deep = source.shape[0], bool(random.random() < 0.3)
+        made = cases.convolution(random, source, f"v{number}", many, pads=(1, 1, 1, 1), depthwise=deep)
+        before = earlier[int(random.integers(len(earlier)))]
+        pair = (before, made.output) if random.random() < 0.5 else (made.output, before)
+        operations += [made, cases.add(*pair, f"s{number}")]
+        earlier.append(operations[-1].output)
+    return tuple(operations), (earlier[-1].value,)
+
+
 def drawn_residents(
     layers: Sequence[Layer], lowered: Lowered, groups: Sequence[Group], random: Random
 ) -> tuple[str, ...]:
     """Some of what may stay in the scratchpad and no group has to itself."""
-    inside = {
-        member.writes.buffer
-        for group in groups
-        for member in members_of(fabric_of(layers, lowered), group.first, group.last)
-    }
-    return tuple(
-        name for name in Rooms(layers, lowered, Arch()).lives if name not in inside or random.random() < 0.3
-    )  # fmt: skip
+    fabric = fabric_of(layers, lowered)
+    ridden = {name for group in groups if group.rides for name in ridden_buffers(fabric, group.last)}
+    inside = {member.writes.buffer for group in groups for member in members_of(fabric, group.first, group.last)}
+    free = (name for name in Rooms(layers, lowered, Arch()).lives if name not in ridden)
+    return tuple(name for name in free if name not in inside or random.random() < 0.3)
 
 
-def run_drawn(seed: int) -> int:
+def run_drawn(seed: int, draw: Callable[[int], Drawn] = drawn_region) -> int:
     """Compile a drawn region with drawn groups, run it, hold it to plain execution; how many groups it had."""
     random = np.random.default_rng(seed)
-    operations, outputs = drawn_region(seed)
+    operations, outputs = draw(seed)
     arch = Arch(
         isa="v4" if any(isinstance(one, StridedCopy) for one in operations) else str(random.choice(["v2", "v4"])),
         pe=PeArray(ic=int(random.choice([1, 2, 8])), oc=int(random.choice([1, 4, 64]))),
@@ -161,7 +202,8 @@ def run_drawn(seed: int) -> int:
     groups = drawn_groups(layers, lowered, random)
     names = [layer.name for layer in layers]
     residents = drawn_residents(layers, lowered, groups, random)
-    choices = Choices(residents=residents, groups=tuple(group_choice_of(names, group) for group in groups))
+    chosen = tuple(group_choice_of(names, group) for group in groups)
+    choices = Choices(drawn_tilings(layers, groups, random), residents, chosen)
     program, report = compile_region(made, values, arch, choices=choices)
     assert report.choices.groups == choices.groups
     again, _ = compile_region(made, values, arch, choices=report.choices)
@@ -178,6 +220,10 @@ def run_drawn(seed: int) -> int:
 @pytest.mark.parametrize("start", [0, 1000, 2000])
 def test_bands_compute_what_layers_do(start: int) -> None:
     assert sum(run_drawn(seed) for seed in range(start, start + 30)) > 30
+
+
+def test_element_wise_layers_ride() -> None:
+    assert sum(run_drawn(seed, drawn_pairs) for seed in range(40)) > 50
 
 
 # A small group, worked out by hand. ----------------------------------------------------------------------------------
@@ -259,6 +305,57 @@ def test_groups_that_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         compile_region(made, values, Arch(isa="v4"), choices=Choices(residents=(), groups=(group,)))
     assert message in str(caught.value)
+
+
+def residual() -> tuple[Region, dict[str, Value]]:
+    """A convolution of 4 planes of 6 rows of 8 bytes, to whose result its operand is added."""
+    random = np.random.default_rng(0)
+    x = cases.operand("x", 4, 6, 8)
+    first = cases.convolution(random, x, "first", 4, kernel=(1, 1))
+    return single(*cases.region((first, cases.add(x, first.output, "sum")), ("x",), ("sum",)))
+
+
+def test_a_layer_rides_on_the_tiles_of_the_one_before_it() -> None:
+    made, values = residual()
+    tiling = LayerChoice("first", 2, 3, 0, "rows", (1, 1, 1))
+    choices = Choices((tiling,), (), (GroupChoice(("first", "sum"), 0),))
+    program, report = compile_region(made, values, Arch(isa="v4"), choices=choices)
+    # For 2 channels at a time records of 8 and weights of 4 bytes, which stay; bands of 3 rows of 8 bytes, 4 planes to
+    # the convolution and 2 to the sum.
+    assert sorted(moved(program, Unit.LD)) == sorted([*[2 * 12] * 2, *[4 * 24] * 2, *[2 * 24] * 4])
+    assert moved(program, Unit.ST) == [2 * 24] * 4, "the sum alone is stored"
+    assert report.choices.groups == choices.groups
+    inputs = cases.random_inputs(made, values, 0)
+    wanted, results = cases.expected(made, values, inputs), cases.execute(program, inputs, 0)
+    np.testing.assert_array_equal(results["sum"], wanted["sum"])
+
+
+@pytest.mark.parametrize(
+    ("residents", "layers", "message"),
+    [
+        ((), ("sum",), "bands of rows cannot pass all of these layers"),
+        (
+            ("first",),
+            ("first", "sum"),
+            "rows is 0, tile by tile, so that 'first' is no resident; leave one of both out",
+        ),
+    ],
+)
+def test_what_cannot_ride(residents: tuple[str, ...], layers: tuple[str, ...], message: str) -> None:
+    made, values = residual()
+    with pytest.raises(InputError) as caught:
+        compile_region(
+            made, values, Arch(isa="v4"), choices=Choices(residents=residents, groups=(GroupChoice(layers, 0),))
+        )
+    assert message in str(caught.value)
+
+
+def test_no_convolution_rides() -> None:
+    made, values = small_network()
+    with pytest.raises(InputError, match="an element-wise layer that alone reads what it makes"):
+        compile_region(
+            made, values, Arch(isa="v4"), choices=Choices(residents=(), groups=(GroupChoice(("deep", "point"), 0),))
+        )
 
 
 def test_types_of_mapping_combine_as_published() -> None:
