@@ -15,6 +15,29 @@ Resolver = Literal["reference", "builtin", "default"]
 _TYPES = {"reference": "BUILTIN_REF", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "default": "BUILTIN"}
 
 
+_OPTIONS = {
+    "BATCH_MATMUL": "BatchMatMul",
+    "CONV_2D": "Conv2D",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2D",
+    "AVERAGE_POOL_2D": "Pool2D",
+    "MAX_POOL_2D": "Pool2D",
+    "MINIMUM": "MaximumMinimum",
+    "MAXIMUM": "MaximumMinimum",
+    "MEAN": "Reducer",
+    "SUM": "Reducer",
+    "REDUCE_MAX": "Reducer",
+    "REDUCE_MIN": "Reducer",
+    "PADV2": "PadV2",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
+}
+"""Options tables that are not called like their operator (``RESIZE_BILINEAR`` has ``ResizeBilinearOptions``)."""
+
+
+def options_name(kind: str) -> str:
+    """The table of the schema that holds the options of a builtin operator; there need not be one of that name."""
+    return _OPTIONS.get(kind, "".join(word.capitalize() for word in kind.split("_"))) + "Options"
+
+
 def _missing(error: Exception) -> InputError:
     return InputError(f"TensorFlow Lite models need LiteRT ({error}): pip install 'dla-byoc-simulator[tflite]'")
 

@@ -23,14 +23,21 @@ from numpy.typing import NDArray
 
 from byoc import litert
 from byoc.litert import Resolver
+from isa import memory
 from isa.errors import InputError
+
+if sys.platform != "win32":
+    import resource
 
 Arrays = Sequence[NDArray[Any]]
 _SERVE = "from byoc.litert_process import serve; serve()"
 
 
 class Session:
-    """A model on LiteRT, one thread; tensors go by their numbers."""
+    """A model on LiteRT, one thread; tensors go by their numbers.
+
+    ``delegated`` as of :func:`byoc.litert.delegated`; ``shapes`` are those that its tensors have before it runs.
+    """
 
     def __init__(self, model: bytes, resolver: Resolver, *, keep: bool = False, thing: str = "the model") -> None:
         """As :func:`byoc.litert.interpreter`; raises InputError where that does, and where the process ends."""
@@ -44,11 +51,12 @@ class Session:
         answer, _ = self._process.ask(self._opening, [self._content], self._thing)
         self._number: int = answer["session"]
         self.delegated: list[tuple[list[int], list[int]]] = [(part[0], part[1]) for part in answer["delegated"]]
+        self.shapes: dict[int, tuple[int, ...]] = {number: tuple(shape) for number, shape in answer["shapes"]}
         finalize(self, self._process.forget, self._number)
 
     def run(self, given: Mapping[int, NDArray[Any]], wanted: Sequence[int]) -> dict[int, NDArray[Any]]:
         """Tensors ``wanted`` of one inference on ``given``; states begin as they do in the model. Raises InputError."""
-        if self._process.ended:  # another session's kernels have ended it
+        if not self._process.there:  # another session's kernels have ended it
             self._open()
         request = {"do": "run", "session": self._number, "given": list(given), "wanted": list(wanted)}
         _, arrays = self._process.ask({**request, "thing": self._thing}, list(given.values()), self._thing)
@@ -60,7 +68,7 @@ class _Process:
 
     def __init__(self) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
-        self._lock = Lock()
+        self._lock, self._owner = Lock(), os.getpid()
         self._child = subprocess.Popen(
             [sys.executable, "-c", _SERVE],
             stdin=subprocess.PIPE,
@@ -71,9 +79,9 @@ class _Process:
         atexit.register(self.end)
 
     @property
-    def ended(self) -> bool:
-        """Whether it is there no more."""
-        return self._child.poll() is not None
+    def there(self) -> bool:
+        """Whether it is there still, and this process's own: one that was forked off shares its pipes with another."""
+        return self._owner == os.getpid() and self._child.poll() is None
 
     def ask(self, request: Mapping[str, Any], arrays: Arrays, thing: str) -> tuple[dict[str, Any], list[NDArray[Any]]]:
         """The answer to a request about ``thing``. Raises InputError: what LiteRT refuses, and where it ends."""
@@ -94,11 +102,13 @@ class _Process:
 
     def forget(self, session: int) -> None:
         """Closes a session."""
-        if not self.ended:
+        if self.there:
             self.ask({"do": "close", "session": session}, [], "the model")
 
     def end(self) -> None:
-        """Ends it."""
+        """Ends it, if it is this process's own."""
+        if self._owner != os.getpid():
+            return
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 pipe.close()
@@ -106,14 +116,15 @@ class _Process:
 
 
 @cache
-def _first() -> list[_Process]:
+def _last() -> list[_Process]:
+    """The process that was started last, if any was."""
     return []
 
 
 def _process() -> _Process:
     """The process that there is, or a new one."""
-    kept = _first()
-    if kept and kept[0].ended:
+    kept = _last()
+    if kept and not kept[0].there:
         kept.pop().end()
     if not kept:
         kept.append(_Process())
@@ -155,6 +166,8 @@ def serve() -> None:
     """Answers requests until there are no more: the other process."""
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what kernels print is no answer
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_DATA, (memory.maximum(), resource.getrlimit(resource.RLIMIT_DATA)[1]))
     sessions: dict[int, Any] = {}
     while True:
         try:
@@ -177,8 +190,10 @@ def _answer(
     if request["do"] == "open":
         number = max(sessions, default=0) + 1
         keep, thing = request["keep"], request["thing"]
-        sessions[number] = litert.interpreter(arrays[0].tobytes(), request["resolver"], keep=keep, thing=thing)
-        return {"session": number, "delegated": litert.delegated(sessions[number])}, []
+        made = litert.interpreter(arrays[0].tobytes(), request["resolver"], keep=keep, thing=thing)
+        sessions[number] = made
+        shapes = [(one["index"], one["shape"].tolist()) for one in made.get_tensor_details()]
+        return {"session": number, "delegated": litert.delegated(made), "shapes": shapes}, []
     made = sessions[request["session"]]
     with litert.readable_errors(request["thing"]):
         return {}, _run(made, dict(zip(request["given"], arrays, strict=True)), request["wanted"])

@@ -24,23 +24,6 @@ from byoc import litert
 from isa.errors import InputError
 
 SCHEMA_VERSION = 3
-OPTIONS = {
-    "BATCH_MATMUL": "BatchMatMul",
-    "CONV_2D": "Conv2D",
-    "DEPTHWISE_CONV_2D": "DepthwiseConv2D",
-    "AVERAGE_POOL_2D": "Pool2D",
-    "MAX_POOL_2D": "Pool2D",
-    "MINIMUM": "MaximumMinimum",
-    "MAXIMUM": "MaximumMinimum",
-    "MEAN": "Reducer",
-    "SUM": "Reducer",
-    "REDUCE_MAX": "Reducer",
-    "REDUCE_MIN": "Reducer",
-    "PADV2": "PadV2",
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTM",
-}
-"""Options tables that are not called like their operator (``RESIZE_BILINEAR`` has ``ResizeBilinearOptions``)."""
-
 ENUMERATIONS = {
     "padding": "Padding",
     "fused_activation_function": "ActivationFunctionType",
@@ -283,7 +266,7 @@ def _operator(schema: Any, operator: _Operator, code: int, places: dict[int, int
     made.opcodeIndex = code
     made.inputs = [-1 if one is None else places[one.index] for one in operator.inputs]
     made.outputs = [places[one.index] for one in operator.outputs]
-    name = OPTIONS.get(operator.kind, "".join(word.capitalize() for word in operator.kind.split("_"))) + "Options"
+    name = litert.options_name(operator.kind)
     kind = getattr(schema, f"{name}T", None)
     if kind is None and operator.options:
         raise InputError(f"{operator.kind} has no options; leave out '{next(iter(operator.options))}'")

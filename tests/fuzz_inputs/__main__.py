@@ -31,7 +31,15 @@ from isa.errors import InputError
 from tests.faults.fault import read_faults
 from tests.fuzz_inputs import materials
 from tests.fuzz_inputs.execution import Ending, execute
-from tests.fuzz_inputs.mutation import NUMBERS, TEXTS, mutate_bytes, mutate_json, mutate_model, mutate_text
+from tests.fuzz_inputs.mutation import (
+    NUMBERS,
+    TEXTS,
+    mutate_bytes,
+    mutate_json,
+    mutate_model,
+    mutate_text,
+    mutate_words,
+)
 
 Mutator = Callable[[bytes, random.Random], bytes]
 WRONG = ("traceback", "hang", "memory", "killed", "lines")
@@ -155,6 +163,9 @@ KINDS = (
         Kind(name, _file(name, mutate_model), (("run", name, "--json", "out.json"), ("partition", name)))
         for name in _MODELS
     ),
+    Kind("TensorFlow Lite", _file("net.tflite", mutate_words), (
+        ("run", "net.tflite", "--json", "out.json"), ("run", "net.tflite", "--set", "numerics=fixed"),
+    )),
     Kind("package", _package, (("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla", "--integer-io"))),
     Kind(
         "program",

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from byoc.package.package import load_package
 from experiments.cli.main import main
+from experiments.models.tflite import Quantisation, TfliteBuilder
 from tests.e2e.random_networks import random_network
 from tests.experiments.golden_corpora import small_corpus
 
@@ -66,6 +67,7 @@ bus_bytes = [8, 16]
 
 PLUGIN = """
 from dataclasses import replace
+from experiments.models.tflite import Quantisation, TfliteBuilder
 from isa.ops import ALL
 from isa.plugins import Extension
 EXTENSION = Extension((replace(ALL["OP_POOL"], mnemonic="OP_THEIRS", opcode=0x90, aliases={}),))
@@ -124,6 +126,24 @@ def tiny_model() -> onnx.ModelProto:
     )
 
 
+def tflite_model() -> bytes:
+    """A few layers of a TensorFlow Lite network, one of them for the CPU."""
+    random, builder = np.random.default_rng(0), TfliteBuilder("net")
+    scales = (0.01, 0.02, 0.03, 0.01)
+    filters = builder.constant("w", random.integers(-127, 128, (4, 3, 3, 3), np.int8), Quantisation(scales))
+    biases = Quantisation(tuple(0.02 * scale for scale in scales))
+    bias = builder.constant("b", random.integers(-100, 100, 4).astype(np.int32), biases)
+    x = builder.input("image", (1, 6, 6, 3), Quantisation(0.02, 3))
+    x = builder.operator("CONV_2D", [x, filters, bias], Quantisation(0.05, -5), padding="SAME")
+    pads = builder.constant("p", np.array([[0, 0], [1, 0], [0, 1], [0, 0]], np.int32))
+    x = builder.operator("PAD", [x, pads], x.quantisation)
+    y = builder.operator("LOGISTIC", [x], Quantisation(1 / 256, -128))
+    x = builder.operator("SQUARED_DIFFERENCE", [x, y], Quantisation(0.05))
+    x = builder.operator("MEAN", [x, builder.constant("a", np.array([1, 2], np.int32))], Quantisation(0.05))
+    weights = builder.constant("f", random.integers(-127, 128, (5, 4), np.int8), Quantisation(0.01))
+    return builder.model(builder.operator("FULLY_CONNECTED", [x, weights, None], Quantisation(0.1)))
+
+
 def write_all(folder: Path) -> None:
     """Write the materials to ``folder``, in a process of its own: what runs networks and sweeps leaves nothing here."""
     child = multiprocessing.get_context("spawn").Process(target=_write, args=(folder,))
@@ -137,6 +157,7 @@ def _write(folder: Path) -> None:
     os.chdir(folder)
     onnx.save(float_model(), "float.onnx")
     onnx.save(tiny_model(), "tiny.onnx")
+    Path("net.tflite").write_bytes(tflite_model())
     onnx.save(parser.parse_model(QOPERATOR.replace("int8 zero", "int8[2,3,1,1] w = {1,2,3,4,5,6}, int8 zero")
                                  .replace("int8[1,4,8,8] y", "int8[1,2,8,8] y").replace("<pads = [1,1,1,1]>", "")),
               "qoperator.onnx")  # fmt: skip

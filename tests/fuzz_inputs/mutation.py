@@ -47,6 +47,16 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     return bytes(content)
 
 
+def mutate_words(data: bytes, rng: random.Random) -> bytes:
+    """Words of four bytes replaced by numbers and by one another: offsets, lengths, indices of a flatbuffer."""
+    content = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at, other = (4 * rng.randrange(len(content) // 4) for _ in range(2))
+        number = rng.choice((*NUMBERS, int.from_bytes(content[other : other + 4], "little")))
+        content[at : at + 4] = (number & 0xFFFFFFFF).to_bytes(4, "little")
+    return bytes(content)
+
+
 def mutate_text(data: bytes, rng: random.Random) -> bytes:
     """Values replaced by others, lines left out, doubled or exchanged."""
     text = data.decode("latin-1" if data.startswith(b"\x93NUMPY") else "utf-8")

@@ -78,6 +78,13 @@ class LitertPart:
         values, numbers = self._graph.values, self._numbers
         given = {numbers[name]: values[name].restored(tensors[name]) for name in self._inputs}
         found = given if self._session is None else given | self._session.run(given, self._wanted)
+        for name in self._outputs:
+            made, value = found[numbers[name]], values[name].in_model
+            if made.shape != value.shape and not value.open:
+                raise InputError(
+                    f"the model makes '{name}' of shape {list(made.shape)}, and declares {list(value.shape)}; "
+                    "convert it again"
+                )
         return {name: values[name].arranged(found[numbers[name]]) for name in self._outputs}
 
 

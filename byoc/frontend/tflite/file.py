@@ -158,7 +158,7 @@ class _Reader:
         count = getattr(table, f"{name}Length")()
         self._left -= count
         if count < 0 or element * count > len(self._content) or self._left < 0:
-            raise InputError(f"{name} of the model are {count}, more than a file of its size has")
+            raise InputError(f"a damaged TensorFlow Lite model ({name} of {count} entries do not fit its size)")
         return int(count)
 
     def _integers(self, table: Any, name: str, element: int = 4) -> tuple[int, ...]:
@@ -253,19 +253,20 @@ class _Reader:
             raise InputError(f"operator {number} has the code {place} of {len(codes)}")
         kind, custom = codes[place]
         inputs, outputs = self._integers(operator, "Inputs"), self._integers(operator, "Outputs")
-        options = None if custom else self._options_of(operator)
+        options = None if custom else self._options_of(operator, litert.options_name(kind))
         return Operator(f"{kind}:{number}", kind, custom, inputs, outputs, options)
 
-    def _options_of(self, operator: Any) -> Any:
-        """The object of the schema with an operator's attributes; None where it has none."""
+    def _options_of(self, operator: Any, wanted: str) -> Any:
+        """The object of the schema with an operator's attributes; the defaults where it has others: LiteRT does so."""
         name, table = self._options.get(operator.BuiltinOptionsType(), "NONE"), operator.BuiltinOptions()
-        if name == "NONE" or table is None:
-            return None
+        kind = getattr(self._schema, f"{wanted}T", None)
+        if kind is None or name != wanted or table is None:
+            return None if kind is None else kind()
         options = getattr(self._schema, name)()
         options.Init(table.Bytes, table.Pos)
         for vector in (key.removesuffix("Length") for key in dir(options) if key.endswith("Length")):
             self._count(options, vector)
-        return getattr(self._schema, f"{name}T").InitFromObj(options)
+        return kind.InitFromObj(options)
 
 
 def _names(enumeration: Any) -> dict[int, str]:

@@ -7,6 +7,7 @@ view, by which weights, axes and shapes are turned here, so that a network costs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -54,6 +55,11 @@ REASONS = {
 """Why operators that are well known are none here."""
 _DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE"})
 """What makes tensors of a shape that depends on the data."""
+_SHAPED = frozenset(
+    {"RESHAPE", "SLICE", "STRIDED_SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", "FILL", "SPLIT_V"}
+    | {"RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR", "TRANSPOSE_CONV", "EXPAND_DIMS", "TRANSPOSE", "MEAN", "SUM"}
+)
+"""What does where a parameter is computed: an operand of whole numbers."""
 
 
 def import_tflite(model: TfliteModel) -> Graph:
@@ -79,6 +85,18 @@ def _refuse_float(model: TfliteModel) -> None:
     )
 
 
+def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> None:
+    """Raises InputError where LiteRT makes a tensor of another shape than the model declares."""
+    for operator in model.operators:
+        for number in operator.outputs:
+            declared = model.tensors[number].shape
+            if number in shapes and shapes[number] != declared:
+                raise InputError(
+                    f"{operator.name} makes '{model.tensors[number].name}' of shape {list(shapes[number])}, and the "
+                    f"model declares {list(declared)}; convert it again"
+                )
+
+
 class _Builder:
     """Collects values and nodes in one walk over the operators."""
 
@@ -87,6 +105,7 @@ class _Builder:
         self._made = Collection(model)
         self._wanted = _wanted(model)
         self._open: set[int] = set()
+        _check_shapes(model, Session(model.content, "reference").shapes)
         taken = Session(model.content, "default").delegated
         self._delegated = {number for part in taken for number in operators_between(model, *part)}
         self._closures, self._absorbed = find_closures(model)
@@ -165,7 +184,8 @@ class _Builder:
         made, tensors = self._made, self._model.tensors
         computed = (n for n in operator.inputs if n >= 0 and not (tensors[n].constant or tensors[n].variable))
         inputs = dict.fromkeys(computed)
-        if operator.kind in _DATA_DEPENDENT or any(n in self._open for n in inputs):
+        computed_shape = operator.kind in _SHAPED and any(tensors[n].dtype in ("int32", "int64") for n in inputs)
+        if operator.kind in _DATA_DEPENDENT or computed_shape or any(n in self._open for n in inputs):
             self._open.update(operator.outputs)
         sources = tuple(made.value(number, made.view(number), operator.name) for number in inputs)
         results = tuple(made.made(n, self._free(n), open=n in self._open) for n in operator.outputs)

@@ -23,6 +23,8 @@ LARGEST = 1 << 24
 
 def reshape(unit: Unit) -> str | None:
     """RESHAPE, SQUEEZE, EXPAND_DIMS: the same elements in the same order, wherever they lie."""
+    if unit.given(1) and unit.known(1) is None:
+        return f"its parameter '{unit.tensor(1).name}' is computed at run time"
     view = unit.view(0)
     unit.node("Reshape", [unit.value(0, view)], reshaped(view, unit.result().shape))
     return None
