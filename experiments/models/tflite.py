@@ -92,6 +92,7 @@ class _Operator:
     inputs: tuple[Tensor | None, ...]
     outputs: tuple[Tensor, ...]
     options: dict[str, Any]
+    intermediates: tuple[Tensor, ...] = ()
 
 
 class TfliteBuilder:
@@ -132,15 +133,17 @@ class TfliteBuilder:
         quantisation: Quantisation | None = None,
         dtype: DTypeLike = np.int8,
         name: str = "",
+        intermediates: Sequence[Tensor] = (),
         **options: Any,
     ) -> Tensor:
         """Add the operator ``kind`` (a name of ``BuiltinOperator``) with one result; returns its tensor.
 
         ``options``: the schema's, in snake case, enumerations by name (``padding="SAME"``), `ONES` unless said
-        otherwise; ``None`` among ``inputs`` is one left out. Raises InputError for an unknown kind or option, and for
-        what LiteRT does not prepare.
+        otherwise; ``None`` among ``inputs`` is one left out; ``intermediates`` (of :meth:`variable`) have the scales
+        that an LSTM computes with inside. Raises InputError for an unknown kind or option, and for what LiteRT does
+        not prepare.
         """
-        return self.operators(kind, inputs, [quantisation], dtype, name, **options)[0]
+        return self.operators(kind, inputs, [quantisation], dtype, name, intermediates, **options)[0]
 
     def operators(
         self,
@@ -149,6 +152,7 @@ class TfliteBuilder:
         quantisations: Sequence[Quantisation | None],
         dtype: DTypeLike = np.int8,
         name: str = "",
+        intermediates: Sequence[Tensor] = (),
         **options: Any,
     ) -> list[Tensor]:
         """`operator` with one result for each of ``quantisations`` (SPLIT, UNPACK)."""
@@ -161,11 +165,12 @@ class TfliteBuilder:
             Tensor(first + place, one, shape, np.dtype(dtype), quantisation)
             for place, (one, quantisation) in enumerate(zip(names, quantisations, strict=True))
         ]
-        shapes = self._prepared(_Operator(kind, tuple(inputs), tuple(unknown), options))
+        inside = tuple(intermediates)
+        shapes = self._prepared(_Operator(kind, tuple(inputs), tuple(unknown), options, inside))
         made = [
             self._tensor(one.name, found, dtype, one.quantisation) for one, found in zip(unknown, shapes, strict=True)
         ]
-        self._operators.append(_Operator(kind, tuple(inputs), tuple(made), options))
+        self._operators.append(_Operator(kind, tuple(inputs), tuple(made), options, inside))
         return made
 
     def model(self, *outputs: Tensor) -> bytes:
@@ -210,7 +215,8 @@ def _written(
 ) -> bytes:
     """The flatbuffer; with ``only_used`` without tensors that no operator touches."""
     schema = litert.schema()
-    used = {one.index for operator in operators for one in (*operator.inputs, *operator.outputs) if one is not None}
+    read = (one for operator in operators for one in (*operator.inputs, *operator.outputs, *operator.intermediates))
+    used = {one.index for one in read if one is not None}
     kept = [one for one in tensors if not only_used or one.tensor.index in used]
     places = {one.tensor.index: place for place, one in enumerate(kept)}
     buffers: list[Any] = [schema.BufferT()]
@@ -266,6 +272,7 @@ def _operator(schema: Any, operator: _Operator, code: int, places: dict[int, int
     made.opcodeIndex = code
     made.inputs = [-1 if one is None else places[one.index] for one in operator.inputs]
     made.outputs = [places[one.index] for one in operator.outputs]
+    made.intermediates = [places[one.index] for one in operator.intermediates]
     name = litert.options_name(operator.kind)
     kind = getattr(schema, f"{name}T", None)
     if kind is None and operator.options:
