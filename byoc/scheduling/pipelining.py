@@ -361,7 +361,7 @@ def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[St
 
 def _renamed(steps: Iterable[Step], names: Mapping[int, int]) -> Iterable[Step]:
     """The steps with other buffers."""
-    return (replace(step, pointers=_followed(step.pointers, names)) for step in steps) if names else steps
+    return (step._replace(pointers=_followed(step.pointers, names)) for step in steps) if names else steps
 
 
 def _followed(pointers: Mapping[str, Pointer], names: Mapping[int, int]) -> dict[str, Pointer]:

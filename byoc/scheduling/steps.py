@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from byoc.operators.layer import Layer
@@ -38,8 +38,7 @@ class Source(NamedTuple):
     onnx_nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
+class Step(NamedTuple):
     """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan."""
 
     instruction: Instruction
@@ -47,7 +46,7 @@ class Step:
     registers: Mapping[str, int]
     pointers: Mapping[str, Pointer]
     source: Source
-    fields: Mapping[str, int] = field(default_factory=dict)
+    fields: Mapping[str, int] = MappingProxyType({})
 
 
 def source_of(layer: Layer, tile: int) -> Source:
