@@ -53,7 +53,7 @@ class Machine:
     dram: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Command:
     """A decoded operation word with the snapshot of its registers. ``index`` is its position in the command words."""
 
@@ -66,6 +66,31 @@ class Command:
     push_next: bool
     fields: Mapping[str, int]
     registers: Mapping[str, int]
+
+    def __init__(
+        self,
+        index: int,
+        instruction: Instruction,
+        unit: Unit,
+        pop_previous: bool,
+        pop_next: bool,
+        push_previous: bool,
+        push_next: bool,
+        fields: Mapping[str, int],
+        registers: Mapping[str, int],
+    ) -> None:
+        """All at once: field by field, as frozen dataclasses do it, takes longer than decoding."""
+        vars(self).update(
+            index=index,
+            instruction=instruction,
+            unit=unit,
+            pop_previous=pop_previous,
+            pop_next=pop_next,
+            push_previous=push_previous,
+            push_next=push_next,
+            fields=fields,
+            registers=registers,
+        )
 
     def __getitem__(self, name: str) -> int:
         """Value of a register in the snapshot, by its full name."""

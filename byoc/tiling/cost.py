@@ -116,7 +116,8 @@ class LayerCost:
         self._shapes: dict[tuple[int, int, int], Shape] = {}
         self._moves: dict[Resident, tuple[tuple[int, ...], bool]] = {}
         self._share = 0.0
-        plain = {name: value for name, value in RESET.items() if name not in geometry.operator.numbers}
+        read = () if geometry.instruction is None else geometry.instruction.registers
+        plain = {name: RESET[name] for name in read if name in RESET and name not in geometry.operator.numbers}
         self._base = {**plain, **dict(geometry.registers)}
 
     def shape(self, channels: int, rows: int, depth: int = 0) -> Shape:

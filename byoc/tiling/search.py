@@ -17,6 +17,7 @@ from byoc.tiling.tiling import (
     Resident,
     Slots,
     Tiling,
+    least_set,
     order_of,
     sizes,
     streamed,
@@ -211,7 +212,7 @@ class TileSearch:
         key = smallest, resident
         found = self._bytes.get(key)
         if found is None:
-            found = self._bytes[key] = working_set(self._geometry, smallest, resident, self._arch.alignment)
+            found = self._bytes[key] = least_set(self._geometry, smallest, resident, self._arch.alignment)
         return found
 
     def _bands(self, channels: int) -> tuple[int, ...]:

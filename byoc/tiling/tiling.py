@@ -139,6 +139,21 @@ def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignmen
     return total
 
 
+def least_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int) -> int:
+    """:func:`working_set` of a tiling with one buffer each, whatever slots it has."""
+    channels, rows, depth = tiling.channels, tiling.rows, tiling.depth
+    sizes = [geometry.input_tile_bytes(channels, rows, index, depth) for index in streams(geometry, resident)]
+    if loads_constants(geometry, resident):
+        sizes.append(geometry.constant_bytes(channels, depth))
+    if geometry.tables != "none":
+        sizes.append(geometry.table_bytes(channels))
+    if not resident.output and not geometry.in_place:
+        sizes.append(geometry.output_tile_bytes(channels, rows))
+    if depth:
+        sizes.append(geometry.sums_bytes(channels, rows))
+    return sum([aligned(size, alignment) for size in sizes])
+
+
 @dataclass(frozen=True)
 class Shortage:
     """A working set that does not fit in ``capacity`` bytes: what it is made of, (name, bytes) each."""
