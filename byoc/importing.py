@@ -55,7 +55,7 @@ def import_model(
     InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
-        return tflite_package(load_tflite(model), source or Path(model).stem)
+        return tflite_package(load_tflite(model), source or Path(model).stem, str(model))
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)
     model = fix_inputs(model, fixed or {}, shapes)
@@ -64,12 +64,15 @@ def import_model(
         return _imported(model, source or model.graph.name, shapes, calibration, seed, origin)
 
 
-def tflite_package(model: TfliteModel, source: str) -> Package:
-    """Package of a TensorFlow Lite model; ``source`` is the name it goes by in reports. Raises InputError."""
+def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
+    """Package of a TensorFlow Lite model; ``source`` is the name it goes by in reports, ``file`` that in messages.
+
+    Raises InputError for a model that cannot be imported.
+    """
     try:
         graph = import_tflite(model)
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
+        raise InputError(f"{file or source}: {error}") from error
     return build_package(graph, annotate(graph), model, 0, source)
 
 

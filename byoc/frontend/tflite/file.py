@@ -115,8 +115,9 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
     """The model that ``content`` holds, checked; ``source`` names it in messages. Raises InputError."""
     if content[4:8] != IDENTIFIER:
         raise InputError(f"{source}: not a TensorFlow Lite model, or a truncated one; {remedy}")
+    schema = litert.schema()
     try:
-        return _Reader(content).model()
+        return _Reader(content, schema).model()
     except InputError as error:
         raise InputError(f"{source}: {error}; {remedy}") from error
     except _WRONG as error:
@@ -126,9 +127,9 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
 class _Reader:
     """Reads one file, and counts what it reads."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, schema: Any) -> None:
         self._content = content
-        self._schema = litert.schema()
+        self._schema = schema
         self._left = MAXIMUM_ITEMS
         self._tensor_types = _names(self._schema.TensorType)
         self._kinds = _names(self._schema.BuiltinOperator)

@@ -15,7 +15,7 @@ import numpy as np
 
 from byoc.frontend.tflite import elementwise, movement, products, reductions
 from byoc.frontend.tflite.closures import Closure, find_closures, tabulate
-from byoc.frontend.tflite.cutting import operators_between
+from byoc.frontend.tflite.cutting import cut_model, operators_between
 from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.frontend.tflite.unit import Collection, Reader, Unit
 from byoc.frontend.tflite.views import PLANES, View, natural, planes
@@ -85,6 +85,18 @@ def _refuse_float(model: TfliteModel) -> None:
     )
 
 
+def _without_custom(model: TfliteModel) -> bytes:
+    """A model without its custom operators, which LiteRT may not have: it is given what they make."""
+    custom = [operator for operator in model.operators if operator.custom]
+    if not custom:
+        return model.content
+    made = [number for operator in custom for number in operator.outputs]
+    read = [n for operator in custom for n in operator.inputs if n >= 0 and not model.tensors[n].constant]
+    sources = [*model.inputs, *made]
+    wanted = [number for number in dict.fromkeys((*model.outputs, *read)) if number not in sources]
+    return cut_model(model, sources, wanted)
+
+
 def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> None:
     """Raises InputError where LiteRT makes a tensor of another shape than the model declares."""
     for operator in model.operators:
@@ -105,8 +117,9 @@ class _Builder:
         self._made = Collection(model)
         self._wanted = _wanted(model)
         self._open: set[int] = set()
-        _check_shapes(model, Session(model.content, "reference").shapes)
-        taken = Session(model.content, "default").delegated
+        content = _without_custom(model)
+        _check_shapes(model, Session(content, "reference").shapes)
+        taken = Session(content, "default").delegated
         self._delegated = {number for part in taken for number in operators_between(model, *part)}
         self._closures, self._absorbed = find_closures(model)
 

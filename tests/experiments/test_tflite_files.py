@@ -1,0 +1,200 @@
+"""TensorFlow Lite files from anybody: refused in one line, or run; operators that fall back say why."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from byoc import litert
+from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
+from experiments.running import workflow
+from tests.experiments.command_line import dla
+from tests.fuzz_inputs.materials import tflite_model
+from tests.fuzz_inputs.mutation import mutate_bytes, mutate_words
+
+Capture = pytest.CaptureFixture[str]
+FILE = Path("net.tflite")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(capsys: Capture, content: bytes, *arguments: str) -> str:
+    """The line that a model is refused with."""
+    FILE.write_bytes(content)
+    found = dla(capsys, "run", FILE, *arguments)
+    assert (found.status, found.out) == (2, "")
+    assert found.err.startswith("error: ")
+    assert found.err.count("\n") == 1
+    return found.err.removeprefix("error: ").rstrip("\n")
+
+
+def changed(content: bytes, change: Callable[[Any], None]) -> bytes:
+    """The file with something else in its ``ModelT``."""
+    model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
+    change(model)
+    return litert.packed(model)
+
+
+def single(kind: str, dtype: Any = np.int8, **options: Any) -> bytes:
+    """A model of one operator on one tensor."""
+    builder = TfliteBuilder("single")
+    quantisation = None if dtype == np.float32 else Quantisation(0.125)
+    x = builder.input("x", (1, 4, 4, 3), quantisation, dtype)
+    return builder.model(builder.operator(kind, [x], quantisation, dtype, **options))
+
+
+def test_truncated(capsys: Capture) -> None:
+    content = tflite_model()
+    for end in (0, 4, 7, 8, 40, len(content) // 2, len(content) - 300):
+        assert refused(capsys, content[:end]).startswith("net.tflite: ")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated(capsys: Capture, seed: int) -> None:
+    """More of them: python -m tests.fuzz_inputs --kind "TensorFlow Lite" --count 1000."""
+    rng, content = random.Random(seed), tflite_model()
+    for mutate in [mutate_words] * 8 + [mutate_bytes] * 4:
+        FILE.write_bytes(mutate(content, rng))
+        found = dla(capsys, "run", FILE, "--set", "numerics=fixed")
+        assert found.status in (0, 2), found.err
+        assert (found.err.count("\n") == 1 and found.err.startswith("error: ")) or found.status == 0
+
+
+def test_another_schema(capsys: Capture) -> None:
+    def change(model: Any) -> None:
+        model.version = 4
+
+    line = refused(capsys, changed(tflite_model(), change))
+    assert line == "net.tflite: it has schema version 4, this tool reads version 3; convert or copy it again"
+
+
+def test_what_does_not_fit_is_named(capsys: Capture) -> None:
+    def twice(model: Any) -> None:
+        graph = model.subgraphs[0]
+        graph.operators[1].outputs = graph.operators[0].outputs
+
+    line = refused(capsys, changed(tflite_model(), twice))
+    assert line == "net.tflite: PAD:1 makes 'conv_2d_0', which is there already; convert or copy it again"
+
+    def shorter(model: Any) -> None:
+        model.subgraphs[0].tensors[0].shape = [5, 3, 3, 3]
+
+    line = refused(capsys, changed(tflite_model(), shorter))
+    assert line == "net.tflite: constant 'w' of shape [5, 3, 3, 3] has 108 of 135 bytes; convert or copy it again"
+
+    def otherwise(model: Any) -> None:
+        tensor = next(tensor for tensor in model.subgraphs[0].tensors if tensor.name == b"conv_2d_0")
+        tensor.shape = [1, 6, 7, 4]
+
+    line = refused(capsys, changed(tflite_model(), otherwise))
+    assert line == (
+        "net.tflite: CONV_2D:0 makes 'conv_2d_0' of shape [1, 6, 6, 4], and the model declares [1, 6, 7, 4]; "
+        "convert it again"
+    )
+
+
+def test_float_model(capsys: Capture) -> None:
+    assert refused(capsys, single("RELU", np.float32)) == (
+        "net.tflite: its operators make float32, no 8-bit integers: convert it with full integer quantisation (a "
+        "representative dataset, and TFLITE_BUILTINS_INT8)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "fact"),
+    [("--shape", "has fixed shapes"), ("--fix", "has fixed inputs")],
+)
+def test_options_that_are_for_other_models(capsys: Capture, option: str, fact: str) -> None:
+    line = refused(capsys, tflite_model(), option, "image=1")
+    assert line == f"net.tflite: a TensorFlow Lite model {fact}; leave {option} out, or convert the model otherwise"
+
+
+def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = tflite_model()
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    monkeypatch.delitem(sys.modules, "ai_edge_litert.schema_py_generated", raising=False)
+    line = refused(capsys, content)
+    assert "\n" not in line
+    assert line.endswith("pip install 'dla-byoc-simulator[tflite]'")
+
+
+def test_kernels_that_end_their_process(capsys: Capture) -> None:
+    """LiteRT's optimised depthwise convolution reads the bias, whether or not there is one."""
+    builder = TfliteBuilder("crash")
+    x = builder.input("x", (1, 6, 8, 2), Quantisation(0.1))
+    w = builder.constant("w", np.ones((1, 2, 2, 4), np.int8), Quantisation((0.1,) * 4, axis=3))
+    content = builder.model(
+        builder.operator("DEPTHWISE_CONV_2D", [x, w], Quantisation(0.2), depth_multiplier=2, dilation_w_factor=1)
+    )
+    line = refused(capsys, content)
+    assert "LiteRT ended its process on the model (exit status -" in line
+    assert workflow.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
+
+
+def _fallback(content: bytes) -> dict[str, str | None]:
+    FILE.write_bytes(content)
+    report = workflow.run(FILE, settings=["numerics=fixed"])
+    assert report.check.mismatches == report.check.outputs.differences == 0
+    return {place.op_type: place.reason for place in report.placement if place.on == "cpu"}
+
+
+def _behind(kind: str, operands: Callable[[TfliteBuilder, Tensor], list[Tensor]], **options: Any) -> bytes:
+    """A convolution, and an operator behind it."""
+    builder = TfliteBuilder("behind")
+    x = builder.input("x", (1, 6, 6, 4), Quantisation(0.05))
+    w = builder.constant("w", np.arange(-8, 8, dtype=np.int8).reshape(4, 1, 1, 4), Quantisation(0.1))
+    b = builder.constant("b", np.zeros(4, np.int32), Quantisation(0.005))
+    x = builder.operator("CONV_2D", [x, w, b], Quantisation(0.1))
+    return builder.model(builder.operator(kind, operands(builder, x), **options))
+
+
+def test_reasons_on_the_cpu() -> None:
+    twice = _behind(
+        "SQUARED_DIFFERENCE", lambda b, x: [x, b.input("y", x.shape, Quantisation(0.1))], quantisation=Quantisation(0.5)
+    )
+    assert _fallback(twice) == {
+        "SQUARED_DIFFERENCE": "SQUARED_DIFFERENCE stays on the CPU: its differences have more than 8 bits before they "
+        "are squared"
+    }
+    steep = _behind("SOFTMAX", lambda b, x: [x], quantisation=Quantisation(1 / 256, -128), beta=2.0)
+    assert _fallback(steep) == {"SOFTMAX": "SOFTMAX stays on the CPU: its beta is 2"}
+    real = _behind("DEQUANTIZE", lambda b, x: [x], dtype=np.float32)
+    assert list(_fallback(real)) == ["DequantizeLinear"]
+
+
+def test_wider_activations_stay_on_the_cpu(capsys: Capture) -> None:
+    builder = TfliteBuilder("wide")
+    x = builder.input("x", (1, 8), Quantisation(0.05))
+    w = builder.constant("w", np.ones((4, 8), np.int8), Quantisation(0.1))
+    x = builder.operator("FULLY_CONNECTED", [x, w, None], Quantisation(0.2))
+    x = builder.operator("QUANTIZE", [x], Quantisation(0.001), np.int16)
+    content = builder.model(builder.operator("MUL", [x, x], Quantisation(0.01), np.int16))
+    reasons = _fallback(content)
+    assert reasons["MUL"] == "MUL stays on the CPU: 'quantize_1' has element type int16: quantise it to 8 bits"
+
+
+def test_custom_operators_fall_back_by_name(capsys: Capture) -> None:
+    def custom(model: Any) -> None:
+        schema, graph = litert.schema(), model.subgraphs[0]
+        place = graph.operators[-2].opcodeIndex
+        code = model.operatorCodes[place]
+        code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+        code.customCode = "MyOwnOperator"
+        graph.operators[-2].builtinOptions, graph.operators[-2].builtinOptionsType = None, 0
+
+    content = changed(tflite_model(), custom)
+    FILE.write_bytes(content)
+    found = dla(capsys, "partition", FILE, "--set", "numerics=fixed")
+    assert found.status == 0
+    assert "MyOwnOperator stays on the CPU: it is a custom operator" in " ".join(found.out.split())
+    line = refused(capsys, content, "--set", "numerics=fixed")
+    assert "MyOwnOperator" in line
