@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.graph import Value
-from byoc.importing import tflite_package
+from byoc.importing import import_model, tflite_package
 from byoc.package.package import Package
 from experiments.running import workflow
 from isa.arch import Arch
-from tests.e2e.harness import compare
+from tests.e2e.harness import compare, simulate
 from tests.e2e.tflite_networks import NETWORKS
+from tests.e2e.tflite_twins import twin_of
 
 
 @lru_cache(maxsize=2)
@@ -71,3 +72,15 @@ def test_run_reports_the_oracle(tmp_path: Path) -> None:
     assert default.check.mismatches == 0
     reasons = {place.op_type: place.reason for place in default.placement if place.on == "cpu"}
     assert "choose numerics fixed" in reasons["Softmax"]
+
+
+@pytest.mark.parametrize("name", ["mobilenet-v1", "mobilenet-v2", "residual", "autoencoder", "keyword-spotting"])
+def test_a_network_costs_what_its_onnx_twin_costs(name: str) -> None:
+    package = _package(name)
+    twin = import_model(twin_of(package.graph), name)
+    cycles = []
+    for one in (package, twin):
+        inputs = [one.graph.values[name].in_model for name in one.graph.inputs]
+        done = simulate(one, {value.name: np.zeros(value.shape, value.dtype) for value in inputs}, _arch("fixed"))
+        cycles.append(sum(trace.cycles for trace in done.run.traces.values()))
+    assert abs(cycles[0] - cycles[1]) <= cycles[1] / 100

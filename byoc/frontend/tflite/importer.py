@@ -251,7 +251,7 @@ def _wanted(model: TfliteModel) -> frozenset[int]:
         reads = operator.kind in _WINDOWS
         if reads or (operator.kind in _INDIFFERENT and found.intersection(operator.outputs)):
             found.update(n for n in operator.inputs if n >= 0 and len(model.tensors[n].shape) == len(PLANES))
-    return frozenset(n for n in found if model.tensors[n].dtype in domain.INT8 and not model.tensors[n].constant)
+    return frozenset(number for number in found if not model.tensors[number].constant)
 
 
 def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
