@@ -289,6 +289,8 @@ def _fidelity_line(found: Fidelity | None) -> str:
     if found is None:
         return "not compared with the model as given"
     compared = f"{found.elements:,} elements of {found.tensors} tensor{'s' * (found.tensors != 1)}"
+    if found.integer == 0 and not found.tensors:
+        return "as given"
     if found.integer == 0:
         return f"as given, to the bit ({compared})"
     if found.integer is not None:

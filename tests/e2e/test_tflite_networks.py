@@ -14,7 +14,7 @@ from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.graph import Value
 from byoc.importing import import_model, tflite_package
-from byoc.package.package import Package
+from byoc.package.package import Package, load_package, save_package
 from experiments.running import workflow
 from isa.arch import Arch
 from tests.e2e.harness import compare, simulate
@@ -84,3 +84,13 @@ def test_a_network_costs_what_its_onnx_twin_costs(name: str) -> None:
         done = simulate(one, {value.name: np.zeros(value.shape, value.dtype) for value in inputs}, _arch("fixed"))
         cycles.append(sum(trace.cycles for trace in done.run.traces.values()))
     assert abs(cycles[0] - cycles[1]) <= cycles[1] / 100
+
+
+def test_a_package_holds_the_file_and_runs_without_it(tmp_path: Path) -> None:
+    content, path = NETWORKS["keyword-spotting"](0), tmp_path / "network.dla"
+    save_package(tflite_package(read_tflite(content, "kws"), "kws"), path)
+    package = load_package(path)
+    assert package.read_member("model.tflite") == content
+    report = workflow.run(path, settings=["numerics=fixed"], integer_io=True)
+    assert (report.check.mismatches, report.check.outputs.differences, report.check.tensors) == (0, 0, 1)
+    assert [place.node for place in report.placement if place.on == "cpu"] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isa.arch import Arch
-from tests.e2e.tflite_operators import DRAWN, FIXED, outcome
+from tests.e2e.tflite_operators import DRAWN, FIXED, UNSIGNED, outcome
 
 DEFAULT = Arch.model_validate({"isa": "v4"})
 NOT_ALWAYS = {"SPLIT_V", "TRANSPOSE_CONV"}
@@ -26,3 +26,17 @@ def test_operator_is_as_the_default_resolver_has_it_or_stays_on_the_cpu(kind: st
     found = outcome(kind, range(2), DEFAULT)
     assert found.mismatches == 0
     assert found.accelerated == found.cases or all(found.reasons)
+
+
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_operator_on_uint8(kind: str) -> None:
+    found = outcome(kind, range(2), FIXED, "uint8")
+    assert found.mismatches == 0
+    assert found.accelerated == found.cases, found.reasons
+
+
+@pytest.mark.parametrize("kind", ["AVERAGE_POOL_2D", "MEAN"])
+def test_uint8_of_another_rule_stays_on_the_cpu(kind: str) -> None:
+    found = outcome(kind, range(1), FIXED, "uint8")
+    assert (found.accelerated, found.mismatches) == (0, 0)
+    assert "LiteRT has another rule for uint8 than for int8" in str(found.reasons)

@@ -42,6 +42,11 @@ class Draft:
         limits = np.iinfo(self.dtype)
         return Quantisation(float(np.float32(scale)), int(self.random.integers(limits.min, limits.max + 1)))
 
+    def stored(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Any integers of the element type."""
+        limits = np.iinfo(self.dtype)
+        return self.random.integers(limits.min, limits.max + 1, shape, self.dtype)
+
     def input(self, shape: tuple[int, ...], quantisation: Quantisation | None = None, name: str = "x") -> Tensor:
         """An input; of planes, half of the time, a window reads it first, so that they lie as such."""
         x = self.builder.input(name, shape, quantisation or self.quantisation(), self.dtype)
@@ -64,17 +69,19 @@ class Draft:
 
 def _weighted(draft: Draft, kind: str, x: Tensor, shape: tuple[int, ...], axis: int, **options: Any) -> bytes:
     random, count = draft.random, shape[axis]
-    weights = random.integers(-127, 128, shape, np.int8)
-    several = bool(random.integers(4))
+    unsigned = draft.dtype == "uint8"
+    weights = draft.stored(shape) if unsigned else random.integers(-127, 128, shape, np.int8)
+    several = bool(random.integers(4)) and not unsigned
+    zero = int(random.integers(100, 156)) if unsigned else 0
     scales = tuple(map(float, random.uniform(0.001, 0.02, count if several else 1).astype(np.float32)))
     assert x.quantisation is not None
     biases = tuple(float(np.float32(x.quantisation.scales[0]) * np.float32(scale)) for scale in scales)
-    operands = [x, draft.builder.constant("w", weights, Quantisation(scales if several else scales[0], 0, axis))]
+    operands = [x, draft.builder.constant("w", weights, Quantisation(scales if several else scales[0], zero, axis))]
     if kind != "FULLY_CONNECTED" or random.integers(5):  # a convolution without a bias LiteRT refuses, or it crashes
         bias = random.integers(-5000, 5000, count).astype(np.int32)
         operands.append(draft.builder.constant("b", bias, Quantisation(biases if several else biases[0])))
     scale = float(np.float32(np.sqrt(weights.size / count) * 73 * 75 * biases[0] / random.uniform(20, 80)))
-    quantisation = Quantisation(scale, int(random.integers(-128, 128)))
+    quantisation = Quantisation(scale, draft.quantisation().zero_point)
     return draft.result(kind, operands, quantisation, fused_activation_function=draft.pick(ACTIVATIONS), **options)
 
 
@@ -141,7 +148,7 @@ def _pair(draft: Draft, *, alike: bool = False) -> tuple[list[Tensor], Quantisat
     other = shape if draft.random.integers(2) else other
     own = quantisation if alike else draft.quantisation()
     if draft.random.integers(4) == 0:
-        second = draft.builder.constant("c", draft.random.integers(-128, 128, other, np.int8), own)
+        second = draft.builder.constant("c", draft.stored(other), own)
     else:
         second = draft.input(other, own, "y")
     operands = [first, second] if draft.random.integers(3) else [second, first]
@@ -198,10 +205,11 @@ def function(kind: str, draft: Draft) -> bytes:
     """A function of one number."""
     x = draft.input(draft.sizes(draft.pick((1, 2, 4))), draft.quantisation(0.01, 0.08))
     quantisation, options = draft.quantisation(0.01, 0.08), {}
+    middle = 128 if draft.dtype == "uint8" else 0
     if kind == "LOGISTIC":
-        quantisation = Quantisation(1 / 256, -128)
+        quantisation = Quantisation(1 / 256, middle - 128)
     elif kind == "TANH":
-        quantisation = Quantisation(1 / 128, 0)
+        quantisation = Quantisation(1 / 128, middle)
     elif kind == "LEAKY_RELU":
         options = {"alpha": float(draft.pick((0.1, 0.25, -0.3)))}
     elif kind in ("ABS", "NEG") and x.quantisation is not None:
@@ -214,7 +222,7 @@ def function(kind: str, draft: Draft) -> bytes:
 def prelu(draft: Draft) -> bytes:
     """A slope a channel."""
     x = draft.input(draft.sizes(4))
-    slopes = draft.random.integers(-128, 128, (1, 1, x.shape[3]), np.int8)
+    slopes = draft.stored((1, 1, x.shape[3]))
     return draft.result("PRELU", [x, draft.builder.constant("a", slopes, draft.quantisation())], draft.quantisation())
 
 
@@ -231,9 +239,7 @@ def pad(kind: str, draft: Draft) -> bytes:
     pads = np.stack([draft.random.integers(0, most), draft.random.integers(0, most)], 1).astype(np.int32)
     operands = [x, draft.integers("pads", pads)]
     if kind == "PADV2":
-        operands.append(
-            draft.builder.constant("fill", np.array([int(draft.random.integers(-128, 128))], np.int8), x.quantisation)
-        )
+        operands.append(draft.builder.constant("fill", draft.stored((1,)), x.quantisation))
     options = {"mode": draft.pick(("REFLECT", "SYMMETRIC"))} if kind == "MIRROR_PAD" else {}
     return draft.result(kind, operands, x.quantisation, **options)
 
@@ -246,7 +252,7 @@ def concatenation(draft: Draft) -> bytes:
     for number in range(int(draft.random.integers(2, 4))):
         own = (*shape[:axis], int(draft.random.integers(1, 5)), *shape[axis + 1 :])
         if number and draft.random.integers(5) == 0:
-            operands.append(draft.builder.constant("c", draft.random.integers(-128, 128, own, np.int8), quantisation))
+            operands.append(draft.builder.constant("c", draft.stored(own), quantisation))
             break
         operands.append(draft.input(own, quantisation, f"x{number}"))
     return draft.result("CONCATENATION", operands, quantisation, axis=axis - draft.pick((0, len(shape))))
@@ -276,7 +282,9 @@ def several(kind: str, draft: Draft) -> bytes:
         )
     else:
         operands, options = [x], {"num": count, "axis": axis}
-    return draft.builder.model(*draft.builder.operators(kind, operands, [x.quantisation] * count, **options))
+    return draft.builder.model(
+        *draft.builder.operators(kind, operands, [x.quantisation] * count, draft.dtype, **options)
+    )
 
 
 def cut(kind: str, draft: Draft) -> bytes:
@@ -438,15 +446,16 @@ class Outcome:
     reasons: tuple[str, ...]
 
 
-def outcome(kind: str, seeds: Sequence[int], arch: Arch = FIXED) -> Outcome:
+def outcome(kind: str, seeds: Sequence[int], arch: Arch = FIXED, dtype: str = "int8") -> Outcome:
     """Draws a model for each seed and compares what leaves its regions."""
     accelerated = elements = mismatches = 0
     reasons: dict[str, None] = {}
     for seed in seeds:
         random = np.random.default_rng([seed, *kind.encode()])
-        package = tflite_package(read_tflite(DRAWN[kind](Draft(random)), kind), kind)
+        draft = Draft(random, dtype)
+        package = tflite_package(read_tflite(DRAWN[kind](draft), kind), kind)
         graph = package.graph
-        feeds = {name: random.integers(-128, 128, graph.values[name].in_model.shape, np.int8) for name in graph.inputs}
+        feeds = {name: draft.stored(graph.values[name].in_model.shape) for name in graph.inputs}
         found = compare(package, feeds, arch)
         own = [place for place in found.partition.placement if any(kind in name for name in place.onnx_nodes)]
         accelerated += bool(own) and all(place.on == "dla" for place in own)
@@ -454,6 +463,14 @@ def outcome(kind: str, seeds: Sequence[int], arch: Arch = FIXED) -> Outcome:
         elements += found.elements
         mismatches += found.mismatches
     return Outcome(kind, len(seeds), accelerated, elements, mismatches, tuple(reasons))
+
+
+UNSIGNED = sorted(
+    {"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "SUB", "MUL", "MINIMUM", "MAXIMUM", "MAX_POOL_2D"}
+    | {"REDUCE_MAX", "LOGISTIC", "TANH", "LEAKY_RELU", "PRELU", "RELU", "RELU6", "QUANTIZE", "PAD", "MIRROR_PAD"}
+    | {"CONCATENATION", "SPLIT", "UNPACK", "SLICE", "STRIDED_SLICE", "PACK", "RESHAPE", "TRANSPOSE", "GATHER", "TILE"}
+)
+"""Operators whose kernels for uint8 have the rules of those for int8."""
 
 
 def page(outcomes: Sequence[Outcome]) -> str:

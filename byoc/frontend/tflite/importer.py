@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from byoc.frontend.tflite import elementwise, movement, products, reductions
 from byoc.frontend.tflite.closures import Closure, find_closures, tabulate
@@ -46,6 +47,8 @@ _INDIFFERENT = frozenset(
 """What lets results lie as operands do."""
 _SEARCHES = frozenset({"ARG_MAX", "ARG_MIN"})
 """What makes indices."""
+_INT8_ALONE = frozenset({"AVERAGE_POOL_2D", "MEAN", "SOFTMAX", "RESIZE_BILINEAR"})
+"""Operators whose uint8 kernels round otherwise than those for int8."""
 REASONS = {
     "SQUARED_DIFFERENCE": "its differences have more than 8 bits before they are squared",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "its state and its gates are int16",
@@ -97,6 +100,15 @@ def _without_custom(model: TfliteModel) -> bytes:
     return cut_model(model, sources, wanted)
 
 
+def _delegated(model: TfliteModel, content: bytes) -> set[int]:
+    """The operators, by number, that XNNPACK takes over; none of a model that it refuses as a whole."""
+    try:
+        taken = Session(content, "default").delegated
+    except InputError:
+        return set()
+    return {number for part in taken for number in operators_between(model, *part)}
+
+
 def _check_shapes(model: TfliteModel, shapes: Mapping[int, tuple[int, ...]]) -> None:
     """Raises InputError where LiteRT makes a tensor of another shape than the model declares."""
     for operator in model.operators:
@@ -119,8 +131,7 @@ class _Builder:
         self._open: set[int] = set()
         content = _without_custom(model)
         _check_shapes(model, Session(content, "reference").shapes)
-        taken = Session(content, "default").delegated
-        self._delegated = {number for part in taken for number in operators_between(model, *part)}
+        self._delegated = _delegated(model, content)
         self._closures, self._absorbed = find_closures(model)
 
     def graph(self) -> Graph:
@@ -171,6 +182,8 @@ class _Builder:
                 return f"'{tensor.name}' has element type {tensor.dtype}: quantise it to 8 bits"
             if tensor.quantization is None:
                 return f"'{tensor.name}' has no scale"
+            if tensor.dtype == "uint8" and operator.kind in _INT8_ALONE:
+                return "LiteRT has another rule for uint8 than for int8: convert the model to int8"
         if all(tensors[number].constant for number in operator.inputs if number >= 0):
             return "all its operands are constant"
         return None
@@ -179,7 +192,7 @@ class _Builder:
         """A closure as a look-up; with other numerics than fixed only where XNNPACK's kernels make the same table."""
         made = self._made
         table = tabulate(self._model, closure, "reference")
-        same = np.array_equal(table, tabulate(self._model, closure, "default"))
+        same = _as_by_default(self._model, closure, table)
         result = self._model.tensors[closure.result]
         view = made.view(closure.source)
         if closure.channels > 1 and len(view.shape) == 4:
@@ -214,6 +227,14 @@ class _Builder:
         view = made.view(number)
         known = not view.moved or view == planes(tensor.shape)
         return made.value(number, view if known else natural(tensor.shape), tensor.name)
+
+
+def _as_by_default(model: TfliteModel, closure: Closure, table: NDArray[np.generic]) -> bool:
+    """Whether LiteRT's default kernels make this table, too; not where they refuse the operators."""
+    try:
+        return np.array_equal(table, tabulate(model, closure, "default"))
+    except InputError:
+        return False
 
 
 def _boundary(model: TfliteModel, operator: Operator) -> str:
