@@ -28,7 +28,8 @@ pops, and gives those that it pushes when it completes. Reserved bits are 0.
 In the formulas a, b, c are the processing elements along input channels, output channels and output columns, N = a·b·c;
 `post_lanes` is N unless the Arch says otherwise; ⌈x⌉ rounds up. Tensors are dense, channels outermost, unless a plane
 register says otherwise. A channel record is int32 bias and float32 scale, or with numerics fixed int32 bias, int32
-multiplier and int32 shift, little-endian.
+multiplier and int32 shift of -31 to 30, little-endian; a last word above 30 is no shift, but the upper half of a
+float64 factor, by which accumulators are multiplied and rounded once (TensorFlow Lite's FullyConnected).
 """
 
 _EXTENDING = """\

@@ -58,14 +58,16 @@ def finite_slope(graph: Graph, node: Node) -> Finding | None:
 @rule(domain.FIXED)
 def scales_in_int32(record: Activation, target: Target) -> Finding | None:
     """Both slopes, times at most 255 steps."""
-    ratio = record.input_scale / record.output_scale
-    found = domain.leaves_int32(255, ratio, target)
-    return found or domain.leaves_int32(255, abs(ratio * record.alpha), target)
+    above, below = record.fixed_slopes()
+    return domain.leaves_int32(255, above, target) or domain.leaves_int32(255, abs(below), target)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Activation(Elementwise):
-    """Relu, LeakyRelu, Abs alone: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope."""
+    """Relu, LeakyRelu, Abs alone: ``rint(g((x - zx) * sx) / sy) + zy`` in float32; ``alpha`` is LeakyRelu's slope.
+
+    ``bare``: no function, but a change of quantisation.
+    """
 
     family: ClassVar[str] = "activation"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -103,6 +105,7 @@ class Activation(Elementwise):
     alpha: float = 0.0
     low: int = -128
     high: int = 127
+    bare: bool = False
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:
@@ -127,7 +130,8 @@ class Activation(Elementwise):
     def parse(cls, graph: Graph, node: Node) -> Self:
         """The operation that an activation is, once it meets every requirement."""
         before, after = (domain.numbers(node, graph.values[name]) for name in (*node.inputs, *node.outputs))
-        low, high = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
+        bounds = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
+        low, high = node.attributes.get("limits", bounds)
         function = cls.functions[node.op_type]
         return cls(
             **layer_of(graph, node, "ELTWISE" if function == "abs" else "ACT"),
@@ -139,6 +143,7 @@ class Activation(Elementwise):
             alpha=float(node.attributes.get("alpha", 1.0)) if function == "leaky_relu" else 0.0,
             low=low,
             high=high,
+            bare=node.op_type == REQUANTISE,
         )
 
     @property
@@ -159,12 +164,22 @@ class Activation(Elementwise):
             registers["EX_SCALE_B"] = float32_bits(self.alpha)
             registers["EX_SCALE_Y"] = float32_bits(self.output_scale)
             return Settings(registers, {})
-        ratio = self.input_scale / self.output_scale
-        registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
-        slope = self.alpha if self.function == "leaky_relu" else 0.0
-        below, registers["EX_SHIFT_B"] = numerics.quantise_multiplier(ratio * slope)
-        registers["EX_SCALE_B"] = below & 0xFFFFFFFF
+        above, below = map(numerics.quantise_multiplier, self.fixed_slopes())
+        registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = above
+        registers["EX_SCALE_B"], registers["EX_SHIFT_B"] = below[0] & 0xFFFFFFFF, below[1]
         return Settings(registers, {})
+
+    def fixed_slopes(self) -> tuple[float, float]:
+        """What steps above and below zero are multiplied by with numerics fixed: those of a bare change of
+        quantisation are exact, those of functions rounded to float32, as in LiteRT.
+        """
+        if self.bare:
+            ratio = float(numerics.real_multiplier(self.input_scale, 1.0, self.output_scale))
+            return ratio, ratio
+        slope = self.alpha if self.function == "leaky_relu" else 0.0
+        factors = ((self.input_scale,), (self.input_scale, slope))
+        above, below = (float(numerics.rounded_multiplier(*one, output_scale=self.output_scale)) for one in factors)
+        return above, below
 
 
 def rescaled(node: Node, source: Value, result: Value, output: Operand, first: int = 0) -> Activation:
@@ -181,6 +196,7 @@ def rescaled(node: Node, source: Value, result: Value, output: Operand, first: i
         onnx_nodes=node.onnx_nodes,
         function="leaky_relu",
         alpha=1.0,
+        bare=True,
         input_scale=float(before.scale),
         output_scale=float(after.scale),
         input_zero_point=before.stored_zero_point,

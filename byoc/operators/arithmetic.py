@@ -49,16 +49,20 @@ def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """The sum of two operands, which TensorFlow Lite moves left by 20 bits: its factor must be below 1."""
+    """The sum of two operands, which TensorFlow Lite moves left by 20 bits and halves at least."""
     scale_a, scale_b, scale_y = record.scales
-    return domain.leaves_int32(1 << 30, 2 * max(scale_a, scale_b) / (scale_y * (1 << 20)), target)
+    return domain.leaves_int32(255 << LEFT_SHIFT, 2 * max(scale_a, scale_b) / (scale_y * (1 << LEFT_SHIFT)), target)
 
 
 @rule(domain.FIXED)
 def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
     """Products of 255 and 255 at most."""
-    scale_a, scale_b, scale_y = record.scales
-    return domain.leaves_int32(255 * 255, scale_a * scale_b / scale_y, target)
+    return domain.leaves_int32(255 * 255, _fixed_ratio(*record.scales), target)
+
+
+def _fixed_ratio(scale_a: float, scale_b: float, scale_y: float) -> float:
+    """What a product of integers is multiplied by with numerics fixed."""
+    return float(numerics.rounded_multiplier(scale_a, scale_b, output_scale=scale_y))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -252,7 +256,7 @@ class Multiplication(Arithmetic):
         registers: dict[str, Any] = self.clamps() | self.stored_zero_points()
         scale_a, scale_b, scale_y = self.scales
         if arch.numerics == "fixed":
-            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(scale_a * scale_b / scale_y)
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(_fixed_ratio(*self.scales))
             return Settings(registers, self.fields())
         registers |= {"EX_OUTPUT_ZERO_POINT": self.zero_points[2], "EX_OFFSET": self.offset}
         ratio = _ratio(np.float32(scale_a), np.float32(scale_b), np.float32(scale_y))

@@ -390,7 +390,7 @@ class Convolution(Product, Window):
 
     def constants(self) -> ChannelConstants:
         """Filters."""
-        scale = None if self.requantise is None else self.requantise.scale
+        scale = None if self.requantise is None else self.requantise.scales
         same = id(self.bias), id(scale), id(self.weights)  # the images of a batch have them in common
         return ChannelConstants(self.bias, self.channel_scales, self.weights, shared=same)
 

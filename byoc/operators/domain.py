@@ -69,7 +69,10 @@ def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
 
 
 def clamp(node: Node, output: Affine) -> tuple[int, int]:
-    """Limits of the stored int8 result that a fused Relu or Clip leaves."""
+    """Limits of the stored int8 result that a fused Relu or Clip leaves; ``limits`` are those already in steps."""
+    limits = node.attributes.get("limits")
+    if limits is not None:
+        return int(limits[0]), int(limits[1])
     bounds = activation_bounds(node)
     return (-128, 127) if bounds is None else quantised_bounds(bounds, output)
 
@@ -229,10 +232,14 @@ def moves_integers(graph: Graph, node: Node) -> Finding | None:
 FIXED = "with numerics fixed, no value leaves int32 while it is scaled: choose numerics onnxruntime"
 
 
-def leaves_int32(magnitude: int, ratio: float, target: Target) -> Finding | None:
-    """That integers scaling moves a value of this ``magnitude`` left beyond int32, to multiply it by ``ratio``."""
+def leaves_int32(magnitude: int, ratio: float, target: Target, *, once: bool = False) -> Finding | None:
+    """That integers scaling moves a value of this ``magnitude`` left beyond int32, to multiply it by ``ratio``.
+
+    Rounded ``once``: that the product itself is beyond int32. There LiteRT's arithmetic, which is C++, has no meaning.
+    """
     shift = math.frexp(ratio * (1 + 2.0**-31))[1]
-    if target.numerics != "fixed" or magnitude << max(shift, 0) < 1 << 31:
+    fits = magnitude * ratio < 2.0**31 - 1 if once else magnitude << max(shift, 0) < 1 << 31
+    if target.numerics != "fixed" or fits:
         return None
     return finding("a value of {magnitude} is to be multiplied by {ratio:g}", magnitude=magnitude, ratio=ratio)
 

@@ -169,7 +169,7 @@ def scales_in_int32(record: MatMulRecord, target: Target) -> Finding | None:
     if record.requantise is None:
         return None
     if record.left is None and record.right is None:
-        return domain.leaves_int32(_largest(record), float(record.requantise.scale[0]), target)
+        return domain.leaves_int32(_largest(record), float(record.requantise.scales.exact[0]), target)
     found = (products.leaves_int32(*channels, record.requantise, target) for channels in _channels(record))
     return next((one for one in found if one is not None), None)
 
@@ -354,7 +354,9 @@ class MatMul(Product):
             ),
             requantise=None
             if result.dtype == "int32"
-            else requantisation(node, left, right, result, n if data[0] is None else m),
+            else requantisation(
+                node, left, right, result, n if data[0] is None else m, "dense" if any(data) else "activations"
+            ),
         )
 
     @classmethod
@@ -392,7 +394,8 @@ class MatMul(Product):
         for number, (first, second) in enumerate(record.matrices):
             parts = record.right.parts[second]
             correction = record.zero_points[0] * record.right.stack[second].sum(axis=0, dtype=np.int64)
-            same = record.zero_points[0], None if how is None else how.scale.tobytes()
+            scales = None if how is None else (how.scales.rounded.tobytes(), how.scales.exact.tobytes())
+            same = record.zero_points[0], scales
             plain = len(parts) == len(record.bias) == 1
             for row in range(0, m, each):
                 yield (
@@ -544,9 +547,9 @@ class DynamicMatMul(Operator):
             "EX_CLAMP_HIGH": how.high,
         }
         if arch.numerics == "fixed":
-            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(float(how.scale[0]))
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(float(how.scales.exact[0]))
         else:
-            registers["EX_SCALE_A"] = float32_bits(how.scale[0])
+            registers["EX_SCALE_A"] = float32_bits(how.scales.rounded[0])
         return Settings(registers, fields)
 
     @classmethod

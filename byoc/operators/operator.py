@@ -27,6 +27,7 @@ from isa.arch import Arch
 from isa.instruction import Instruction
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
+from isa.ops.requant import ChannelScales
 
 Requirement = Rule[[Graph, Node]]
 Constraint = Rule[[Any, Target]]
@@ -114,7 +115,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChannelConstants:
-    """What a layer loads beside its operands: a record (int32 bias, float32 scale) for every output channel, weights.
+    """What a layer loads beside its operands: a record (int32 bias, scale) for every output channel, weights.
 
     ``bias`` and ``scale`` None: no records. ``weights``: int8, output channels first, or None. ``by_row``: in memory
     they lie row by row with the channels of a tile side by side, (K, channels), instead of channel by channel. What has
@@ -122,7 +123,7 @@ class ChannelConstants:
     """
 
     bias: NDArray[np.int32] | None = None
-    scale: NDArray[np.float32] | None = None
+    scale: ChannelScales | None = None
     weights: NDArray[np.int8] | None = None
     by_row: bool = False
     shared: Hashable = None

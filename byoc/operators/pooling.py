@@ -292,7 +292,7 @@ class AveragePool(Pool):
             "EX_OFFSET": self.offset - moved,
         }
         if arch.numerics == "fixed":
-            ratio = self.input_scale / self.output_scale
+            ratio = float(numerics.real_multiplier(self.input_scale, 1.0, self.output_scale))
             registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(ratio)
         elif self.mode == "average":
             registers["EX_SCALE_A"] = float32_bits(self.input_scale)

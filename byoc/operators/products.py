@@ -19,6 +19,7 @@ from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 from isa.arch import Arch
 from isa.numerics.integers import accumulator_bound
+from isa.ops.requant import ChannelScales
 
 ACCUMULATOR_LIMIT = 2**31
 
@@ -93,9 +94,9 @@ class Product(Operator):
         return Settings(registers, {"requantise": 1, "relu": int(relu)})
 
     @property
-    def channel_scales(self) -> NDArray[np.float32]:
+    def channel_scales(self) -> ChannelScales:
         """Scales of the channel records. An int32 result needs none; 1 is as good as any."""
-        return np.ones(1, np.float32) if self.requantise is None else self.requantise.scale
+        return ChannelScales.of(np.ones(1, np.float32)) if self.requantise is None else self.requantise.scales
 
     def split(self) -> tuple[Operator, ...]:
         """Accumulation into an int32 value of its own, and its requantising."""
@@ -227,13 +228,13 @@ def leaves_int32(
     """That an accumulator of some channel (row of ``weights``) leaves int32 while it is requantised with integers."""
     if target.numerics != "fixed" or requantise is None:
         return None
-    scales = np.broadcast_to(requantise.scale, bias.shape)
+    scales = np.broadcast_to(requantise.scales.exact, bias.shape)
     growing = np.flatnonzero(scales > 0.5)
     if not growing.size:
         return None
     bounds = accumulator_bound(weights[growing], bias[growing])
     for bound, scale in zip(bounds, scales[growing], strict=True):
-        found = domain.leaves_int32(int(bound), float(scale), target)
+        found = domain.leaves_int32(int(bound), float(scale), target, once=requantise.scales.once)
         if found is not None:
             return found
     return None

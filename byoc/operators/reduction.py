@@ -138,7 +138,10 @@ class Reduction(Rows):
         registers |= dict(zip(("EX_INPUT_ZERO_POINT", "EX_OUTPUT_ZERO_POINT"), self.zero_points, strict=True))
         mode = _FIELDS[self.mode]
         if arch.numerics == "fixed":
-            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.quantise_multiplier(self.ratio)
+            constants = numerics.quantise_multiplier(
+                float(numerics.real_multiplier(self.scales[0], 1.0, self.scales[1]))
+            )
+            registers["EX_SCALE_A"], registers["EX_SHIFT_A"] = numerics.mean_multiplier(*constants, self.divisor)
         elif mode == SUM:
             registers["EX_SCALE_A"] = float32_bits(numerics.global_average_scale(*self.scales, self.divisor))
         else:

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from byoc.graph import Node, Value
 from byoc.operators.domain import affine, clamp
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import ChannelConstants, Geometry, Operator, Registers, Settings
 from isa.arch import Arch
-from isa.numerics.requantising import requantise_scale
+from isa.numerics import product_multiplier, real_multiplier, requantise_scale
+from isa.ops.requant import ChannelScales
+
+FixedRule = Literal["filters", "dense", "activations"]
+"""Which of LiteRT's reference kernels numerics fixed follows: those of convolutions, FullyConnected, whose scaled
+products are rounded once, or BatchMatMul, whose scales are multiplied in float32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Requantise:
-    """int32 accumulator to int8: ``clip(rint(float32(acc) * scale) + zero_point, low, high)``, scale per channel."""
+    """int32 accumulator to int8: ``clip(rint(float32(acc) * scale) + zero_point, low, high)``, scale per channel.
 
-    scale: NDArray[np.float32]
+    With numerics fixed the exact scales are what is multiplied by.
+    """
+
+    scales: ChannelScales
     zero_point: int
     low: int = -128
     high: int = 127
 
     def channels(self, chosen: slice) -> Requantise:
         """The requantisation of some of the channels."""
-        return Requantise(self.scale[chosen], self.zero_point, self.low, self.high)
+        return replace(self, scales=self.scales.chosen(chosen))
 
 
-def requantisation(node: Node, data: Value, weights: Value, result: Value, channels: int) -> Requantise:
+def requantisation(
+    node: Node, data: Value, weights: Value, result: Value, channels: int, rule: FixedRule = "filters"
+) -> Requantise:
     """Requantisation of the products of ``data`` and ``weights`` to ``result``, with its fused activation.
 
     The scale has one element for each of the ``channels`` output channels, also where the weights have only one.
@@ -39,9 +48,12 @@ def requantisation(node: Node, data: Value, weights: Value, result: Value, chann
     output = affine(result)
     low, high = clamp(node, output)
     factor = np.float32(node.attributes.get("alpha", 1.0))  # ONNX Runtime's QGemm multiplies from the left
-    scale = requantise_scale(factor * affine(data).scale, weights.quantization.scale, output.scale)
-    spread = np.broadcast_to(np.atleast_1d(scale), (channels,)).copy()
-    return Requantise(scale=spread, zero_point=output.stored_zero_point, low=low, high=high)
+    before, filters = affine(data).scale, weights.quantization.scale
+    rounded = requantise_scale(factor * before, filters, output.scale)
+    scale = product_multiplier if rule == "activations" else real_multiplier
+    exact = float(factor) * np.asarray(scale(before, filters, output.scale))
+    spread, wide = (np.broadcast_to(np.atleast_1d(scale), (channels,)).copy() for scale in (rounded, exact))
+    return Requantise(ChannelScales(spread, wide, rule == "dense"), output.stored_zero_point, low, high)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -96,4 +108,4 @@ class Requantisation(Operator):
     def constants(self) -> ChannelConstants:
         """The scales; biases are in the accumulators already."""
         channels = self.output.shape[1 if len(self.output.shape) == 2 else 0]
-        return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scale)
+        return ChannelConstants(np.zeros(channels, np.int32), self.requantise.scales)

@@ -44,12 +44,13 @@ def finite_numerators(record: tuple[Softmax, ...], target: Target) -> Finding | 
     return finding("rows have {count} elements, the scale is {scale:g}", count=first.count, scale=first.output_scale)
 
 
-@rule("with numerics fixed, 1 / scale of the result is below 2^24")
-def small_factor(record: tuple[Softmax, ...], target: Target) -> Finding | None:
-    """The factor fits its register."""
-    scale = record[0].output_scale
-    fits = target.numerics != "fixed" or 1 / scale < (1 << 24) - 1
-    return None if fits else finding("the scale is {scale:g}", scale=scale)
+@rule("with numerics fixed, the scale of the result is above 2^-16, and rows have 4,095 elements at most")
+def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
+    """The factor is below 2^24, and the sum of a row within int32."""
+    first = record[0]
+    if target.numerics != "fixed" or (first.output_scale > 2.0**-16 and first.count < 4096):
+        return None
+    return finding("the scale is {scale:g}, the elements are {count}", scale=first.output_scale, count=first.count)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,7 +65,7 @@ class Softmax(Rows):
     arity: ClassVar[tuple[int, int]] = (1, 1)
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     kinds: ClassVar[Kinds] = AXES
-    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_factor)
+    constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_sums)
     constants_name: ClassVar[str] = "exponentials"
 
     count: int
@@ -115,13 +116,15 @@ class Softmax(Rows):
     def settings(self, arch: Arch) -> Settings:
         """Zero point and factor of the result."""
         fixed = arch.numerics == "fixed"
-        factor = round(1 / self.output_scale) if fixed else float32_bits(numerics.softmax_factor(self.output_scale))
+        scale = self.output_scale
+        factor = numerics.softmax_factor_fixed(scale) if fixed else float32_bits(numerics.softmax_factor(scale))
         return Settings({**self.spacing, "EX_OUTPUT_ZERO_POINT": self.output_zero_point, "EX_SCALE_Y": factor}, {})
 
     def constants(self) -> ChannelConstants:
         """The exponentials, one set for all rows."""
-        make = numerics.softmax_table_fixed if self.fixed else numerics.softmax_table
-        return ChannelConstants(weights=shared_constants(make(self.input_scale, self.count), self.nest().channels))
+        scale = self.input_scale
+        table = numerics.softmax_table_fixed(scale) if self.fixed else numerics.softmax_table(scale, self.count)
+        return ChannelConstants(weights=shared_constants(table, self.nest().channels))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,7 +13,7 @@ from byoc.operators.layer import Layer
 from byoc.operators.nest import Span
 from byoc.operators.operator import ChannelConstants
 from isa.arch import Arch
-from isa.ops.requant import pack_records
+from isa.ops.requant import ChannelScales, pack_records
 
 ALIGNMENT = 64
 """Every packed tile begins at a multiple of this, so that its bursts are whole."""
@@ -116,5 +116,6 @@ def _records(constants: ChannelConstants, arch: Arch) -> bytes:
     """The channel records: one scale a channel, also where one serves all; nothing where there are none."""
     if constants.bias is None or constants.scale is None:
         return b""
-    bias, scale = constants.bias.astype(np.int32), constants.scale.astype(np.float32).reshape(-1)
-    return pack_records(bias, np.ascontiguousarray(np.broadcast_to(scale, bias.shape)), arch)
+    bias, scale = constants.bias.astype(np.int32), constants.scale
+    rounded, exact = (np.ascontiguousarray(np.broadcast_to(one, bias.shape)) for one in (scale.rounded, scale.exact))
+    return pack_records(bias, ChannelScales(rounded, exact, scale.once), arch)

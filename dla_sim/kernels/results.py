@@ -20,7 +20,7 @@ from isa.access import Range
 from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, lower_limit
-from isa.ops.requant import ChannelRecords, load_records, requantise_channels
+from isa.ops.requant import load_records, requantise_channels
 
 _INT32 = 1 << 31
 _WORD, _FLOAT = np.dtype("<i4"), np.dtype("<f4")
@@ -182,10 +182,9 @@ class Results:
 
     def _store_fixed(self, sums: NDArray[np.int32], output: NDArray[np.int8], channels: slice, axis: int) -> None:
         records = load_records(self.machine, self.finish.address, self.finish.channels)
-        some = ChannelRecords(
-            records.bias[channels], records.scale[channels], records.multiplier[channels], records.shift[channels]
+        output[...] = requantise_channels(
+            sums, records.chosen(channels), axis, self.finish.command, self.machine, self.finish.low
         )
-        output[...] = requantise_channels(sums, some, axis, self.finish.command, self.machine, self.finish.low)
 
 
 def _scales(records: NDArray[np.int32]) -> NDArray[np.float32]:

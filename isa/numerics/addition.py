@@ -85,20 +85,55 @@ class AddFixedConstants:
 def add_fixed_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
     """Return the constants of `add_fixed`: factors sa/t, sb/t, t/(2**20 * sy), t = 2 * max(sa, sb), in float64.
 
-    Source: TensorFlow Lite ``kernels/add.cc``. Raises InputError for a bad scale, or if the output scale is so small
-    that the last factor is not below 1.
+    Source: ``kernels/add.cc`` and ``sub.cc`` of LiteRT, whose addition aborts the process where the last factor is 1 or
+    more. Raises InputError for a bad scale.
     """
-    a, b, y = (
-        float(checked_scale(scale, f"scale of {name}"))
-        for scale, name in ((scale_a, "a"), (scale_b, "b"), (scale_y, "y"))
-    )
+    a, b, y = _checked(scale_a, scale_b, scale_y)
     twice_largest = 2.0 * max(a, b)
-    result = twice_largest / (2.0**LEFT_SHIFT * y)
-    if result >= 1.0:
-        raise InputError(f"output scale {y} is too small for input scales {a} and {b}; quantise the tensor again")
+    return _pair_constants(a, b, twice_largest, twice_largest / (2.0**LEFT_SHIFT * y))
+
+
+def _checked(*scales: float) -> tuple[float, ...]:
+    return tuple(float(checked_scale(scale, f"scale of {name}")) for scale, name in zip(scales, "aby", strict=True))
+
+
+def _pair_constants(a: float, b: float, unit: float, result: float) -> AddFixedConstants:
     return AddFixedConstants(
-        *quantise_multiplier(a / twice_largest), *quantise_multiplier(b / twice_largest), *quantise_multiplier(result)
+        *quantise_multiplier(a / unit), *quantise_multiplier(b / unit), *quantise_multiplier(result)
     )
+
+
+SQUARED_SHIFT = 7
+"""TensorFlow Lite's headroom for the squared difference of two int8 tensors."""
+
+
+def squared_difference_constants(scale_a: float, scale_b: float, scale_y: float) -> AddFixedConstants:
+    """Return the constants of `squared_difference_fixed`: sa/t, sb/t, t**2/(2**14 * sy), t = 2 * max(sa, sb), float64.
+
+    Source: ``kernels/squared_difference.cc`` of LiteRT, which aborts the process where the last factor is 1 or more.
+    Raises InputError for a bad scale.
+    """
+    a, b, y = _checked(scale_a, scale_b, scale_y)
+    twice_largest = 2.0 * max(a, b)
+    return _pair_constants(a, b, twice_largest, twice_largest * twice_largest / (2.0 ** (2 * SQUARED_SHIFT) * y))
+
+
+def squared_difference_fixed(
+    a: IntegerArray, b: IntegerArray, constants: AddFixedConstants, zero_a: int, zero_b: int, zero_y: int
+) -> Int8Array:
+    """Return int8 ``clip(M_y((M_a((a - za) << 7) - M_b((b - zb) << 7))**2) + zy)``.
+
+    M_a, M_b, M_y: the quantised multipliers of `squared_difference_constants`; zero points are those of the stored int8
+    tensors. The square stays below 2**31. Source: ``kernels/squared_difference.cc`` of LiteRT.
+    """
+    scaled_a = multiply_by_quantised_multiplier(
+        (a.astype(np.int64) - zero_a) << SQUARED_SHIFT, constants.multiplier_a, constants.shift_a
+    )
+    scaled_b = multiply_by_quantised_multiplier(
+        (b.astype(np.int64) - zero_b) << SQUARED_SHIFT, constants.multiplier_b, constants.shift_b
+    )
+    square = np.square(scaled_a - scaled_b)
+    return saturate_int8(multiply_by_quantised_multiplier(square, constants.multiplier_y, constants.shift_y) + zero_y)
 
 
 def add_fixed(
@@ -188,7 +223,8 @@ def multiply_fixed(
 ) -> Int8Array:
     """Return int8 ``clip(M((a - za) * (b - zb)) + zy, low, high)``, M the quantised multiplier of ``sa * sb / sy``.
 
-    Zero points are those of the stored int8 tensors. Source: TensorFlow Lite ``reference/integer_ops/mul.h``.
+    The factor is a `rounded_multiplier`. Zero points are those of the stored int8 tensors. Source: LiteRT's
+    ``reference/integer_ops/mul.h``, ``kernels/mul.cc``.
     """
     product = (a.astype(np.int64) - zero_points[0]) * (b.astype(np.int64) - zero_points[1])
     return saturate_int8(multiply_by_quantised_multiplier(product, multiplier, shift) + zero_points[2], low, high)

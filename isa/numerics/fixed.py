@@ -1,33 +1,45 @@
-"""Integer-only scaling: TensorFlow Lite's 31-bit multiplier and shift with double rounding.
+"""Integer-only scaling: TensorFlow Lite's 31-bit multiplier and shift, rounded twice.
 
-Source: TensorFlow Lite ``kernels/internal/common.h`` and ``quantization_util.cc``, gemmlowp ``fixedpoint.h``.
+Source: LiteRT 2.3, its reference kernels: ``kernels/internal/common.cc`` and ``quantization_util.cc``, gemmlowp
+``fixedpoint.h``. They differ in how a multiplier comes from scales: in float64 (`real_multiplier`: convolutions,
+additions, reductions, a change of quantisation), or in float32 step by step (`rounded_multiplier`: products of two
+activations, ReLU and its kin); all were measured.
+
+Where LiteRT's arithmetic leaves int32 (C++ leaves the result undefined; it wraps around there), the left shift here
+saturates instead. That is the exact result: multipliers are 2**29 or more, so what saturates is scaled to 2**29 at
+least, and is clipped to int8 by its sign, as the exact product would be. The compiler leaves such operators to the CPU.
 """
+
+from __future__ import annotations
 
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isa.errors import InputError
-from isa.numerics.floats import ScaleLike, checked_scale
+from isa.numerics.floats import Float32Array, ScaleLike, checked_scale
 from isa.numerics.integers import (
     INT8_HIGH,
     INT8_LOW,
     INT32_HIGH,
+    INT32_LOW,
     Int8Array,
     Int32Array,
     Int64Array,
     IntegerArray,
-    check_int32,
     saturate_int8,
 )
+
+LARGEST_SHIFT = 30
 
 
 def quantise_multiplier(real: float) -> tuple[int, int]:
     """Return (multiplier, shift) with ``real ~ multiplier * 2**(shift - 31)``, |multiplier| 0 or in 2**30..2**31-1.
 
     ``real`` is a float64; only the slope of a leaky ReLU can be negative. The fraction is rounded half away from zero;
-    a magnitude below 2**-32 becomes (0, 0). Raises InputError for a non-finite value, or one that needs a shift above
-    30.
+    a magnitude below 2**-32 becomes (0, 0), one of 2**30 or more the largest there is: either is multiplied by 0, or
+    leaves int8. Raises InputError for a non-finite value.
     """
     if not math.isfinite(real):
         raise InputError(f"multiplier {real} is not a finite number; quantise the tensor again")
@@ -40,23 +52,58 @@ def quantise_multiplier(real: float) -> tuple[int, int]:
         multiplier, shift = 2**30, shift + 1
     if real == 0 or shift < -31:
         return 0, 0
-    if shift > 30:
-        raise InputError(f"multiplier {real} is above 2**30; quantise the tensor again")
-    return multiplier, shift
+    return (multiplier, shift) if shift <= LARGEST_SHIFT else (2**31 - 1, LARGEST_SHIFT)
 
 
-def requantise_multipliers(
-    input_scale: ScaleLike, weight_scale: ScaleLike, output_scale: ScaleLike
-) -> tuple[Int32Array, Int32Array]:
-    """Return int32 (multipliers, shifts), the shape of ``weight_scale``, of ``xs * ws / ys`` in float64.
+def real_multiplier(input_scale: ScaleLike, other_scale: ScaleLike, output_scale: ScaleLike) -> NDArray[np.float64]:
+    """Return float64 ``xs * ws / ys``, all widened first; the shape of ``other_scale`` (weights', or 1).
 
-    Source: TensorFlow Lite PopulateConvolutionQuantizationParams. Raises InputError for a bad scale.
+    Source: PopulateConvolutionQuantizationParams of LiteRT. Raises InputError for a bad scale.
     """
-    product = np.float64(checked_scale(input_scale, "input scale")) * np.asarray(
-        checked_scale(weight_scale, "weight scale"), dtype=np.float64
+    first, other, result = (
+        np.asarray(checked_scale(scale, name), np.float64)
+        for scale, name in ((input_scale, "input scale"), (other_scale, "weight scale"), (output_scale, "output scale"))
     )
-    real = np.asarray(product / np.float64(checked_scale(output_scale, "output scale")))
-    pairs = np.array([quantise_multiplier(float(r)) for r in real.reshape(-1)], dtype=np.int32).reshape(-1, 2)
+    return np.asarray(first * other / result)
+
+
+def rounded_multiplier(*factors: ScaleLike, output_scale: ScaleLike) -> Float32Array:
+    """Return float32 ``a * b / ys``, each step rounded; ``factors``: one scale, or two, or a scale and a slope.
+
+    Source: the Prepare functions of LiteRT's Mul, Prelu, Relu, LeakyRelu and Abs. Raises InputError for a bad scale.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        product = checked_scale(factors[0], "input scale")
+        for factor in factors[1:]:
+            product = product * np.asarray(factor, np.float32)
+        return np.asarray(product / checked_scale(output_scale, "output scale"), np.float32)
+
+
+def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: ScaleLike) -> float:
+    """Return the float32 product of two activations' scales over that of the result, in float64.
+
+    Source: GetQuantizedConvolutionMultipler of LiteRT, for BatchMatMul. Raises InputError for a bad scale.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        product = checked_scale(scale_a, "scale of a") * checked_scale(scale_b, "scale of b")
+    return float(np.float64(product) / np.float64(checked_scale(output_scale, "output scale")))
+
+
+def activation_limits(bounds: tuple[float, float], scale: ScaleLike, zero_point: int) -> tuple[int, int]:
+    """Return the stored int8 limits of a fused activation: ``round(float32(bound / scale)) + zero_point``, clipped.
+
+    Ties go away from zero: ReLU6 with a scale of 12 ends at 1, where ONNX Runtime and XNNPACK, which round to even, end
+    at 0. ``bounds``: real numbers, or infinite. Source: CalculateActivationRangeQuantized of LiteRT.
+    """
+    with np.errstate(over="ignore"):
+        steps = np.asarray(bounds, np.float32) / checked_scale(scale, "output scale")
+    low, high = round_half_away(steps.astype(np.float64)) + zero_point
+    return int(np.clip(low, INT8_LOW, INT8_HIGH)), int(np.clip(high, INT8_LOW, INT8_HIGH))
+
+
+def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32Array]:
+    """Return int32 (multipliers, shifts), the shape of ``real``: `quantise_multiplier` of each."""
+    pairs = np.array([quantise_multiplier(float(one)) for one in real.reshape(-1)], dtype=np.int32).reshape(-1, 2)
     return pairs[:, 0].reshape(real.shape), pairs[:, 1].reshape(real.shape)
 
 
@@ -83,15 +130,22 @@ def rounding_divide_by_power_of_two(x: IntegerArray, exponent: IntegerArray | in
 def multiply_by_quantised_multiplier(
     x: IntegerArray, multiplier: IntegerArray | int, shift: IntegerArray | int
 ) -> Int64Array:
-    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (TensorFlow Lite MultiplyByQuantizedMultiplier).
+    """Return int64 ``x * multiplier * 2**(shift - 31)``, rounded twice (LiteRT's MultiplyByQuantizedMultiplier).
 
-    x: int32 values; multiplier and shift broadcast against it. A positive shift is applied first (OverflowError if it
-    leaves int32: undefined in TensorFlow Lite, an error here), then the high multiply, then a right shift of -shift.
+    x: int32 values; multiplier and shift (-31..30) broadcast against it. A positive shift is applied first and
+    saturates at the ends of int32, then the high multiply, then a right shift of -shift.
     """
     shifts = np.asarray(shift, dtype=np.int64)
-    moved = check_int32(x.astype(np.int64) << np.maximum(shifts, 0), "fixed-point left shift")
+    moved = np.clip(x.astype(np.int64) << np.maximum(shifts, 0), INT32_LOW, INT32_HIGH)
     high = saturating_rounding_doubling_high_multiply(moved, multiplier)
     return rounding_divide_by_power_of_two(high, np.maximum(-shifts, 0))
+
+
+def round_half_away(x: NDArray[np.float64]) -> Int64Array:
+    """Return int64: x rounded to the nearest integer, ties away from zero (C's ``round``), held within +-2**40."""
+    held = np.clip(x, -(2.0**40), 2.0**40)
+    whole = np.trunc(held)
+    return np.asarray(whole + np.trunc(2 * (held - whole)), np.int64)  # the fraction is exact, and so is its double
 
 
 def requantise_fixed(
@@ -104,3 +158,18 @@ def requantise_fixed(
 ) -> Int8Array:
     """Return int8 ``clip(MultiplyByQuantizedMultiplier(acc, multiplier, shift) + zero_point, low, high)``."""
     return saturate_int8(multiply_by_quantised_multiplier(accumulator, multiplier, shift) + zero_point, low, high)
+
+
+def requantise_once(
+    accumulator: IntegerArray,
+    factor: NDArray[np.float64] | float,
+    zero_point: int,
+    low: int = INT8_LOW,
+    high: int = INT8_HIGH,
+) -> Int8Array:
+    """Return int8 ``clip(round(float64(acc) * factor) + zero_point, low, high)``, ties away from zero.
+
+    ``factor``: float64 of `real_multiplier`, broadcast. Source: FullyConnected of LiteRT's reference kernels, which is
+    the one that rounds once, in float64.
+    """
+    return saturate_int8(round_half_away(accumulator.astype(np.float64) * factor) + zero_point, low, high)

@@ -82,7 +82,7 @@ def average_fixed(
     """Average of windows with integers only; ``total``: sum of the stored int8 values (padding counted reads the zero).
 
     With equal input and output quantisation (multiplier and shift of 1.0, equal zero points) it is TensorFlow Lite's
-    AveragePool: ``total / count`` rounded half away from zero. TensorFlow Lite has no other; ours for that case:
+    AveragePool: ``total / count`` rounded half away from zero. TensorFlow Lite has no other; ours for other cases:
     the centred mean with 20 fraction bits, ``(total - count * zx) * 2**20 / count`` rounded half away from zero,
     through multiplier and ``shift - 20``, plus the output zero point. Clipped to low..high.
     """
@@ -92,6 +92,16 @@ def average_fixed(
     centred = (total.astype(np.int64) - counts * input_zero) << FRACTION_BITS
     scaled = multiply_by_quantised_multiplier(_divide_half_away(centred, counts), multiplier, shift - FRACTION_BITS)
     return saturate_int8(scaled + output_zero, low, high)
+
+
+def mean_multiplier(multiplier: int, shift: int, count: int) -> tuple[int, int]:
+    """Return (multiplier, shift) of a mean of ``count`` elements from those of the ratio of its scales.
+
+    ``multiplier * 2**b // count`` and ``shift - b``, b the place of count's first bit, less where the shift would be
+    below -31. Source: QuantizedMeanOrSum of LiteRT's reference kernels.
+    """
+    places = min(count.bit_length() - 1, 32, 31 + shift)
+    return (multiplier << places) // count, shift - places
 
 
 def _divide_half_away(numerator: NDArray[np.int64], divisor: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -157,11 +167,37 @@ def interpolate_fixed(
 ) -> Int8Array:
     """As `interpolate`, with integers only: weights along each dimension of 10 fraction bits that sum to 1.
 
-    As TensorFlow Lite's ResizeBilinear weighs; the sum of the four products goes through multiplier and ``shift - 20``.
+    With equal input and output quantisation it is ResizeBilinear of LiteRT's reference kernels, which has no other: the
+    weighted sum of the STORED values / 2^20, rounded half away from zero. Ours for other cases: the sum of centred
+    values through multiplier and ``shift - 20``, plus the output zero point.
     """
-    centred, unit = x.astype(np.int64) - input_zero, 1 << WEIGHT_BITS
+    unit = 1 << WEIGHT_BITS
+    kept = (multiplier, shift) == UNITY and input_zero == output_zero
+    values = x.astype(np.int64) - (0 if kept else input_zero)
     (top, bottom, _, low), (left, right, _, far) = neighbours(rows, x.shape[1]), neighbours(columns, x.shape[2])
     down, along = (np.rint(weight * np.float32(unit)).astype(np.int64) for weight in (low, far))
-    upper = centred[:, top] * (unit - down)[:, np.newaxis] + centred[:, bottom] * down[:, np.newaxis]
+    upper = values[:, top] * (unit - down)[:, np.newaxis] + values[:, bottom] * down[:, np.newaxis]
     total = upper[:, :, left] * (unit - along) + upper[:, :, right] * along
+    if kept:
+        return saturate_int8(_divide_half_away(total, np.asarray(unit * unit)))
     return saturate_int8(multiply_by_quantised_multiplier(total, multiplier, shift - 2 * WEIGHT_BITS) + output_zero)
+
+
+def resize_coordinates(linear: bool, size: int, wanted: int, align_corners: bool, half_pixels: bool) -> Float32Array:
+    """Where the ``wanted`` places of a resized dimension lie in one of ``size`` elements: float32 (wanted,).
+
+    ``linear``: in steps of 2^-10, all integers, as ResizeBilinear of LiteRT's reference kernels has them; else whole
+    elements, from float32 products, as ResizeNearestNeighbor has them.
+    """
+    aligned = align_corners and wanted > 1
+    first, last = (size - 1, wanted - 1) if aligned else (size, wanted)
+    places = np.arange(wanted)
+    if linear:
+        step = (first * (1 << WEIGHT_BITS) + last // 2) // last
+        start = step // 2 - (1 << (WEIGHT_BITS - 1)) if half_pixels else 0
+        scaled = np.clip(places * step + start, 0, (size - 1) << WEIGHT_BITS)
+        return np.asarray(scaled / (1 << WEIGHT_BITS), np.float32)
+    scale = np.float32(first) / np.float32(last)
+    exact = (places.astype(np.float32) + np.float32(0.5 if half_pixels else 0)) * scale
+    nearest = np.trunc(exact + np.float32(0.5)) if align_corners else np.floor(exact)
+    return np.asarray(np.clip(nearest, 0, size - 1), np.float32)

@@ -10,6 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.errors import InputError
+from isa.numerics.fixed import (
+    quantise_multiplier,
+    rounding_divide_by_power_of_two,
+    saturating_rounding_doubling_high_multiply,
+)
 from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
 from isa.numerics.integers import Int8Array, IntegerArray, saturate_int8
 
@@ -18,6 +23,8 @@ RESERVED = 5.0
 """ONNX Runtime leaves that much room, as a natural logarithm, above the largest sum of exponentials."""
 FRACTION_BITS, GAIN_BITS = 16, 15
 """Of normalised values, and of the factors that they are multiplied by, with integers only."""
+SCALED_BITS, SUM_INTEGER_BITS, STEP_BITS, RESULT_BITS = 26, 12, 16, 8
+"""Of an integer softmax: fraction bits of the exponents, integer bits of sums, fraction bits of steps, bits of 1."""
 
 
 def softmax_table(scale: float, count: int) -> Float32Array:
@@ -57,27 +64,94 @@ def softmax(x: IntegerArray, table: Float32Array, factor: np.float32, zero_point
     return saturate_int8(rint_to_int64(quotient) + zero_point)
 
 
-def softmax_table_fixed(scale: float, count: int) -> NDArray[np.uint32]:
-    """Return uint32 (256,): round(q * exp((i - 255) * scale)), q = min((2^32 - 1) / count, 2^23 - 1): sums fit uint32.
+def softmax_table_fixed(scale: float, beta: float = 1.0) -> NDArray[np.uint32]:
+    """Return uint32 (256,): entry i is exp((i - 255) * scale * beta) with 31 fraction bits, 0 below exp(-31).
 
-    ONNX Runtime's rule while its exponentials were integers. Raises InputError for a bad scale.
+    Source: Softmax of LiteRT's reference kernels: the distance is scaled to 26 fraction bits (rounded once), gemmlowp's
+    exponential is a polynomial of the fourth degree within a quarter, times powers of e. Raises InputError for a bad
+    scale.
     """
-    step = float(checked_scale(scale, "input scale"))
-    largest = min((2**32 - 1) / count, float(2**23 - 1))
-    return np.array([round(largest * math.exp((index - 255) * step)) for index in range(256)], np.uint32)
+    real = min(beta * float(checked_scale(scale, "input scale")) * 2.0**SCALED_BITS, 2.0**31 - 1)
+    multiplier, shift = quantise_multiplier(real)
+    radius = math.floor(31.0 * 2**SCALED_BITS / 2.0**shift)
+    distance = np.arange(-255, 1)
+    near = np.where(distance >= -radius, distance, 0)
+    moved = near << max(shift, 0)  # within int32, because it is within the radius
+    scaled = rounding_divide_by_power_of_two(_high(moved, multiplier), max(-shift, 0))
+    return np.where(distance >= -radius, _exponential(scaled), 0).astype(np.uint32)
+
+
+def _high(a: IntegerArray, b: IntegerArray | int) -> NDArray[np.int64]:
+    """The product of numbers of which one has 31 fraction bits."""
+    return saturating_rounding_doubling_high_multiply(a, b)
+
+
+def _fraction(real: float, bits: int = 31) -> int:
+    return math.floor(math.ldexp(real, bits) + 0.5)
+
+
+def _exponential(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    """exp of numbers from -32 to 0 with 26 fraction bits, with 31 fraction bits (gemmlowp's exp_on_negative_values)."""
+    quarter = 1 << (SCALED_BITS - 2)
+    rest = (x & (quarter - 1)) - quarter
+    result = _exponential_of_quarter(rest << (31 - SCALED_BITS))
+    quarters = rest - x
+    for power in range(-2, 5):
+        factor = _fraction(math.exp(-(2.0**power)))
+        result = np.where(quarters & (1 << (SCALED_BITS + power)), _high(result, factor), result)
+    return np.where(x == 0, 2**31 - 1, result)
+
+
+def _exponential_of_quarter(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    """exp of numbers from -1/4 to 0, all with 31 fraction bits: the Taylor polynomial around -1/8."""
+    middle, third = _fraction(math.exp(-1 / 8)), _fraction(1 / 3)
+    y = x + (1 << 28)
+    square = _high(y, y)
+    cube, fourth = _high(square, y), _high(square, square)
+    tail = _high(rounding_divide_by_power_of_two(fourth, 2) + cube, third) + square
+    return middle + _high(y + rounding_divide_by_power_of_two(tail, 1), middle)
+
+
+def _reciprocal(total: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """r with 31 fraction bits, and b, the bits of the total: 1 / total is about r / 2**(31 + b), by Newton's method.
+
+    Source: GetReciprocal of LiteRT, one_over_one_plus_x_for_x_in_0_1 of gemmlowp.
+    """
+    bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
+    half = total << (31 - bits)
+    value = _fraction(48 / 17, 29) + _high(half, -_fraction(32 / 17, 29))
+    for _ in range(3):
+        error = (1 << 29) - _high(half, value)
+        value = value + (_high(value, error) << 2)
+    return np.minimum(value << 1, 2**31 - 1), bits
+
+
+def softmax_factor_fixed(output_scale: float) -> int:
+    """Return round(2**16 / (256 * scale)), the steps of the result in 1/256 with 16 fraction bits.
+
+    LiteRT's softmax has the scale 1/256, where the factor is 2**16 and changes nothing; the other scales are a rule of
+    our own. Raises InputError for a bad scale.
+    """
+    return round(2.0**STEP_BITS / (256 * float(checked_scale(output_scale, "output scale"))))
 
 
 def softmax_fixed(x: IntegerArray, table: NDArray[np.uint32], factor: int, zero_point: int) -> Int8Array:
-    """`softmax` with integers only: ``clip((v * factor + s // 2) // s + zero_point)``; 0 <= ``factor`` < 2^24.
+    """`softmax` with integers only, LiteRT's reference kernel; 0 <= ``factor`` < 2^24 from `softmax_factor_fixed`.
 
-    Raises InputError for a row whose sum is 0.
+    ``v = table[255 + x - max(x)]``; the sum of v / 2^12, each rounded; its reciprocal by Newton's method; their product
+    in steps of ``factor``, rounded half away from zero, plus ``zero_point``. Raises InputError where an
+    entry leaves int32, or a sum, as those of rows of more than 4,095 elements may, or a sum is 0.
     """
     wide = x.astype(np.int64)
     value = table.astype(np.int64)[255 + wide - wide.max(axis=1, keepdims=True)]
-    total = value.sum(axis=1, keepdims=True)
-    if not total.all():
-        raise InputError("the exponentials of a row are all 0")
-    return saturate_int8((value * factor + total // 2) // total + zero_point)
+    total = rounding_divide_by_power_of_two(value, SUM_INTEGER_BITS).sum(axis=1, keepdims=True)
+    if not ((total > 0) & (total < 1 << 31)).all() or value.max(initial=0) >= 1 << 31:
+        raise InputError("an exponential is above 1, or the sum of those of a row is 0, or 2^12 or more")
+    reciprocal, bits = _reciprocal(total)
+    quotient = _high(value, reciprocal) * factor
+    places = bits + 31 - RESULT_BITS - (32 - SUM_INTEGER_BITS) + STEP_BITS
+    half = np.int64(1) << (places - 1)
+    return saturate_int8(((quotient + half) >> places) + zero_point)
 
 
 def normalise(

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 
 from isa.errors import InputError
-from isa.numerics.fixed import multiply_by_quantised_multiplier
-from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
+from isa.numerics.fixed import multiply_by_quantised_multiplier, quantise_multiplier, rounded_multiplier
+from isa.numerics.floats import Float32Array, ScaleLike, checked_scale, rint_to_int64
 from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
 
 Function = Literal["relu", "leaky_relu", "absolute"]
@@ -73,7 +73,8 @@ def unary_fixed(
     """Return int8 ``clip(M(g(x - zx)) + zy, low, high)`` with integers only, M = MultiplyByQuantizedMultiplier.
 
     ``positive``: (multiplier, shift) of sx / sy. ``negative``: that of sx * alpha / sy, read by ``leaky_relu`` alone,
-    for values below the zero point; ``relu`` gives them zy. Source: TensorFlow Lite QuantizeLeakyRelu, ReluX, Abs.
+    for values below the zero point; ``relu`` gives them zy. A negative multiplier takes its sign after rounding. Both
+    factors are a `rounded_multiplier`. Source: LiteRT's QuantizeLeakyRelu, ReluX and Abs.
     """
     centred = x.astype(np.int64) - input_zero
     if function == "absolute":
@@ -82,7 +83,39 @@ def unary_fixed(
         result = multiply_by_quantised_multiplier(np.maximum(centred, 0), *positive)
     elif function == "leaky_relu":
         above = multiply_by_quantised_multiplier(np.maximum(centred, 0), *positive)
-        result = above + multiply_by_quantised_multiplier(np.minimum(centred, 0), *negative)
+        multiplier, shift = negative
+        below = multiply_by_quantised_multiplier(np.minimum(centred, 0), abs(multiplier), shift)
+        result = above + (-below if multiplier < 0 else below)
     else:
         raise InputError(f"function '{function}' is unknown; use 'relu', 'leaky_relu' or 'absolute'")
     return saturate_int8(result + output_zero, low, high)
+
+
+def prelu_constants(
+    input_scale: ScaleLike, slope_scale: ScaleLike, output_scale: ScaleLike
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (multiplier, shift) of sx / sy and of sx * slope scale / sy, `rounded_multiplier` both."""
+    factors = (
+        rounded_multiplier(input_scale, output_scale=output_scale),
+        rounded_multiplier(input_scale, slope_scale, output_scale=output_scale),
+    )
+    positive, negative = (quantise_multiplier(float(factor)) for factor in factors)
+    return positive, negative
+
+
+def prelu_fixed(
+    x: IntegerArray,
+    slope: IntegerArray,
+    positive: tuple[int, int],
+    negative: tuple[int, int],
+    zero_points: tuple[int, int, int],
+) -> Int8Array:
+    """Return int8 ``clip(M(x - zx) + zy)``, for values below the zero point ``clip(M'((x - zx) * (slope - zs)) + zy)``.
+
+    x, slope: int8 (broadcast); M, M': ``positive`` and ``negative`` of `prelu_constants`; zero points of x, the slopes
+    and the result. Source: LiteRT's ``reference/prelu.h``.
+    """
+    centred = x.astype(np.int64) - zero_points[0]
+    product = np.minimum(centred, 0) * (slope.astype(np.int64) - zero_points[1])
+    above = multiply_by_quantised_multiplier(np.maximum(centred, 0), *positive)
+    return saturate_int8(above + multiply_by_quantised_multiplier(product, *negative) + zero_points[2])

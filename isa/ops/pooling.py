@@ -80,12 +80,13 @@ def _global_average(command: Command, machine: Machine) -> NDArray[np.int8]:
     shape = (command["EX_INPUT_CHANNELS"], command["EX_INPUT_HEIGHT"] * command["EX_INPUT_WIDTH"])
     data = view(machine.sram, command["EX_INPUT_ADDRESS"], shape, np.int8, command["EX_INPUT_PLANE"]).astype(np.int64)
     low, high, output_zero = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], command["EX_OUTPUT_ZERO_POINT"]
+    total = (data - zero_point).sum(axis=1)
     if machine.arch.numerics == "fixed":
-        scale = command["EX_SCALE_A"], command["EX_SHIFT_A"]
-        result = numerics.average_fixed(data.sum(axis=1), shape[1], *scale, zero_point, output_zero, low, high)
+        scale = numerics.mean_multiplier(command["EX_SCALE_A"], command["EX_SHIFT_A"], shape[1])
+        result = numerics.requantise_fixed(total, *scale, output_zero, low, high)
     else:
         factor = np.float32(float_value(command["EX_SCALE_A"]))
-        result = numerics.global_average((data - zero_point).sum(axis=1), factor, output_zero, low, high)
+        result = numerics.global_average(total, factor, output_zero, low, high)
     return result.reshape(-1, 1, 1)
 
 
@@ -98,7 +99,9 @@ _MODES = {MAX: _max, AVERAGE: _average, GLOBAL_AVERAGE: _global_average}
 
     Maximum: of the taps. Average: running float32 sum of (x - zero) · SCALE_A in row order, / count, / SCALE_Y, and
     rint(… + OUTPUT_ZERO_POINT). Global average: rint(Σ (x - zero) · SCALE_A) + OUTPUT_ZERO_POINT. With numerics fixed
-    the averages are integer sums, scaled by multiplier SCALE_A and shift SHIFT_A. All are clamped.
+    the averages are integer sums, scaled by multiplier SCALE_A and shift SHIFT_A: of windows after the division, of a
+    whole plane (TensorFlow Lite's Mean) by ⌊SCALE_A · 2^s / count⌋ and SHIFT_A - s, s the place of the count's first
+    bit, at most 31 + SHIFT_A. All are clamped.
     """
 )
 def _pool(command: Command, machine: Machine) -> None:
@@ -176,7 +179,8 @@ def coordinates(command: Command, machine: Machine) -> tuple[NDArray[np.float32]
     them, y = clip(rint(Σ w·(x - INPUT_ZERO_POINT)·SCALE_A / SCALE_Y) + OUTPUT_ZERO_POINT), the sum of x[t,l], x[t,m],
     x[u,l], x[u,m] in this order; w is the product of a row's and a column's weight, the distance to the opposite
     element, 0.5 where there is only one; each step float32. With numerics fixed weights have 10 fraction bits, and the
-    sum goes through multiplier SCALE_A and shift SHIFT_A - 20.
+    sum goes through multiplier SCALE_A and shift SHIFT_A - 20; between equal quantisations (multiplier 2^30, shift 1)
+    it is the sum of stored values / 2^20, rounded half away from zero.
     """
 )
 def _resize(command: Command, machine: Machine) -> None:

@@ -19,22 +19,56 @@ from isa.ops.lookup import with_tables
 
 
 @dataclass(frozen=True, eq=False)
+class ChannelScales:
+    """What the accumulators of each channel are multiplied by, (OC,).
+
+    ``rounded``: float32, as ONNX Runtime has it. ``exact``: float64, for numerics fixed, where it becomes a multiplier
+    and a shift, or, where the product is to be rounded ``once``, stays what it is.
+    """
+
+    rounded: NDArray[np.float32]
+    exact: NDArray[np.float64]
+    once: bool = False
+
+    @classmethod
+    def of(cls, scale: NDArray[np.float32]) -> ChannelScales:
+        """Those that are float32 numbers themselves."""
+        return cls(scale, scale.astype(np.float64))
+
+    def chosen(self, channels: slice) -> ChannelScales:
+        """Those of some of the channels."""
+        return ChannelScales(self.rounded[channels], self.exact[channels], self.once)
+
+
+@dataclass(frozen=True, eq=False)
 class ChannelRecords:
-    """``bias`` int32 (OC,) and either ``scale`` float32 (OC,) or ``multiplier`` and ``shift`` int32 (OC,)."""
+    """``bias`` int32 (OC,) and either ``scale`` float32 (OC,), or ``multiplier`` and ``shift`` int32 (OC,).
+
+    The latter are the halves of a float64 ``factor`` where ``shift`` is above 30, which is no shift.
+    """
 
     bias: NDArray[np.int32]
     scale: NDArray[np.float32]
     multiplier: NDArray[np.int32]
     shift: NDArray[np.int32]
+    factor: NDArray[np.float64]
+
+    def chosen(self, channels: slice) -> ChannelRecords:
+        """Those of some of the channels."""
+        integers = self.bias[channels], self.scale[channels], self.multiplier[channels], self.shift[channels]
+        return ChannelRecords(*integers, self.factor[channels])
 
 
-def pack_records(bias: NDArray[np.int32], scale: NDArray[np.float32], arch: Arch) -> bytes:
-    """The bytes of the records in memory: little-endian (int32, float32), or (int32, int32, int32) when fixed."""
+def pack_records(bias: NDArray[np.int32], scales: ChannelScales, arch: Arch) -> bytes:
+    """The bytes of the records in memory: little-endian (int32, float32); when fixed (int32, int32, int32), or (int32,
+    float64) of products that are rounded once.
+    """
     if arch.numerics == "onnxruntime":
-        return np.stack([bias.astype("<i4").view("<u4"), scale.astype("<f4").view("<u4")], axis=1).tobytes()
-    pairs = [numerics.quantise_multiplier(float(value)) for value in scale]
-    columns = [bias.astype("<i4"), np.array([m for m, _ in pairs], "<i4"), np.array([s for _, s in pairs], "<i4")]
-    return np.stack(columns, axis=1).tobytes()
+        return np.stack([bias.astype("<i4").view("<u4"), scales.rounded.astype("<f4").view("<u4")], axis=1).tobytes()
+    if scales.once:
+        return np.column_stack([bias.astype("<i4"), scales.exact.astype("<f8").view("<i4").reshape(-1, 2)]).tobytes()
+    columns = [bias.astype("<i4"), *numerics.quantise_multipliers(scales.exact)]
+    return np.stack(columns, axis=1).astype("<i4").tobytes()
 
 
 def load_records(machine: Machine, address: int, channels: int) -> ChannelRecords:
@@ -43,7 +77,8 @@ def load_records(machine: Machine, address: int, channels: int) -> ChannelRecord
     end = address + channels * words * 4
     raw = machine.sram[address:end].copy().view("<i4").reshape(channels, words)
     last = raw[:, words - 1]
-    return ChannelRecords(raw[:, 0], raw[:, 1].copy().view("<f4"), raw[:, 1], last)
+    factor = np.ascontiguousarray(raw[:, words - 2 :]).view("<f8")[:, 0]
+    return ChannelRecords(raw[:, 0], raw[:, 1].copy().view("<f4"), raw[:, 1], last, factor)
 
 
 def requantise_channels(
@@ -55,8 +90,16 @@ def requantise_channels(
     zero_point, high = command["EX_OUTPUT_ZERO_POINT"], command["EX_CLAMP_HIGH"]
     if machine.arch.numerics == "onnxruntime":
         return numerics.requantise(accumulator, records.scale.reshape(shape), zero_point, low, high)
-    multiplier, shift = records.multiplier.reshape(shape), records.shift.reshape(shape)
-    return numerics.requantise_fixed(accumulator, multiplier, shift, zero_point, low, high)
+    once = records.shift > numerics.LARGEST_SHIFT
+    if once.all():
+        return numerics.requantise_once(accumulator, records.factor.reshape(shape), zero_point, low, high)
+    multiplier, shift = (np.where(once, 0, part).reshape(shape) for part in (records.multiplier, records.shift))
+    twice = numerics.requantise_fixed(accumulator, multiplier, shift, zero_point, low, high)
+    if not once.any():
+        return twice
+    factor = np.where(once, records.factor, 0.0).reshape(shape)
+    single = numerics.requantise_once(accumulator, factor, zero_point, low, high)
+    return np.where(once.reshape(shape), single, twice)
 
 
 def shape(command: Command) -> tuple[int, int, int]:
@@ -80,7 +123,8 @@ def _operands(command: Command, arch: Arch) -> Operands:
 
 @formula(
     """
-    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT), or by multiplier and shift (numerics fixed).
+    y = clip(rint(float32(x) · scale[channel]) + EX_OUTPUT_ZERO_POINT). With numerics fixed: by multiplier and shift, or
+    clip(round(float64(x) · factor[channel]) + EX_OUTPUT_ZERO_POINT), ties away from zero, where it holds a factor.
 
     x is int32 (rows, OC, length), y int8 of the same shape, clamped to EX_CLAMP_LOW and EX_CLAMP_HIGH.
     """

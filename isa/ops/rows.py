@@ -138,8 +138,10 @@ def _softmax_operands(command: Command, arch: Arch) -> Operands:
     v = table[255 + x - max(x)] of every row; s = Σ v in order; y = clip(rint(v · SCALE_Y / s) + OUTPUT_ZERO_POINT).
 
     x and y are int8 (rows, IC, length), the table float32 (256,); sum, product and quotient are float32, each
-    rounded. With numerics fixed the table is uint32, SCALE_Y an integer below 2^24, s the exact sum, and the
-    quotient ⌊(v · SCALE_Y + ⌊s/2⌋) / s⌋.
+    rounded. With numerics fixed (TensorFlow Lite's Softmax) the table is uint32, below 2^31; s = Σ round(v / 2^12) has
+    b bits, 31 at most; d = s · 2^(31-b); z = 1515870810 - 1010580540 ⊗ d, three times z ← z + 4 · (z ⊗ (2^29 - d ⊗ z)),
+    r = min(2z, 2^31 - 1); y = clip(round((v ⊗ r) · SCALE_Y / 2^(b+19)) + OUTPUT_ZERO_POINT), SCALE_Y below 2^24. ⊗ is
+    the product / 2^31, rounded, ties upwards; other ties go away from zero.
     """
 )
 def _softmax(command: Command, machine: Machine) -> None:

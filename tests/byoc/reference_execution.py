@@ -93,7 +93,8 @@ def _finish(accumulators: Array, how: Requantise | None, channel_axis: int) -> A
         return accumulators.astype(np.int32)
     around = [1] * accumulators.ndim
     around[channel_axis] = -1
-    scale = how.scale if how.scale.size == 1 else how.scale.reshape(around)
+    rounded = how.scales.rounded
+    scale = rounded if rounded.size == 1 else rounded.reshape(around)
     return requantise(accumulators, scale, how.zero_point, how.low, how.high)
 
 

@@ -22,6 +22,7 @@ from byoc.operators.requantisation import Requantise
 from byoc.options import Schedule
 from isa.arch import Arch
 from isa.instruction import Machine
+from isa.ops.requant import ChannelScales
 from isa.program import Program
 from tests.byoc.reference_execution import run_operations
 
@@ -36,7 +37,7 @@ def operand(name: str, *shape: int, offset: int = 0, dtype: str = "int8") -> Ope
 def requantise(random: Random, channels: int, *, relu: bool = False) -> Requantise:
     zero_point = int(random.integers(-100, 100))
     scale = random.uniform(1e-4, 4e-3, channels).astype(np.float32)
-    return Requantise(scale, zero_point, zero_point if relu else -128, 127)
+    return Requantise(ChannelScales.of(scale), zero_point, zero_point if relu else -128, 127)
 
 
 def convolution(

@@ -134,7 +134,7 @@ def test_constants_are_packed_by_channel_tile() -> None:
     assert (pack(Span(0, 3)), pack(Span(3, 5)), pack(Span(0, 3))) == (1024, 1024 + 2 * ALIGNMENT, 1024)
     image = pool.image().tobytes()
     assert operation.requantise is not None
-    records = pack_records(operation.bias[3:], operation.requantise.scale[3:], arch)
+    records = pack_records(operation.bias[3:], operation.requantise.scales.chosen(slice(3, None)), arch)
     start = 2 * ALIGNMENT
     assert image[start : start + 16] == records
     assert layer.geometry.weights_offset(2) == 16

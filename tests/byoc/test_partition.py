@@ -172,7 +172,7 @@ def test_a_group_a_convolution() -> None:
         assert isinstance(operation, Convolution)
         assert operation.requantise is not None
         assert operation.weights.shape == (3, 2, 1, 1)
-        assert operation.requantise.scale.shape == (3,)
+        assert operation.requantise.scales.rounded.shape == (3,)
 
 
 @st.composite

@@ -339,7 +339,7 @@ def test_an_input_that_is_no_number_is_refused(number: float, tmp_path: Path) ->
 
 
 def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> None:
-    """LeakyRelu of -0.5 on equal scales: positive values as they are, negative ones times -2**30 / 2**31, rounded."""
+    """LeakyRelu of -0.5 on equal scales: positive values as they are, negative ones halved, rounded, negated."""
     model = onnx.load(CASES / "neg.onnx")
     every = np.arange(-128, 128, dtype=np.int8).reshape(
         [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
@@ -348,8 +348,8 @@ def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> No
     assert [place.on for place in network.partition.placement] == ["dla"]
     found = Runtime(network, Device(Arch(numerics="fixed"))).run({model.graph.input[0].name: every})
     (result,) = found.outputs.values()
-    # Ties of x * -0.5: the high multiply of x * -2**30 is exact to one half and goes upwards.
-    wanted = [x if x >= 0 else min(-x // 2 + (-x % 2), 127) for x in range(-128, 128)]
+    # Ties of x * 0.5 go upwards in the high multiply, and the sign is turned behind it.
+    wanted = [x if x >= 0 else -((x + 1) // 2) for x in range(-128, 128)]
     assert result.reshape(-1).tolist() == wanted
 
 

@@ -202,10 +202,14 @@ class TestFixed:
         assert numerics.quantise_multiplier(real) == expected
 
     def test_bad_multipliers(self):
-        with pytest.raises(InputError, match="is above"):
-            numerics.quantise_multiplier(2.0**30)
         with pytest.raises(InputError, match="not a finite number"):
             numerics.quantise_multiplier(float("nan"))
+
+    def test_the_largest_multiplier_stands_for_all_beyond(self):
+        """Any step but 0 leaves int8 then."""
+        assert numerics.quantise_multiplier(2.0**29) == (2**30, 30)
+        assert {numerics.quantise_multiplier(2.0**power) for power in (30, 31, 100, 1000)} == {(2**31 - 1, 30)}
+        assert numerics.requantise_fixed(int32(-1, 0, 1), 2**31 - 1, 30, 5).tolist() == [-128, 5, 127]
 
     def test_negative_multipliers_are_those_of_the_magnitude(self):
         """Only the slope of a leaky ReLU is ever negative."""
@@ -232,14 +236,77 @@ class TestFixed:
         assert numerics.requantise_fixed(int32(1, -1, -2, -3), 2**30, -1, 0).tolist() == [1, 0, -1, -1]
 
     def test_requantise_fixed_per_channel(self):
-        multipliers, shifts = numerics.requantise_multipliers(0.5, np.array([1.0, 0.25], np.float32), 1.0)
+        factors = numerics.real_multiplier(0.5, np.array([1.0, 0.25], np.float32), 1.0)
+        multipliers, shifts = numerics.quantise_multipliers(factors)
         assert (multipliers.tolist(), shifts.tolist()) == ([2**30, 2**30], [0, -2])
         result = numerics.requantise_fixed(int32(100, 80), multipliers, shifts, 5, low=-10, high=50)
         assert result.tolist() == [50, 15]  # 50 + 5 clamped, 10 + 5
 
-    def test_left_shift_overflow_is_an_error(self):
-        with pytest.raises(OverflowError, match="fixed-point left shift overflows"):
-            numerics.multiply_by_quantised_multiplier(int32(2**30), 2**30, 1)
+    def test_a_left_shift_saturates_as_the_exact_product_would(self):
+        """Of any int32 and any multiplier, the int8 result is that of exact arithmetic where int32 is left."""
+        random = np.random.default_rng(3)
+        x = random.integers(-(2**31), 2**31, 4000)
+        multipliers, shifts = random.integers(2**29, 2**31, 4000), random.integers(0, 31, 4000)
+        beyond = np.abs(x.astype(object) << shifts.astype(object)) >= 2**31
+        assert beyond.sum() > 3000
+        found = numerics.requantise_fixed(x, multipliers, shifts, 7)
+        assert (found[beyond] == np.where(x < 0, -128, 127)[beyond]).all()
+
+    def test_rounded_once(self):
+        """Ties go away from zero, and 1 * 0.25 is 0; the halves that float64 can just not hold stay below."""
+        assert numerics.requantise_once(int32(1, 2, -2, 6, -6), 0.25, 0).tolist() == [0, 1, -1, 2, -2]
+        assert numerics.requantise_once(int32(1, -1), 0.49999999999999994, 3).tolist() == [3, 3]
+        assert numerics.requantise_once(int32(2**31 - 1, -(2**31)), 1e30, 3).tolist() == [127, -128]
+
+    def test_factors_are_exact_or_rounded(self):
+        """The scales are float32 numbers; the product of the first two is no float32 number."""
+        a, b, y = np.float32(0.1), np.float32(0.3), np.float32(0.7)
+        exact = np.float64(a) * np.float64(b) / np.float64(y)
+        assert numerics.real_multiplier(a, b, y) == exact
+        assert numerics.rounded_multiplier(a, b, output_scale=y) == np.float32(np.float32(a * b) / y)
+        assert numerics.product_multiplier(a, b, y) == np.float64(np.float32(a * b)) / np.float64(y)
+        assert len({exact, float(np.float32(np.float32(a * b) / y)), numerics.product_multiplier(a, b, y)}) == 3
+
+    def test_activation_limits(self):
+        """ReLU6 with a scale of 12 ends at a half, which goes away from zero; limits beyond int8 are its ends."""
+        assert numerics.activation_limits((0.0, 6.0), 12.0, 0) == (0, 1)
+        assert numerics.activation_limits((-1.0, 1.0), 2.0, 10) == (9, 11)
+        assert numerics.activation_limits((0.0, 6.0), 0.01, -100) == (-100, 127)
+        assert numerics.activation_limits((-np.inf, np.inf), 0.01, 3) == (-128, 127)
+
+    def test_mean_multiplier(self):
+        """Of 6 elements: 2 bits of the count go to the multiplier, 2^30 * 4 // 6, and the shift is 2 less."""
+        assert numerics.mean_multiplier(2**30, 1, 6) == (2**32 // 6, -1)
+        assert numerics.mean_multiplier(2**30, 1, 1) == (2**30, 1)
+        assert numerics.mean_multiplier(2**30, -30, 64) == (2**31 // 64, -31)
+
+    def test_squared_difference_fixed(self):
+        """t = 2: operands halved, times 2^7; (64 * 3)^2 * 4 / 2^14 = 9."""
+        constants = numerics.squared_difference_constants(1.0, 1.0, 1.0)
+        assert constants == numerics.AddFixedConstants(2**30, 0, 2**30, 0, 2**30, -11)
+        assert numerics.squared_difference_fixed(int8(5, 0), int8(2, 0), constants, 0, 0, -1).tolist() == [8, -1]
+
+    def test_prelu_fixed(self):
+        """Scales 1, 1/4, 1: 3 stays, -3 times the slope 6/4 is -4.5, which goes away from zero."""
+        positive, negative = numerics.prelu_constants(1.0, 0.25, 1.0)
+        found = numerics.prelu_fixed(int8(3, -3, -3), int8(5, 5, -1), positive, negative, (0, -1, 0))
+        assert found.tolist() == [3, -5, 0]
+
+    def test_resize_coordinates(self):
+        of = numerics.resize_coordinates
+        assert of(True, 3, 6, False, True).tolist() == [0, 0.25, 0.75, 1.25, 1.75, 2]
+        assert of(True, 3, 5, True, False).tolist() == [0, 0.5, 1, 1.5, 2]
+        assert of(False, 3, 6, False, False).tolist() == [0, 0, 1, 1, 2, 2]
+        assert of(False, 3, 4, True, False).tolist() == [0, 1, 1, 2]
+
+    def test_softmax_fixed(self):
+        """Two equal elements have a half each, 128 steps; one that is far below has none."""
+        table, factor = numerics.softmax_table_fixed(1.0), numerics.softmax_factor_fixed(1 / 256)
+        assert (int(table[255]), int(table[0]), factor) == (2**31 - 1, 0, 2**16)
+        x = int8(3, 3, -100).reshape(1, 3, 1)
+        assert numerics.softmax_fixed(x, table, factor, -128).reshape(-1).tolist() == [0, 0, -128]
+        with pytest.raises(InputError, match="2\\^12 or more"):
+            numerics.softmax_fixed(np.zeros((1, 4096, 1), np.int8), table, factor, -128)
 
     def test_add_fixed(self):
         # t = 2: operands times 0.5, result times 2 / (2**20 * 2) = 2**-20, as 0.5 * 2**-19
@@ -248,8 +315,6 @@ class TestFixed:
         # (3 + 4) / 2 = 3.5 -> 4, -3.5 -> -4 (away from zero), (127 + 127) / 2 = 127 plus 1 saturates
         result = numerics.add_fixed(int8(3, -3, 127), int8(4, -4, 127), constants, 0, 0, 1)
         assert result.tolist() == [5, -3, 127]
-        with pytest.raises(InputError, match=r"output scale .* is too small"):
-            numerics.add_fixed_constants(1.0, 1.0, 2.0**-19)
 
     def test_average_fixed(self):
         # equal quantisation: 2.5 -> 3, -2.5 -> -3, 4 / 3 -> 1, of the raw values

@@ -14,7 +14,7 @@ from isa import numerics
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import Machine
-from isa.ops.requant import pack_records
+from isa.ops.requant import ChannelScales, pack_records
 from tests.isa.bench import make_command, run
 
 BITS = numerics.float32_bits
@@ -39,7 +39,7 @@ def onnx_result(op: str, inputs: dict[str, NDArray[Any]], domain: str = "", **at
 
 
 def records(bias: NDArray[np.int32], scale: NDArray[np.float32], arch: Arch | None = None) -> NDArray[np.uint8]:
-    return np.frombuffer(pack_records(bias, scale, arch or Arch()), np.uint8)
+    return np.frombuffer(pack_records(bias, ChannelScales.of(scale), arch or Arch()), np.uint8)
 
 
 def scalar(value: float) -> NDArray[np.float32]:
@@ -461,6 +461,21 @@ def test_fixed_numerics_by_hand() -> None:
     operands: list[NDArray[Any]] = [x, np.array([[1]], np.int8), packed]
     found = run("OP_MAT_MUL", registers, operands, ((2, 1), np.int8), {"requantise": 1}, arch)
     assert found.reshape(-1).tolist() == [3, -2]
+
+
+def test_records_with_a_factor_round_once() -> None:
+    """The halves of a float64 take the words of multiplier and shift: 5 · 0.5 and -5 · 0.5 go away from zero."""
+    arch = Arch(numerics="fixed")
+    scales = ChannelScales(np.ones(2, np.float32), np.array([0.5, 0.25]), once=True)
+    packed = np.frombuffer(pack_records(np.array([1, 0], np.int32), scales, arch), np.uint8)
+    assert packed.view(np.int32).tolist() == [1, 0, 0x3FE00000, 0, 0, 0x3FD00000]
+    registers = {"EX_OUTPUT_CHANNELS": 2, "EX_INPUT_CHANNELS": 1, "EX_ROWS": 2}
+    operands: list[NDArray[Any]] = [np.array([[4], [-6]], np.int8), np.array([[1, 1]], np.int8), packed]
+    found = run("OP_MAT_MUL", registers, operands, ((2, 2), np.int8), {"requantise": 1}, arch)
+    assert found.tolist() == [[3, 1], [-3, -2]]
+    mixed = np.concatenate([packed[:12], np.array([0, 1 << 30, -1], "<i4").view(np.uint8)])
+    found = run("OP_MAT_MUL", registers, [*operands[:2], mixed], ((2, 2), np.int8), {"requantise": 1}, arch)
+    assert found.tolist() == [[3, 1], [-3, -2]]
 
 
 FORMULAS = [

@@ -65,12 +65,18 @@ def _wide(rng: Rng) -> NDArray[np.int32]:
 
 
 def _records(rng: Rng, arch: Arch) -> NDArray[np.uint32]:
-    """Channel records of every size of scale: bias, then float32 bits, or multiplier and a shift to the right."""
+    """Channel records of every size of scale: bias, then float32 bits, or multiplier and shift, or a float64 factor."""
     bias = rng.integers(0, 2**32, CHANNELS, dtype=np.uint32)
     if arch.numerics == "fixed":
         multiplier = np.where(rng.integers(4, size=CHANNELS), rng.integers(2**30, 2**31, CHANNELS), 2**30)
-        shift = -rng.integers(0, 32, CHANNELS)
-        return np.stack([bias, multiplier.astype(np.uint32), shift.astype(np.uint32)], axis=1)
+        shift = np.where(rng.integers(4, size=CHANNELS), -rng.integers(0, 32, CHANNELS), rng.integers(0, 31, CHANNELS))
+        found = np.stack([bias, multiplier.astype(np.uint32), shift.astype(np.uint32)], axis=1)
+        factors = np.ldexp(
+            np.where(rng.integers(2, size=CHANNELS), rng.uniform(1, 2, CHANNELS), 1.0), -rng.integers(-9, 70, CHANNELS)
+        )
+        once = rng.integers(2, size=CHANNELS) == 1
+        found[once, 1:] = factors.view(np.uint32).reshape(-1, 2)[once]
+        return found
     exponents = np.where(rng.integers(2, size=CHANNELS), rng.integers(-33, 1, CHANNELS), rng.integers(-149, 128))
     mantissa = np.where(rng.integers(3, size=CHANNELS), rng.uniform(1, 2, CHANNELS), 1.0)
     exponents[:4], mantissa[:4] = -24, 1.0
@@ -108,9 +114,9 @@ def _unary(rng: Rng, arch: Arch) -> Drawn:
     length = _length(rng)
     registers = {"EX_LENGTH": length, "EX_INPUT_ZERO_POINT": _zero(rng)} | _outcome(rng)
     if arch.numerics == "fixed":
-        for name in "AB":
-            scale = quantise_multiplier(_scale(rng, -9, 12))
-            registers[f"EX_SCALE_{name}"], registers[f"EX_SHIFT_{name}"] = scale
+        for name, sign in (("A", 1), ("B", 1 if rng.integers(3) else -1)):
+            multiplier, shift = quantise_multiplier(sign * _scale(rng, -9, 25))
+            registers[f"EX_SCALE_{name}"], registers[f"EX_SHIFT_{name}"] = multiplier & 0xFFFFFFFF, shift
         return Drawn(registers, length, {})
     result = _scale(rng, -6, 2) if rng.integers(2) else _scale(rng, -149, 126)
     source = max(result * _scale(rng, -4, 4), 2.0**-149)
@@ -124,10 +130,10 @@ def _add(rng: Rng, arch: Arch) -> Drawn:
     registers = {"EX_LENGTH": length} | _outcome(rng)
     if arch.numerics == "fixed":
         a, b = _scale(rng, -6, 4), _scale(rng, -6, 4)
-        found = add_fixed_constants(a, b, _scale(rng, -5, 5))
+        found = add_fixed_constants(a, b, _scale(rng, -30, 5) if rng.integers(3) == 0 else _scale(rng, -5, 5))
         registers |= {f"EX_SCALE_{name}": getattr(found, f"multiplier_{name.lower()}") for name in "ABY"}
         registers |= {f"EX_SHIFT_{name}": getattr(found, f"shift_{name.lower()}") for name in "ABY"}
-        zeros = {f"EX_{name}_ZERO_POINT": int(rng.integers(-900, 900)) for name in ("INPUT", "OPERAND")}
+        zeros = {f"EX_{name}_ZERO_POINT": int(rng.integers(-5000, 5000)) for name in ("INPUT", "OPERAND")}
         return Drawn(registers | zeros, length, {})
     reach = (-4, 4) if rng.integers(2) else (-149, 40)
     scales = {"A": _scale(rng, *reach), "B": _scale(rng, *reach), "Y": -_scale(rng, *reach) * int(rng.integers(-9, 9))}

@@ -40,6 +40,7 @@ from experiments.golden.catalogue.operations import (
 )
 from isa.arch import Arch
 from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
+from isa.ops.requant import ChannelScales, pack_records
 
 NONE = (0, 0, 0, 0)
 EVERY = np.arange(-128, 128).astype(np.int8)
@@ -112,6 +113,8 @@ def _requantisation(suffix: str, arch: Arch) -> Iterator[Case]:
     yield edge.case(f"L2/requant-limits-of-int32{suffix}", "accumulators at the limits of int32 and of float32", arch)
     if arch.numerics == "fixed":
         yield _raw_multipliers(arch)
+        yield _saturating_shifts(arch)
+        yield from _rounded_once(arch)
 
 
 def _raw_multipliers(arch: Arch) -> Case:
@@ -123,6 +126,32 @@ def _raw_multipliers(arch: Arch) -> Case:
     data[0, 6, 0] = -(2**31)
     case = Requantisation((1, 7, 13), 0, input=data, raw=np.frombuffer(raw.tobytes(), np.uint8))
     return case.case("L2/requant-multipliers-fixed", "limits of multiplier and shift; ties of both roundings", arch)
+
+
+def _saturating_shifts(arch: Arch) -> Case:
+    """Shifts to the left that take accumulators beyond int32, and some just not."""
+    raw = np.array([[0, (1 << 30) + 12345, shift] for shift in (1, 7, 12, 20, 24, 29, 30)], "<i4")
+    powers = np.array([0, 1, 2, 6, 7, 8, 11, 18, 19, 24, 28, 30])
+    data = np.tile(np.concatenate([1 << powers, -(1 << powers), [2**31 - 1, -(2**31)]]).astype(np.int32), (1, 7, 1))
+    case = Requantisation((1, 7, data.shape[2]), 2, input=data, raw=np.frombuffer(raw.tobytes(), np.uint8))
+    return case.case("L2/requant-shifts-saturate-fixed", "accumulators that a left shift takes beyond int32", arch)
+
+
+def _rounded_once(arch: Arch) -> Iterator[Case]:
+    """Records that hold a float64 factor: ties, products that float64 rounds to a tie, both ends; some that do not."""
+    factors = np.array([0.5, 0.5 / 3, 5.5 / 3, np.nextafter(0.5, 0), 3.7, 2.0**-23, 2.0**-40, 1e-12])
+    scales = ChannelScales(factors.astype(np.float32), factors, once=True)
+    raw = np.frombuffer(pack_records(np.zeros(8, np.int32), scales, arch), np.uint8)
+    small = np.array([-9, -6, -5, -3, -2, -1, 0, 1, 2, 3, 5, 6, 9], np.int32)
+    large = np.array([2**31 - 1, -(2**31), 3 * 2**22, -3 * 2**22, 3 * 2**22 - 1, 2**30 + 1], np.int32)
+    data = np.tile(np.concatenate([small, large]), (1, 8, 1))
+    case = Requantisation((1, 8, data.shape[2]), -3, input=data, raw=raw)
+    yield case.case("L2/requant-once-fixed", "products with float64 factors, rounded once", arch)
+    mixed = raw.view("<i4").reshape(8, 3).copy()
+    mixed[1::2, 1:] = (1 << 30, -7)
+    mixed[::2, 1:] = np.array([1 / 128, 1 / 300, 1 / 7.5, 1 / 1000]).view("<i4").reshape(4, 2)
+    product = Product((9, 16, 8), zero=4, channels=np.frombuffer(mixed.tobytes(), np.uint8))
+    yield product.case("L2/matmul-once-fixed", "a factor in every second channel record", arch)
 
 
 def _pools(suffix: str, arch: Arch) -> Iterator[Case]:
@@ -151,6 +180,9 @@ def _elementwise(suffix: str, arch: Arch) -> Iterator[Case]:
         for name, scales, zeros in (("ties", (0.5, 1.0), (0, 0)), ("saturates", (0.5, 0.125), (-7, 3))):
             unary = Unary(mnemonic, scales=scales, slope=0.5, zeros=zeros, input=EVERY)
             yield unary.case(f"L2/{short}-{name}{suffix}", f"{mnemonic} of every value, {name}", arch)
+        if mnemonic == "OP_ACT_LRELU":
+            falling = Unary(mnemonic, scales=(0.5, 0.5), slope=-0.5, zeros=(-1, 3), input=EVERY)
+            yield falling.case(f"L2/leaky-relu-falls{suffix}", "a negative slope, ties", arch)
         clamped = Unary(mnemonic, scales=(0.1, 0.1), zeros=(128, -129), limits=(-60, 60), input=EVERY)
         yield clamped.case(f"L2/{short}-far-zero{suffix}", f"{mnemonic}, zero points beyond int8", arch)
     others = np.roll(EVERY[::-1], 37).copy()

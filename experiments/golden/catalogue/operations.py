@@ -22,7 +22,7 @@ from isa.numerics import add_constants, add_fixed_constants, float32_bits
 from isa.numerics.addition import LEFT_SHIFT
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.pooling import GLOBAL_AVERAGE, MAX
-from isa.ops.requant import pack_records
+from isa.ops.requant import ChannelScales, pack_records
 from isa.ops.rows import SUM
 from isa.program import TensorType
 
@@ -49,7 +49,8 @@ def records(rng: np.random.Generator, channels: int, terms: int, arch: Arch, bia
 
 def packed(bias: NDArray[Any], scale: NDArray[Any], arch: Arch) -> NDArray[np.uint8]:
     """The bytes of channel records with exactly these scales."""
-    return np.frombuffer(pack_records(bias.astype(np.int32), scale.astype(np.float32), arch), np.uint8)
+    scales = ChannelScales.of(scale.astype(np.float32))
+    return np.frombuffer(pack_records(bias.astype(np.int32), scales, arch), np.uint8)
 
 
 def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
@@ -57,7 +58,8 @@ def scale_registers(arch: Arch, **scales: float) -> dict[str, int]:
     values: dict[str, int] = {}
     for name, scale in scales.items():
         if arch.numerics == "fixed":
-            values[f"EX_SCALE_{name}"], values[f"EX_SHIFT_{name}"] = numerics.quantise_multiplier(scale)
+            multiplier, shift = numerics.quantise_multiplier(scale)
+            values |= {f"EX_SCALE_{name}": multiplier & 0xFFFFFFFF, f"EX_SHIFT_{name}": shift}
         else:
             values[f"EX_SCALE_{name}"] = float32_bits(scale)
     return values
@@ -451,9 +453,10 @@ class OnRows:
 
     def _softmax(self, arch: Arch) -> tuple[NDArray[Any], dict[str, int]]:
         fixed, (before, after) = arch.numerics == "fixed", self.scales
-        factor = round(1 / after) if fixed else float32_bits(numerics.softmax_factor(after))
-        make = numerics.softmax_table_fixed if fixed else numerics.softmax_table
-        table = make(before, self.shape[1]) if self.table is None else self.table
+        factor = numerics.softmax_factor_fixed(after) if fixed else float32_bits(numerics.softmax_factor(after))
+        if self.table is not None:
+            return self.table.view(np.uint8), {"EX_SCALE_Y": factor}
+        table = numerics.softmax_table_fixed(before) if fixed else numerics.softmax_table(before, self.shape[1])
         return table.view(np.uint8), {"EX_SCALE_Y": factor}
 
     def _normalisation(self, rng: np.random.Generator, arch: Arch) -> tuple[NDArray[Any], dict[str, int]]:

@@ -145,7 +145,7 @@ module dla_post_unit #(
                 .offset(offset), .scale_a(scale_a), .scale_b(scale_b), .scale_y(scale_y), .shift_a(shift_a),
                 .shift_b(shift_b), .shift_y(shift_y), .first(first_data[lane*32 +: 32]),
                 .second(second_data[lane*32 +: 32]), .channel_scale(record_data[lane*64 +: 32]),
-                .channel_shift(record_data[lane*64 + 32 +: 8]), .result(result[lane]), .overflow(overflow[lane])
+                .channel_shift(record_data[lane*64 + 32 +: 32]), .result(result[lane]), .overflow(overflow[lane])
             );
         end
     endgenerate

@@ -27,7 +27,7 @@ module post_lane #(
     input  wire [31:0]        first,
     input  wire [31:0]        second,
     input  wire [31:0]        channel_scale,
-    input  wire [7:0]         channel_shift,
+    input  wire [31:0]        channel_shift,
     output wire [31:0]        result,
     output wire               overflow
 );
@@ -41,7 +41,7 @@ module post_lane #(
     wire [31:0] scaled_second = without_scale ? 32'b0 : second;
     wire [31:0] integer_result;
     wire [7:0]  scaled_result;
-    wire        integer_overflow, scaled_overflow;
+    wire        integer_overflow;
 
     lane_integer integers (
         .clock(clock), .reset(reset), .opcode(opcode), .to_the_right(to_the_right), .rounding(rounding),
@@ -57,7 +57,7 @@ module post_lane #(
                 .clamp_low(clamp_low), .clamp_high(clamp_high), .scale_a(scale_a), .scale_b(scale_b),
                 .scale_y(scale_y), .shift_a(shift_a), .shift_b(shift_b), .shift_y(shift_y), .first(scaled_first),
                 .second(scaled_second), .channel_multiplier(channel_scale), .channel_shift(channel_shift),
-                .result(scaled_result), .overflow(scaled_overflow)
+                .result(scaled_result)
             );
         end else begin : scaling
             lane_float floats (
@@ -66,10 +66,9 @@ module post_lane #(
                 .offset(offset), .scale_a(scale_a), .scale_b(scale_b), .scale_y(scale_y), .first(scaled_first),
                 .second(scaled_second), .channel_scale(channel_scale), .result(scaled_result)
             );
-            assign scaled_overflow = 0;
         end
     endgenerate
 
     assign result = without_scale ? integer_result : {24'b0, scaled_result};
-    assign overflow = without_scale ? integer_overflow : scaled_overflow;
+    assign overflow = without_scale & integer_overflow;
 endmodule

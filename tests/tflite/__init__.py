@@ -1,0 +1,1 @@
+"""TensorFlow Lite: the rules of `isa.numerics` and the compiler, against LiteRT."""
