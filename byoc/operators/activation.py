@@ -130,8 +130,7 @@ class Activation(Elementwise):
     def parse(cls, graph: Graph, node: Node) -> Self:
         """The operation that an activation is, once it meets every requirement."""
         before, after = (domain.numbers(node, graph.values[name]) for name in (*node.inputs, *node.outputs))
-        bounds = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
-        low, high = node.attributes.get("limits", bounds)
+        low, high = domain.quantised_bounds(node.attributes.get("bounds", (-np.inf, np.inf)), after)
         function = cls.functions[node.op_type]
         return cls(
             **layer_of(graph, node, "ELTWISE" if function == "abs" else "ACT"),

@@ -69,10 +69,7 @@ def constants_of(values: Iterable[Value]) -> dict[str, NDArray[np.int8]]:
 
 
 def clamp(node: Node, output: Affine) -> tuple[int, int]:
-    """Limits of the stored int8 result that a fused Relu or Clip leaves; ``limits`` are those already in steps."""
-    limits = node.attributes.get("limits")
-    if limits is not None:
-        return int(limits[0]), int(limits[1])
+    """Limits of the stored int8 result that a fused Relu or Clip leaves."""
     bounds = activation_bounds(node)
     return (-128, 127) if bounds is None else quantised_bounds(bounds, output)
 

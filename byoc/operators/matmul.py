@@ -248,7 +248,7 @@ class MatMul(Product):
 
     kinds: ClassVar[Kinds] = {
         **dict.fromkeys(("alpha", "beta"), numeric),
-        **dict.fromkeys(("transA", "transB", "scaled_bias"), flag),
+        **dict.fromkeys(("transA", "transB", "scaled_bias", "pairwise"), flag),
     }
 
     shared: tuple[Hashable, ...] | None = None
@@ -355,7 +355,12 @@ class MatMul(Product):
             requantise=None
             if result.dtype == "int32"
             else requantisation(
-                node, left, right, result, n if data[0] is None else m, "dense" if any(data) else "activations"
+                node,
+                left,
+                right,
+                result,
+                n if data[0] is None else m,
+                "dense" if any(data) and not node.attributes.get("pairwise") else "activations",
             ),
         )
 

@@ -147,7 +147,11 @@ class Pool(Window):
     def settings(self, arch: Arch) -> Settings:
         """The window, the mode, and the numbers of the mode."""
         registers = {**self.window_registers(), **self.number_registers(arch)}
-        return Settings(registers, {"mode": _MODES[self.mode], "count_include_pad": int(self.counts_padding)})
+        return Settings(registers, {"mode": _MODES[self.mode_of(arch)], "count_include_pad": int(self.counts_padding)})
+
+    def mode_of(self, arch: Arch) -> Mode:
+        """The mode of the instruction."""
+        return self.mode
 
     @property
     def counts_padding(self) -> bool:
@@ -194,6 +198,8 @@ class MaxPool(Pool):
 class AveragePool(Pool):
     """Average pooling; ``global_average`` reduces each plane to one element.
 
+    ``named``: the model says which window, and not that it is the whole plane.
+
     Computes with ONNX Runtime's rules on original values: ``x + offset`` with zero points ``input_zero_point`` and
     ``output_zero_point`` of the ONNX element type; ``offset`` is 128 for tensors that are uint8 in the model, else 0.
     """
@@ -225,6 +231,7 @@ class AveragePool(Pool):
     )
     kinds: ClassVar[Kinds] = {**Window.kinds, "count_include_pad": flag, "ceil_mode": flag}
 
+    named: bool = True
     count_include_pad: bool = False
     input_scale: float = 1.0
     output_scale: float = 1.0
@@ -264,6 +271,7 @@ class AveragePool(Pool):
             graph,
             node,
             "global_average" if whole else "average",
+            named="kernel" in node.attributes,
             count_include_pad=node.attributes.get("count_include_pad", False),
             input_scale=float(before.scale),
             output_scale=float(after.scale),
@@ -273,6 +281,10 @@ class AveragePool(Pool):
             low=low,
             high=high,
         )
+
+    def mode_of(self, arch: Arch) -> Mode:
+        """With numerics fixed a window that the model names is TensorFlow Lite's average pool, whatever it covers."""
+        return "average" if self.named and arch.numerics == "fixed" else self.mode
 
     @property
     def counts_padding(self) -> bool:

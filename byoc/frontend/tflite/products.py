@@ -216,6 +216,7 @@ def batch_matmul(unit: Unit) -> str | None:
     attributes = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1} if unit.options.adjY else {}
     if unit.options.adjY and unit.known(1) is not None:
         right, attributes = _turned(right), {}
+    attributes = {**attributes, "pairwise": 1}  # LiteRT does not look whether an operand is constant
     if unit.options.adjX:
         left = _turned(left)
     macs = prod(unit.result().shape) * unit.shape(0)[-2 if unit.options.adjX else -1]

@@ -1,4 +1,4 @@
-"""What makes fewer numbers of many: pools, means, sums, extremes; and softmax, which looks at rows as wholes too."""
+"""What makes numbers of many: pools, means, sums, extremes; planes resized linearly; softmax, which looks at rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.products import window
 from byoc.frontend.tflite.unit import Reader, Unit
 from byoc.frontend.tflite.views import permuted, planes
+from byoc.operators.interpolation import INTERPOLATION
+from isa.numerics import resize_coordinates
 
 
 def pool(op_type: str, unit: Unit) -> str | None:
@@ -38,6 +40,8 @@ def reduction(op_type: str, unit: Unit) -> str | None:
     reduced = {int(axis) % rank for axis in axes.reshape(-1)} if rank else set()
     if not reduced:
         return "it reduces no axis"
+    if op_type == "ReduceSum":
+        return "LiteRT's reference kernel of SUM takes the bytes of int8 for uint8"
     if op_type in ("ReduceMax", "ReduceMin") and not same_quantisation(unit.tensor(0), unit.result()):
         return "its operand and its result have different scales, which LiteRT leaves out of account"
     left = [axis for axis in view.axes if axis not in reduced]
@@ -45,6 +49,23 @@ def reduction(op_type: str, unit: Unit) -> str | None:
     lies = permuted(unit.result().shape, order)
     attributes = {"axes": tuple(sorted(view.axes.index(axis) for axis in reduced))}
     unit.node(op_type, [unit.value(0, view)], lies, attributes)
+    return None
+
+
+def resize(unit: Unit) -> str | None:
+    """RESIZE_BILINEAR of planes: each place of the result between four of the operand."""
+    sizes, options = unit.known(1), unit.options
+    if sizes is None:
+        return f"its sizes '{unit.tensor(1).name}' are computed at run time"
+    if not same_quantisation(unit.tensor(0), unit.result()):
+        return "its operand and its result have different scales, which LiteRT leaves out of account"
+    source, result = unit.shape(0), unit.result().shape
+    rows, columns = (
+        tuple(resize_coordinates(True, source[axis], result[axis], options.alignCorners, options.halfPixelCenters))
+        for axis in (1, 2)
+    )
+    places = {"rows": tuple(map(float, rows)), "columns": tuple(map(float, columns))}
+    unit.node(INTERPOLATION, [unit.value(0, planes(source))], planes(result), places)
     return None
 
 
@@ -77,6 +98,7 @@ READERS: dict[str, Reader] = {
     "SUM": partial(reduction, "ReduceSum"),
     "REDUCE_MAX": partial(reduction, "ReduceMax"),
     "REDUCE_MIN": partial(reduction, "ReduceMin"),
+    "RESIZE_BILINEAR": resize,
     "SOFTMAX": softmax,
     "ARG_MAX": partial(search, "ArgMax"),
     "ARG_MIN": partial(search, "ArgMin"),
