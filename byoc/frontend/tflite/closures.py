@@ -95,7 +95,8 @@ def tabulate(model: TfliteModel, closure: Closure, resolver: Resolver) -> NDArra
     """Results of every value in the order of the bytes of the source's type: (256,), or (channels, 256)."""
     source = model.tensors[closure.source]
     values = np.arange(256, dtype=np.uint8).view(source.dtype)
-    shape = (256, *(1 for _ in source.shape[1:-1]), closure.channels) if len(source.shape) > 1 else (256,)
+    flat = len(source.shape) == closure.channels == 1
+    shape = (256,) if flat else (256, *(1 for _ in source.shape[1:-1]), closure.channels)
     made = Session(cut_model(model, [closure.source], [closure.result]), resolver)
     every = np.ascontiguousarray(np.broadcast_to(values.reshape(256, *(1 for _ in shape[1:])), shape))
     found = made.run({closure.source: every}, [closure.result])[closure.result]
