@@ -6,8 +6,9 @@ Two families live here, chosen by ``Arch.numerics``:
   `average_taps`, `global_average`, `unary`, `softmax`). The tests compare with ONNX Runtime itself, zero tolerance.
   `normalise`, and `global_average` where it reduces along any axes, are definitions of their own: there ONNX Runtime
   sums in float32, in an order that depends on the processor.
-- ``fixed``: integers only, TensorFlow Lite's 31-bit multiplier and shift with double rounding (names ending in
-  ``_fixed``). Tested on hand-worked cases.
+- ``fixed``: LiteRT's reference kernels to the bit, wherever those define a rule (names ending in ``_fixed``, and
+  `requantise_once`): integers only but for fully connected layers, whose accumulators meet a float64 factor.
+  docs/numerics.md has every rule with its source; the tests compare with LiteRT itself, zero tolerance.
 
 Conventions of every function:
 

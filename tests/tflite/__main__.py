@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from isa.files import write_atomically
 from tests.tflite.operators import ROWS, Row
+
+HEADER = "| operator | rule | source | cases | elements | mismatches |"
+"""Where the table of the page begins."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ def measure(row: Row, cases: int, seed: int) -> Outcome:
     elements = mismatches = 0
     for _ in range(cases):
         case = row.draw(random)
-        for found, expected in zip(case.results(row.resolver), case.expected, strict=True):
+        for found, expected in zip(case.results(), case.expected, strict=True):
             same = found == expected if found.shape == expected.shape else np.zeros(found.shape, np.bool_)
             elements, mismatches = elements + found.size, mismatches + int((~same).sum())
     return Outcome(row, cases, elements, mismatches)
@@ -36,10 +41,12 @@ def measure(row: Row, cases: int, seed: int) -> Outcome:
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """Markdown: a line an operator."""
-    lines = ["| operator | rule (`isa.numerics`) | cases | elements | mismatches |", "|---|---|---|---|---|"]
+    lines = [HEADER, "|---|---|---|---|---|---|"]
     for one in outcomes:
-        lines.append(f"| {one.row.operator} | {one.row.rule} | {one.cases:,} | {one.elements:,} | {one.mismatches} |")
-    return "\n".join(lines)
+        row = one.row
+        counts = f"{one.cases:,} | {one.elements:,} | {one.mismatches}"
+        lines.append(f"| {row.operator} | {row.rule} | {row.source} | {counts} |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,16 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", type=int, default=1000, help="random cases an operator")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--operator", action="append", choices=sorted({row.operator for row in ROWS}))
+    parser.add_argument("--output", type=Path, help="a page (docs/numerics.md) whose last table becomes this one")
     chosen = parser.parse_args(arguments)
-    outcomes = list(_measured(chosen.operator, chosen.cases, chosen.seed))
-    print(table(outcomes))
+    rows = [row for row in ROWS if chosen.operator is None or row.operator in chosen.operator]
+    outcomes = [measure(row, chosen.cases, chosen.seed) for row in rows]
+    print(table(outcomes), end="")
+    if chosen.output is not None:
+        text = chosen.output.read_text(encoding="utf-8").partition(HEADER)[0]
+        write_atomically(chosen.output, text + table(outcomes))
     return int(any(one.mismatches for one in outcomes))
-
-
-def _measured(operators: Sequence[str] | None, cases: int, seed: int) -> Iterator[Outcome]:
-    for row in ROWS:
-        if operators is None or row.operator in operators:
-            yield measure(row, cases, seed)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ class Case:
     feeds: tuple[NDArray[Any], ...]
     expected: tuple[NDArray[Any], ...]
 
-    def results(self, resolver: litert.Resolver) -> list[NDArray[Any]]:
-        """What LiteRT's kernels make of it."""
-        made = litert.interpreter(self.content, resolver)
+    def results(self) -> list[NDArray[Any]]:
+        """What LiteRT's reference kernels make of it."""
+        made = litert.interpreter(self.content, "reference")
         for detail, feed in zip(made.get_input_details(), self.feeds, strict=True):
             made.set_tensor(detail["index"], feed)
         made.invoke()
@@ -42,12 +42,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """An operator of the table: its cases, and the kernels that are the truth for it."""
+    """An operator of the table: its cases, its rule in `isa.numerics`, and where LiteRT has it."""
 
     operator: str
     draw: Callable[[Random], Case]
     rule: str
-    resolver: litert.Resolver = "reference"
+    source: str
 
 
 # Draws. -------------------------------------------------------------------------------------------------------------
@@ -567,32 +567,56 @@ def _resize(kind: str) -> Callable[[Random], Case]:
     return draw
 
 
+_SCALED, _UNARY = "`requantise_fixed`, factor `real_multiplier`", "`unary_fixed`, factors `rounded_multiplier`"
+_STORED = "stored values as they are"
+
 ROWS = (
-    Row("CONV_2D", _convolution, "requantise_fixed of real_multiplier"),
-    Row("DEPTHWISE_CONV_2D", _depthwise, "requantise_fixed of real_multiplier"),
-    Row("TRANSPOSE_CONV", _transposed, "requantise_fixed of real_multiplier"),
-    Row("FULLY_CONNECTED", _fully_connected, "requantise_once of real_multiplier"),
-    Row("BATCH_MATMUL", _batch_matmul, "requantise_fixed of product_multiplier"),
-    Row("ADD", _pair("ADD", _add, True), "add_fixed"),
-    Row("SUB", _pair("SUB", _subtract, True), "add_fixed, subtracting"),
-    Row("MUL", _pair("MUL", _multiply, True), "multiply_fixed of rounded_multiplier"),
-    Row("SQUARED_DIFFERENCE", _pair("SQUARED_DIFFERENCE", _squared_difference, False), "squared_difference_fixed"),
-    Row("MINIMUM", _compare("MINIMUM", np.minimum), "of stored values"),
-    Row("MAXIMUM", _compare("MAXIMUM", np.maximum), "of stored values"),
-    Row("AVERAGE_POOL_2D", _pool("AVERAGE_POOL_2D"), "average_fixed"),
-    Row("MAX_POOL_2D", _pool("MAX_POOL_2D"), "of stored values"),
-    Row("MEAN", _reduce("MEAN"), "requantise_fixed of mean_multiplier"),
-    Row("SUM", _reduce("SUM"), "requantise_fixed of real_multiplier, of bytes as uint8"),
-    Row("REDUCE_MAX", _reduce("REDUCE_MAX"), "of stored values"),
-    Row("SOFTMAX", _softmax, "softmax_fixed"),
-    Row("RELU", _single("RELU", _relu("RELU")), "unary_fixed of rounded_multiplier"),
-    Row("RELU6", _single("RELU6", _relu("RELU6")), "unary_fixed of rounded_multiplier"),
-    Row("RELU_N1_TO_1", _single("RELU_N1_TO_1", _relu("RELU_N1_TO_1")), "unary_fixed of rounded_multiplier"),
-    Row("RELU_0_TO_1", _single("RELU_0_TO_1", _relu("RELU_0_TO_1")), "unary_fixed of rounded_multiplier"),
-    Row("LEAKY_RELU", _single("LEAKY_RELU", _leaky, "alpha"), "unary_fixed of rounded_multiplier"),
-    Row("ABS", _single("ABS", _absolute), "unary_fixed of rounded_multiplier"),
-    Row("PRELU", _prelu, "prelu_fixed"),
-    Row("QUANTIZE", _single("QUANTIZE", _requantise), "requantise_fixed of real_multiplier"),
-    Row("RESIZE_BILINEAR", _resize("RESIZE_BILINEAR"), "interpolate_fixed"),
-    Row("RESIZE_NEAREST_NEIGHBOR", _resize("RESIZE_NEAREST_NEIGHBOR"), "resize_coordinates"),
+    Row("CONV_2D", _convolution, _SCALED, "integer_ops/conv.h"),
+    Row("DEPTHWISE_CONV_2D", _depthwise, _SCALED, "integer_ops/depthwise_conv.h"),
+    Row("TRANSPOSE_CONV", _transposed, _SCALED, "integer_ops/transpose_conv.h"),
+    Row(
+        "FULLY_CONNECTED",
+        _fully_connected,
+        "`requantise_once`, factor `real_multiplier`",
+        "integer_ops/fully_connected.h",
+    ),
+    Row("BATCH_MATMUL", _batch_matmul, "`requantise_fixed`, factor `product_multiplier`", "batch_matmul.h"),
+    Row("ADD", _pair("ADD", _add, True), "`add_fixed`", "integer_ops/add.h, kernels/add.cc"),
+    Row("SUB", _pair("SUB", _subtract, True), "`add_fixed` with `subtract`", "sub.h, kernels/sub.cc"),
+    Row(
+        "MUL",
+        _pair("MUL", _multiply, True),
+        "`multiply_fixed`, factor `rounded_multiplier`",
+        "integer_ops/mul.h, kernels/mul.cc",
+    ),
+    Row(
+        "SQUARED_DIFFERENCE",
+        _pair("SQUARED_DIFFERENCE", _squared_difference, False),
+        "`squared_difference_fixed`",
+        "kernels/squared_difference.cc",
+    ),
+    Row("MINIMUM", _compare("MINIMUM", np.minimum), _STORED, "maximum_minimum.h"),
+    Row("MAXIMUM", _compare("MAXIMUM", np.maximum), _STORED, "maximum_minimum.h"),
+    Row("AVERAGE_POOL_2D", _pool("AVERAGE_POOL_2D"), "`average_fixed`", "integer_ops/pooling.h"),
+    Row("MAX_POOL_2D", _pool("MAX_POOL_2D"), _STORED, "integer_ops/pooling.h"),
+    Row("MEAN", _reduce("MEAN"), "`requantise_fixed`, factor `mean_multiplier`", "reduce.h"),
+    Row("SUM", _reduce("SUM"), f"{_SCALED}, of bytes as uint8", "kernels/reduce.cc"),
+    Row("REDUCE_MAX", _reduce("REDUCE_MAX"), _STORED, "reduce.h"),
+    Row("SOFTMAX", _softmax, "`softmax_fixed`", "softmax.h, gemmlowp fixedpoint.h"),
+    *(
+        Row(name, _single(name, _relu(name)), _UNARY, "kernels/activations.cc")
+        for name in ("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
+    ),
+    Row("LEAKY_RELU", _single("LEAKY_RELU", _leaky, "alpha"), _UNARY, "leaky_relu.h, kernels/activations.cc"),
+    Row("ABS", _single("ABS", _absolute), _UNARY, "kernels/elementwise.cc"),
+    Row("PRELU", _prelu, "`prelu_fixed`", "prelu.h, kernels/activations.cc"),
+    Row("QUANTIZE", _single("QUANTIZE", _requantise), _SCALED, "requantize.h"),
+    Row("RESIZE_BILINEAR", _resize("RESIZE_BILINEAR"), "`interpolate_fixed`", "resize_bilinear.h"),
+    Row(
+        "RESIZE_NEAREST_NEIGHBOR",
+        _resize("RESIZE_NEAREST_NEIGHBOR"),
+        f"`resize_coordinates`, {_STORED}",
+        "resize_nearest_neighbor.h",
+    ),
 )
+"""``source`` is below ``kernels/internal/reference/`` of LiteRT, or below the folder that it names."""
