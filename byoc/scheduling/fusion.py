@@ -40,7 +40,7 @@ EXPOSED = 0.4
 """Share of the first loads of constants that nothing hides."""
 _CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
 """In how many bands groups are tried."""
-_SHARES = (24, 12, 6)
+_SHARES = (12, 6)
 """What is loaded again every band comes in tiles of at most this part of the scratchpad: the last that leaves room."""
 Taken = Callable[[int, int], int]
 """Bytes that residents take of those for layers first to last."""
