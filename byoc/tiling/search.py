@@ -27,11 +27,14 @@ from byoc.tiling.tiling import (
 )
 from isa.arch import Arch
 from isa.instruction import ceil_div
+from isa.ops.convolution import MAPPING
 
 _CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 GOOD = 1.03
 """A tiling that takes at most so many times what the layer takes in one tile is not improved on by cutting sums."""
 
+FULL, FEWER = 0.97, 0.9
+"""The share of the lanes that taps of some input channels must fill to be tried, and how much fewer each next are."""
 _FINER = 2
 """How many cuts of the rows beyond the coarsest that fits are tried."""
 THRIFT = 1.01
@@ -272,7 +275,10 @@ def _narrow_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
 
 
 def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
-    """Input channels a tile, from many to few: multiples of what the processing elements take in parallel, and one."""
+    """Input channels a tile, from many to few: multiples of what the processing elements take in parallel, and one.
+
+    Where taps of a kernel lie side by side, between those also numbers that leave few lanes idle.
+    """
     if not geometry.splits_depth:
         return
     inputs, parallel = geometry.nest.input_channels, arch.pe.ic
@@ -282,8 +288,23 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
         if size not in seen:
             seen.add(size)
             yield size
+    for size in _full_chunks(geometry, parallel):
+        if size < inputs and size not in seen:
+            seen.add(size)
+            yield size
     if 1 not in seen:
         yield 1
+
+
+def _full_chunks(geometry: Geometry, lanes: int) -> Iterator[int]:
+    """Numbers of input channels below ``lanes``, ever so much fewer, whose taps fill lanes almost."""
+    taps, last = geometry.weight_bytes // geometry.nest.input_channels, lanes
+    if taps == 1 or not dict(geometry.fields).get(MAPPING.name, 0) & 1:
+        return
+    for size in range(lanes - 1, 0, -1):
+        if size <= FEWER * last and size * taps >= FULL * ceil_div(size * taps, lanes) * lanes:
+            last = size
+            yield size
 
 
 def _row_bands(geometry: Geometry) -> Iterator[int]:
