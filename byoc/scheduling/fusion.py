@@ -535,12 +535,14 @@ class _Growth:
     def choice(self, room: _Room) -> _Choice | None:
         """The layers so far with as many constants held as there is ``room`` for; None where none fits.
 
-        Rows of operands that bands share are kept, or loaded again into two buffers in turn: whatever takes less.
+        Rows of operands that bands share are kept, or loaded again into two buffers in turn, and one buffer each may
+        leave room to hold all constants: whatever takes less.
         """
         found = list[_Choice]()
         for slots in (2, 1):
             ways = [_Way(again, slots) for again in ((False, True) if self._shared() else (False,))]
-            found += [one for one in [self._choice(room, way) for way in ways] if one is not None]
+            choices = [self._choice(room, way, hold=bool(found)) for way in ways]
+            found += [one for one in choices if one is not None]
             if any(one.held for one in found):
                 break
         return min(found, key=lambda one: one.cycles, default=None)
@@ -550,7 +552,8 @@ class _Growth:
         wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
         return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
 
-    def _choice(self, room: _Room, way: _Way) -> _Choice | None:
+    def _choice(self, room: _Room, way: _Way, *, hold: bool) -> _Choice | None:
+        """The layers so far in one way; ``hold``: only if all constants are held."""
         account = _Account([0] * len(self._layers))
         for name, wanted in self._wanted.items():
             moves = wanted.moves.get(way)
@@ -565,7 +568,7 @@ class _Growth:
         results = sum([result.nbytes(result.planes, way.slots, self._alignment) for result in self._results])
         parts = None
         if not room.holds(account.fixed + results + self._constants.nbytes + max(account.near)):
-            parts = self._parts(account, room, way.slots)
+            parts = None if hold else self._parts(account, room, way.slots)
             if parts is None:
                 return None
         overhead = self._compute(parts, compute, account)
