@@ -30,7 +30,7 @@ def test_a_file_of_the_digits_says_what_the_built_in_network_does(tmp_path: Path
     assert f"--accuracy {held_out}" in found.command
 
 
-@pytest.mark.parametrize("numerics", ["onnxruntime"])
+@pytest.mark.parametrize("numerics", ["onnxruntime", "fixed"])
 def test_int8_digits_on_litert_and_on_the_accelerator(numerics: str, tmp_path: Path) -> None:
     """All 450 images: LiteRT's kernels of that rounding, and the accelerator, agree in every bit."""
     images, labels = digits.held_out_digits()
