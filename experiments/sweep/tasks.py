@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError
 
 from byoc.options import CompileOptions
+from byoc.scheduling.pool import sizeless
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, Prepared
 from experiments.sweep.store import COLUMNS, Row, Store, canonical
@@ -127,7 +128,11 @@ def timings_of(points: Points) -> tuple[Mapping[str, Any], ...]:
 
 
 MACHINES = 4
-"""Machines that one task compiles at most."""
+"""Machines that one task compiles at most, if they are not alike."""
+ALIKE = 16
+"""The same of those that differ in the scratchpad's size alone: what one worker finds out of one it knows of all."""
+AHEAD = 4
+"""A task has no more than one machine for so many that others have before: whatever there is, all workers have some."""
 POINTS = 64
 """Points of one task at most."""
 
@@ -145,14 +150,16 @@ class _Load:
     subject: Subject
     points: Points
 
-    def joins(self, others: list[_Load]) -> bool:
-        """Whether it can share a task with ``others``."""
+    def joins(self, others: list[_Load], given: int) -> bool:
+        """Whether it can share a task with ``others``, where tasks before have ``given`` machines."""
         if not others:
             return True
-        first = others[0]
+        first, kind = others[0], sizeless(self.machine.arch)
+        alike = sizeless(first.machine.arch) == kind == sizeless(others[-1].machine.arch)
+        most = max(MACHINES, min(ALIKE, given // AHEAD)) if alike else MACHINES
         points = sum(len(other.points) for other in (*others, self))
         same = self.prepared is first.prepared and self.batch.options == first.batch.options
-        return same and len(others) < MACHINES and points <= POINTS
+        return same and len(others) < most and points <= POINTS
 
 
 class Planner:
@@ -171,14 +178,15 @@ class Planner:
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Item]:
         """All that is to be done for ``batches``, in their order."""
-        loads: list[_Load] = []
+        loads, given = list[_Load](), 0
         for batch in batches:
             for item in self._batch_items(batch):
                 if not isinstance(item, _Load):
                     yield item
                     continue
-                if not item.joins(loads):
+                if not item.joins(loads, given):
                     yield self._joint(loads)
+                    given += len(loads)
                     loads = []
                 loads.append(item)
         if loads:
