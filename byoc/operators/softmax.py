@@ -9,7 +9,7 @@ import numpy as np
 
 from byoc.graph import Graph, Node
 from byoc.operators import domain
-from byoc.operators.forms import Form, Kinds, QLinear, Written
+from byoc.operators.forms import Form, Kinds, QLinear, Written, numeric
 from byoc.operators.operator import ChannelConstants, Constraint, Operator, Requirement, Settings
 from byoc.operators.rows import (
     AXES,
@@ -55,7 +55,10 @@ def small_sums(record: tuple[Softmax, ...], target: Target) -> Finding | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Softmax(Rows):
-    """Softmax of dense rows; ``count`` elements each. Scales are float32, the zero point is a stored one."""
+    """Softmax of dense rows; ``count`` elements each. Scales are float32, the zero point is a stored one.
+
+    ``beta`` multiplies the exponents, with numerics fixed: only TensorFlow Lite has it.
+    """
 
     family: ClassVar[str] = "softmax"
     forms: ClassVar[tuple[Form, ...]] = (
@@ -64,7 +67,7 @@ class Softmax(Rows):
     instructions: ClassVar[tuple[str, ...]] = ("OP_SOFTMAX",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
-    kinds: ClassVar[Kinds] = AXES
+    kinds: ClassVar[Kinds] = {**AXES, "beta": numeric}
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_sums)
     constants_name: ClassVar[str] = "exponentials"
 
@@ -72,6 +75,7 @@ class Softmax(Rows):
     input_scale: float
     output_scale: float
     output_zero_point: int
+    beta: float = 1.0
     fixed: bool = False
 
     @classmethod
@@ -101,6 +105,7 @@ class Softmax(Rows):
             "input_scale": float(domain.affine(source).scale),
             "output_scale": float(after.scale),
             "output_zero_point": after.stored_zero_point,
+            "beta": float(node.attributes.get("beta", 1.0)),
         }
         kind = cls if shape[2] == 1 else ColumnSoftmax
         return tuple(
@@ -123,7 +128,9 @@ class Softmax(Rows):
     def constants(self) -> ChannelConstants:
         """The exponentials, one set for all rows."""
         scale = self.input_scale
-        table = numerics.softmax_table_fixed(scale) if self.fixed else numerics.softmax_table(scale, self.count)
+        table = (
+            numerics.softmax_table_fixed(scale, self.beta) if self.fixed else numerics.softmax_table(scale, self.count)
+        )
         return ChannelConstants(weights=shared_constants(table, self.nest().channels))
 
 

@@ -65,10 +65,12 @@ def random_bytes(size: int, seed: int) -> NDArray[np.uint8]:
 
 
 def write_records(memory: NDArray[np.uint8], address: int, biases: list[int], scales: list[float], arch: Arch) -> None:
-    """Channel records; under fixed numerics the multipliers and shifts of the magnitudes of ``scales``."""
+    """Channel records; under fixed numerics of the magnitudes of ``scales``, one in three with a float64 factor."""
     if arch.numerics == "fixed":
-        pairs = [numerics.quantise_multiplier(min(abs(scale), 1.0)) for scale in scales]
-        columns = [np.array(biases, "<i4"), *np.array(pairs, "<i4").reshape(-1, 2).T]
+        pairs = np.array([numerics.quantise_multiplier(min(abs(scale), 1.0)) for scale in scales], "<i4").reshape(-1, 2)
+        factors = np.maximum(np.abs(np.array(scales)), 1e-30).view("<i4").reshape(-1, 2)
+        once = np.arange(len(scales)) % 3 == len(scales) % 3
+        columns = [np.array(biases, "<i4"), *np.where(once[:, np.newaxis], factors, pairs).T]
     else:
         columns = [np.array(biases, "<i4"), np.array(scales, "<f4").view("<i4")]
     raw = np.frombuffer(np.stack(columns, axis=1).tobytes(), np.uint8)

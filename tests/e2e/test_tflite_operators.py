@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from experiments.models.tflite import Quantisation
 from isa.arch import Arch
-from tests.e2e.tflite_operators import DRAWN, FIXED, UNSIGNED, outcome
+from tests.e2e.tflite_operators import DRAWN, FIXED, UNSIGNED, Draft, outcome
 
 DEFAULT = Arch.model_validate({"isa": "v4"})
 NOT_ALWAYS = {"SPLIT_V", "SUM", "TRANSPOSE_CONV"}
@@ -25,6 +27,22 @@ def test_operator_is_as_the_default_resolver_has_it_or_stays_on_the_cpu(kind: st
     found = outcome(kind, range(2), DEFAULT)
     assert found.mismatches == 0
     assert found.accelerated == found.cases or all(found.reasons)
+
+
+@pytest.mark.parametrize("kind", ["MUL", "SUB", "RELU", "RELU6", "QUANTIZE", "PRELU", "LEAKY_RELU", "ABS", "MEAN"])
+def test_scales_far_apart(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scales from 2^-27 to 2^27: as LiteRT has it, and on the CPU where its int32 could overflow."""
+
+    def far(draft: Draft, low: float = 0, high: float = 0) -> Quantisation:
+        return Quantisation(
+            float(np.float32(2.0 ** draft.random.uniform(-27, 27))), int(draft.random.integers(-128, 128))
+        )
+
+    monkeypatch.setattr(Draft, "quantisation", far)
+    found = outcome(kind, range(8), FIXED)
+    assert found.mismatches == 0
+    assert found.accelerated > 0
+    assert all("leaves int32" in reason or "scale" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize("kind", UNSIGNED)

@@ -198,7 +198,8 @@ def reduction(kind: str, draft: Draft) -> bytes:
 def softmax(draft: Draft) -> bytes:
     """Rows of any length."""
     x = draft.input(draft.sizes(draft.pick((2, 3, 4)), 30), draft.quantisation(0.01, 0.3))
-    return draft.result("SOFTMAX", [x], Quantisation(1 / 256, -128))
+    beta = draft.pick((1.0, 1.0, float(np.float32(draft.random.uniform(0.2, 3)))))
+    return draft.result("SOFTMAX", [x], Quantisation(1 / 256, -128), beta=beta)
 
 
 def function(kind: str, draft: Draft) -> bytes:

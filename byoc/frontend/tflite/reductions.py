@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.products import window
 from byoc.frontend.tflite.unit import Reader, Unit
@@ -40,7 +42,7 @@ def reduction(op_type: str, unit: Unit) -> str | None:
     reduced = {int(axis) % rank for axis in axes.reshape(-1)} if rank else set()
     if not reduced:
         return "it reduces no axis"
-    if op_type == "ReduceSum":
+    if op_type == "ReduceSum" and unit.tensor(0).dtype == "int8":
         return "LiteRT's reference kernel of SUM takes the bytes of int8 for uint8"
     if op_type in ("ReduceMax", "ReduceMin") and not same_quantisation(unit.tensor(0), unit.result()):
         return "its operand and its result have different scales, which LiteRT leaves out of account"
@@ -71,10 +73,11 @@ def resize(unit: Unit) -> str | None:
 
 def softmax(unit: Unit) -> str | None:
     """SOFTMAX along the last axis."""
-    if unit.options.beta != 1.0:
-        return f"its beta is {unit.options.beta:g}"
+    beta = float(unit.options.beta)
+    if not 0 < beta < np.inf:
+        return f"its beta is {beta:g}"
     view = unit.axes_view(0)
-    unit.node("Softmax", [unit.value(0, view)], view, {"axes": (view.axis(-1),)})
+    unit.node("Softmax", [unit.value(0, view)], view, {"axes": (view.axis(-1),), "beta": beta})
     return None
 
 
