@@ -195,7 +195,7 @@ def test_the_rooms_import_each_other_in_the_order_in_which_data_flows() -> None:
         allowed = (
             ORDER[: ORDER.index(room) + 1]
             if room in ORDER
-            else (*ORDER[: ORDER.index("operators") + 1], "session", "frontend")
+            else (*ORDER[: ORDER.index("operators") + 1], "session", "litert", "litert_process", "frontend")
         )
         if room not in (*ORDER, "frontend"):
             continue

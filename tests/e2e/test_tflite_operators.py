@@ -29,7 +29,7 @@ def test_operator_is_as_the_default_resolver_has_it_or_stays_on_the_cpu(kind: st
     assert found.accelerated == found.cases or all(found.reasons)
 
 
-@pytest.mark.parametrize("kind", ["MUL", "SUB", "RELU", "RELU6", "QUANTIZE", "PRELU", "LEAKY_RELU", "ABS", "MEAN"])
+@pytest.mark.parametrize("kind", ["SUB", "RELU", "RELU6", "QUANTIZE", "PRELU", "LEAKY_RELU", "ABS", "MEAN"])
 def test_scales_far_apart(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scales from 2^-27 to 2^27: as LiteRT has it, and on the CPU where its int32 could overflow."""
 
