@@ -123,12 +123,24 @@ class Choices:
                     "give the same model, seed, preset and settings, or tune this one with --from"
                 )
 
-    def check_names(self, layers: Iterable[str], tensors: Iterable[str]) -> None:
-        """Raises InputError for a choice about a layer that is none of these, or a resident that is no such tensor."""
+    def check_made(self, made: Sequence[Choices]) -> None:
+        """Raises InputError for a choice that is not in ``made``, the whole schedules of all regions.
+
+        That is one about a layer or tensor that is none, or a group of layers that do not follow one another.
+        """
         named = [choice.layer for choice in self.layers]
         named += [name for group in self.groups or () for name in group.layers]
-        _check_known(self.source, "layer of the accelerator", named, tuple(layers))
-        _check_known(self.source, "tensor that can stay in the scratchpad", self.residents or (), tuple(tensors))
+        layers = [choice.layer for one in made for choice in one.layers]
+        _check_known(self.source, "layer of the accelerator", named, layers)
+        tensors = [name for one in made for name in one.residents or ()]
+        _check_known(self.source, "tensor that can stay in the scratchpad", self.residents or (), tensors)
+        found = {group.layers for one in made for group in one.groups or ()}
+        for group in self.groups or ():
+            if group.layers not in found:
+                raise InputError(
+                    f"{self.source}: group '{group.layers[0]}' to '{group.layers[-1]}': these layers do not follow one "
+                    "another, or are in a group before; 'dla explain MODEL' lists all in order"
+                )
 
 
 NOTHING = Choices()

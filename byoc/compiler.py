@@ -71,11 +71,7 @@ def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **
             region, interface.graph.values, arch, options.schedule, choices=chosen
         )
     if chosen:
-        made = [report.choices for report in reports.values()]
-        chosen.check_names(
-            (layer.layer for one in made for layer in one.layers),
-            (name for one in made for name in one.residents or ()),
-        )
+        chosen.check_made([report.choices for report in reports.values()])
     return CompiledNetwork(package, interface, arch, options, found, programs, reports)
 
 

@@ -48,7 +48,7 @@ _MAXIMUM_RANK, _MAXIMUM_LENGTH = 32, 1 << 48
 def read_bytes(path: Path, most: int, what: str, remedy: str = "") -> bytes:
     """The content of a file of at most ``most`` bytes; ``what`` it should be and the ``remedy`` are for the message."""
     if not path.is_file():
-        raise _refused(f"{path}: no such file", remedy)
+        raise _refused(f"{path}: {'a directory' if path.is_dir() else 'no such file'}", remedy)
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)
