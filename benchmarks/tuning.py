@@ -1,19 +1,20 @@
 """How far tuning comes with how many measurements: with the learned model, without it, and from another network's log.
 
 Every search has a log in a folder; a benchmark that is started again goes on where it was. The best known schedule is
-the best of all logs in the folder. Figures count measurements and cycles, no seconds.
+the best of all logs in the folder that are of the same network, machine and compiler, longer ones among them. Figures
+count measurements and cycles, no seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from byoc.options import DEFAULTS
 from dla_sim.presets import Preset, load_hardware
 from experiments.running.network import Network, load_network
-from experiments.tune.log import TuningLog
+from experiments.tune.log import Header, TuningLog, read_log
 from experiments.tune.run import Wanted, tune
 
 GOAL = 0.95
@@ -42,23 +43,25 @@ def row(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def search_table(network: Network, machine: Preset, seeds: Iterable[int], measurements: int, folder: Path) -> None:
-    """With the model and without it, seed after seed."""
-    curves = {
-        (seed, model): best_so_far(
-            tune(
-                network,
-                machine,
-                DEFAULTS,
-                folder / f"{network.name}-{seed}-{'model' if model else 'plain'}.jsonl",
-                Wanted(measurements, seed, model),
-            ).log,
-            measurements,
-        )
-        for seed in seeds
-        for model in (True, False)
-    }
-    own, best = next(iter(curves.values()))[0], min(curve[-1] for curve in curves.values())
+def best_known(folder: Path, header: Header) -> int:
+    """The fewest cycles in all logs of a folder that tuned the same network for the same machine by one compiler."""
+    found = [read_log(path) for path in sorted(folder.glob("*.jsonl"))]
+    alike = [log for log in found if log.header.model_copy(update={"search": header.search}) == header]
+    return min(log.best.measurement.cycles or 0 for log in alike)
+
+
+def search_table(
+    network: Network, machine: Preset, seeds: Sequence[int], plain: Sequence[int], measurements: int, folder: Path
+) -> None:
+    """With the model from some seeds, and without it."""
+    searches = [(seed, model) for model, chosen in ((True, seeds), (False, plain)) for seed in chosen]
+    paths = [folder / f"{network.name}-{seed}-{'model' if model else 'plain'}.jsonl" for seed, model in searches]
+    logs = [
+        tune(network, machine, DEFAULTS, path, Wanted(measurements, *search)).log
+        for path, search in zip(paths, searches, strict=True)
+    ]
+    curves = {search: best_so_far(log, measurements) for search, log in zip(searches, logs, strict=True)}
+    own, best = next(iter(curves.values()))[0], best_known(folder, logs[0].header)
     goal = own - GOAL * (own - best)
     print(f"{network.name}: {own:,} cycles by the compiler, {best:,} best known ({best / own - 1:+.2%})\n")
     print(row("seed", "search", *(f"after {count}" for count in (20, 50, 100, measurements)), f"to {GOAL:.0%}"))
@@ -99,6 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="mobilenet-v1")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
+    parser.add_argument("--plain-seeds", type=int, nargs="*", default=[0, 1, 2], help="of searches without the model")
     parser.add_argument("--measurements", type=int, default=200)
     parser.add_argument("--set", action="append", default=None, help="as of dla run; default {16,16}, 128 KiB")
     parser.add_argument("--transfer", nargs=2, metavar=("TARGET", "DONOR"), help="instead: from another network's log")
@@ -110,7 +114,8 @@ def main() -> None:
         names = given.transfer[0], given.transfer[1]
         transfer_table(names, machine, given.measurements, given.donor_measurements, given.logs)
     else:
-        search_table(load_network(given.network), machine, given.seeds, given.measurements, given.logs)
+        network = load_network(given.network)
+        search_table(network, machine, given.seeds, given.plain_seeds, given.measurements, given.logs)
 
 
 if __name__ == "__main__":

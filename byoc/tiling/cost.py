@@ -239,6 +239,10 @@ class LayerCost:
         kept = tiling.slots.input >= (bands * chunks if tiling.channels_outer else chunks)
         return bands * chunks * (1 if kept else parts)
 
+    def traffic(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
+        """Bus cycles of all that is loaded and stored."""
+        return self._account(shape, tiling, resident).slots
+
     def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
         """Whether the bytes moved take longer than the computation."""
         account = self._account(shape, tiling, resident)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
@@ -59,7 +60,11 @@ def command(
         def report(count: int, cycles: int) -> None:
             progress(f"{count} of {measurements} measurements, {cycles:,} cycles")
 
-        tuned = tune(network, machine, choices, place, wanted, report)
+        try:
+            tuned = tune(network, machine, choices, place, wanted, report)
+        except KeyboardInterrupt:
+            say(f"stopped; what was measured stands in {place}, and the same command goes on there", file=sys.stderr)
+            raise
     _print(tuned, measurements)
     say(f"log in {place}; 'dla run {model} ... --tuned {place}' runs the best schedule")
 

@@ -17,15 +17,14 @@ from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition
 from byoc.scheduling.chosen import choice_of, tiling_of
-from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.pool import SearchPool, sizeless
 from byoc.scheduling.residency import Rooms
 from byoc.scheduling.steps import moved_by
-from byoc.scheduling.stream import Memory, stream_layer
+from byoc.scheduling.stream import stream_layer
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.subject import kind_of, placed
+from experiments.tune.subject import bare_memory, kind_of, placed
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -163,12 +162,17 @@ class _WatchingPool(SearchPool[Compiled]):
 def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> tuple[Choices, ...]:
     """What the compiler chooses, region by region, nothing of it open."""
     found = _partitioned(package, arch, options)
-    return tuple(_compiled(region, found, arch, options, None)[1].choices for region in found.regions)
+    made = tuple(_compiled(region, found, arch, options, None)[1].choices for region in found.regions)
+    if options.chosen:
+        options.chosen.check_made(made)
+    return made
 
 
 def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -> Explanation:
     """Why a layer (of several of one name the first) is tiled as it is; raises InputError where there is none."""
     found = _partitioned(package, arch, options)
+    if options.chosen:
+        chosen_schedules(package, arch, options)  # which says what is wrong with them in any region
     names: list[str] = []
     for region in found.regions:
         pool = _WatchingPool(layer)
@@ -283,10 +287,6 @@ class _Account:
 
     def _moved(self, tiling: Tiling) -> int:
         """Bytes that the layer's loads and stores move with a tiling, exactly: those of its steps."""
-        places = dict.fromkeys((buffer.name for buffer in self._lowered.buffers), 0)
-        stored = frozenset(buffer.name for buffer in self._lowered.buffers if buffer.role == "output")
-        memory = Memory(self._arch, self._lowered, places, ConstantPool(0, self._arch, data=False), stored=stored)
-        for name in self._chosen.residents or ():
-            memory.residents[name] = memory.reserve(name, 0)
+        memory = bare_memory(self._arch, self._lowered, self._chosen.residents or ())
         steps = (step for tile in stream_layer(self._layer, tiling, memory) for step in (*tile.loads, *tile.stores))
         return sum(moved_by(step) for step in steps)

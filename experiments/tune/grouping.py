@@ -12,6 +12,8 @@ from byoc.operators.nest import allowed_channels
 from experiments.tune.candidates import beside, even_sizes
 from experiments.tune.subject import Grouped, Site, Subject
 
+RIDES = 0.5
+"""Share of what could go tile by tile that comes to do so, or no longer does, other than to be taken apart."""
 TRIES = 12
 """Steps that are drawn before the groups are left as they are: most layers cannot be in one."""
 
@@ -22,35 +24,56 @@ class Grouping:
     def __init__(self, subject: Subject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
 
-    def changed(self, groups: Grouped) -> Grouped | None:
-        """Groups with one thing changed: a group more or less, its ends, band, tiles, or what it keeps; None: none."""
+    def changed(self, groups: Grouped, place: int) -> Grouped | None:
+        """Groups with one thing changed of number ``place``: its ends, band, tiles, or what it keeps; -1: one more.
+
+        None where nothing was found.
+        """
         for _ in range(TRIES):
-            found = self._added(groups) if not groups or self._random.random() < 0.3 else self._stepped(groups)
+            found = self._added(groups) if place < 0 else self._stepped(groups, place)
             if found is not None and found != groups:
                 return found
         return None
 
     def _added(self, groups: Grouped) -> Grouped | None:
-        """Two or three neighbours that are in no group, in one of their own."""
+        """Two or three neighbours that are in no group, in one of their own; or two, tile by tile."""
         first = int(self._random.integers(len(self._subject.sites)))
+        if self._subject.ridden(first) is not None and self._random.random() < RIDES:
+            return self._riding(groups, None, first)
         return self._with(groups, None, first, first + int(self._random.integers(1, 3)))
 
-    def _stepped(self, groups: Grouped) -> Grouped | None:
-        place = int(self._random.integers(len(groups)))
+    def _stepped(self, groups: Grouped, place: int) -> Grouped | None:
         first, group = groups[place]
         last = first + len(group.layers) - 1
-        kind = int(self._random.integers(6))
+        if not group.rows:
+            return self._with(groups, place, first, last if self._random.random() < RIDES else first)
+        kind = int(self._random.integers(10))
+        if kind == 0 and self._random.random() < RIDES and self._subject.ridden(first) is not None:
+            return self._riding(groups, place, first)
         if kind == 0:
             return (*groups[:place], *groups[place + 1 :])
-        if kind == 1:
+        if kind in (1, 2):
             ends = ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1))
             return self._with(groups, place, *ends[int(self._random.integers(len(ends)))])
-        changed = self._banded(group, last) if kind in (2, 3) else self._tiled(group, first)
+        if kind == 3:
+            changed = replace(group, slots=3 - (group.slots or 2))
+        elif kind in (4, 5):
+            changed = self._banded(group, last)
+        else:
+            changed = self._tiled(group, first)
         return (*groups[:place], (first, changed), *groups[place + 1 :])
+
+    def _riding(self, groups: Grouped, place: int | None, first: int) -> Grouped | None:
+        """Groups in which one, or a new one, is a site with the next one on its tiles."""
+        others = tuple(one for number, one in enumerate(groups) if number != place)
+        if not _free(others, first, first + 1):
+            return None
+        names = tuple(site.name for site in self._subject.sites[first : first + 2])
+        return with_group(others, first, GroupChoice(names, 0))
 
     def _banded(self, group: GroupChoice, last: int) -> GroupChoice:
         """Higher or lower bands."""
-        rows = self._subject.sites[last].geometry.nest.rows
+        rows = self._subject.rows(last)
         return replace(group, rows=beside(self._random, even_sizes(range(1, rows + 1), rows), group.rows))
 
     def _tiled(self, group: GroupChoice, first: int) -> GroupChoice:
@@ -78,17 +101,15 @@ class Grouping:
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if last <= first:
             return others
-        free = all(other > last or other + len(one.layers) <= first for other, one in others)
-        if not free or not self._subject.groupable(first, last):
+        if not _free(others, first, last) or not self._subject.groupable(first, last):
             return None
         sites = self._subject.sites[first : last + 1]
-        before = None if place is None else groups[place]
-        made = self._made(sites, first, before)
-        return tuple(sorted((*others, (first, made)), key=lambda one: one[0]))
+        before = None if place is None or not groups[place][1].rows else groups[place]
+        return with_group(others, first, self._made(sites, first, before))
 
     def _made(self, sites: Sequence[Site], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
         """A group of these sites, as far as they were in one as they were there, else whole and kept."""
-        rows = sites[-1].geometry.nest.rows
+        rows = self._subject.rows(first + len(sites) - 1)
         bands = even_sizes(range(1, rows + 1), rows)
         if before is None:
             band = bands[int(self._random.integers(len(bands)))]
@@ -103,3 +124,15 @@ class Grouping:
             held.append(group.held[number - start] if inside and group.held else True)
         band = next((size for size in bands if size <= group.rows), bands[-1])
         return GroupChoice(tuple(site.name for site in sites), band, None, tuple(channels), tuple(held))
+
+
+def _free(groups: Grouped, first: int, last: int) -> bool:
+    """Whether sites ``first`` to ``last`` are in none of some groups."""
+    return all(other > last or other + len(one.layers) <= first for other, one in groups)
+
+
+def with_group(groups: Grouped, first: int, group: GroupChoice) -> Grouped:
+    """Groups with one more, in place of those of which it takes layers."""
+    last = first + len(group.layers) - 1
+    others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
+    return tuple(sorted((*others, (first, group)), key=lambda one: one[0]))

@@ -6,7 +6,6 @@ has, so that what was measured on one layer, or in one network, says something a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.tiling.cost import LayerCost
-from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.subject import Site
+from experiments.tune.units import FEATURES, Features
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.reading import read_bytes, text_of
@@ -24,22 +21,29 @@ from isa.reading import read_bytes, text_of
 if TYPE_CHECKING:
     import lightgbm
 
-Features = tuple[float, ...]
 LEAST = 48
 """Samples without which there is nothing to learn from."""
 ROUNDS = 120
+BLUR = 200.0
+"""Cycles beside the least that are as good as none."""
 MAXIMUM_BYTES = 1 << 26
 _SETTINGS = {
     "objective": "regression",
     "learning_rate": 0.08,
     "num_leaves": 15,
-    "min_data_in_leaf": 6,
+    "min_data_in_leaf": 2,
     "verbosity": -1,
     "num_threads": 1,
     "deterministic": True,
     "force_row_wise": True,
     "seed": 0,
 }
+
+
+def _excess(seen: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least that samples take, and the logarithm of what the compiler estimates beside that, and the blur."""
+    least, estimate = np.exp(seen[:, -2]), np.exp(seen[:, -1])
+    return least, np.log(np.maximum(estimate - least, 0.0) + BLUR)
 
 
 def require_library() -> None:
@@ -50,26 +54,6 @@ def require_library() -> None:
         raise InputError(
             "the learned cost model needs LightGBM: pip install 'dla-byoc-simulator[tune]', or search with --no-model"
         ) from error
-
-
-def features(cost: LayerCost, site: Site, tiling: Tiling, resident: Resident, budget: int) -> Features:
-    """What the model sees of a tiling, in whatever network; the last is the logarithm of the estimate."""
-    shape = cost.shape(tiling.channels, tiling.rows, tiling.depth)
-    nest, slots = site.geometry.nest, tiling.slots
-    estimate = max(cost.estimate(shape, tiling, resident), 1.0)
-    working_set = cost.working_set(shape, tiling, resident)
-    counts = shape.parts, shape.bands, shape.chunks, shape.parts * shape.bands * shape.chunks
-    sizes = nest.channels, nest.rows, nest.columns, nest.input_channels, tiling.channels, tiling.rows, tiling.depth
-    nbytes = sum(shape.input_bytes), shape.constant_bytes, shape.output_bytes, shape.sums_bytes, working_set
-    return (
-        *(math.log1p(value) for value in (*counts, *sizes, *nbytes, shape.compute)),
-        estimate / max(shape.compute, 1),
-        working_set / max(budget, 1),
-        float(slots.input), float(slots.constants), float(slots.output),
-        float(tiling.channels_outer), float(any(resident.inputs)), float(resident.output),
-        float(nest.kernel), float(nest.stride), float(nest.groups > 1), float(nest.matrix),
-        math.log(estimate),
-    )  # fmt: skip
 
 
 class CostModel:
@@ -84,17 +68,20 @@ class CostModel:
 
         if len(samples) < LEAST:
             return
-        seen = np.array(samples)
-        wanted = np.log(np.maximum(np.array(cycles, np.float64), 1.0)) - seen[:, -1]
-        self._booster = lightgbm.train(_SETTINGS, lightgbm.Dataset(seen, wanted), ROUNDS)
+        seen, place, often = np.unique(np.array(samples), axis=0, return_inverse=True, return_counts=True)
+        least, estimated = _excess(seen)
+        excess = np.bincount(place, np.array(cycles, np.float64)) / often - least
+        wanted = np.log(np.maximum(excess, 0.0) + BLUR) - estimated
+        data = lightgbm.Dataset(seen, wanted, weight=np.sqrt(often))
+        self._booster = lightgbm.train(_SETTINGS, data, ROUNDS)
 
     def predict(self, samples: Sequence[Features]) -> NDArray[np.float64]:
-        """Cycles of each sample."""
+        """Cycles of each sample: never less than the least."""
         seen = np.array(samples)
-        found = seen[:, -1]
+        least, found = _excess(seen)
         if self._booster is not None:
             found = found + np.asarray(self._booster.predict(seen, num_threads=1))
-        return np.asarray(np.exp(found), np.float64)
+        return np.asarray(least + np.maximum(np.exp(found) - BLUR, 0.0), np.float64)
 
     def take_over(self, other: CostModel) -> None:
         """Begin with what another model has learnt."""
@@ -115,4 +102,6 @@ def load_model(path: Path) -> CostModel:
         booster = lightgbm.Booster(model_str=text)
     except lightgbm.basic.LightGBMError as error:
         raise InputError(f"{path}: no cost model ({error}); remove it, and it is trained again") from error
+    if booster.num_feature() != FEATURES:
+        raise InputError(f"{path}: a cost model of another version of this tool; remove it, and it is trained again")
     return CostModel(booster)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from byoc.compiler import partition_package
 from byoc.options import CompileOptions
-from byoc.tiling.tiling import Tiling
 from dla_sim.presets import Preset
 from experiments.running.network import Network
 from experiments.tune.log import MAXIMUM_BYTES, Header, LoggedSite, Record, TuningLog, difference, mend, read_log
-from experiments.tune.model import CostModel, features, load_model, require_library
-from experiments.tune.search import Evolution, State, Tried, state_of
+from experiments.tune.model import CostModel, load_model, require_library
+from experiments.tune.search import Evolution
+from experiments.tune.state import Tried
 from experiments.tune.subject import Subject
-from experiments.tune.transfer import OFFERS, choose_donor, offered, shares_of
+from experiments.tune.transfer import Donor, choose_donor, shares_of
 from experiments.version import compiler_version
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -70,6 +68,8 @@ def tune(
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
     if options.schedule == "seed" or options.chosen:
         raise InputError("a tuning chooses the whole schedule; leave --schedule, --pins and --tuned out")
+    if path.resolve() in [donor.resolve() for donor in wanted.donors]:
+        raise InputError(f"--from {path} is the log itself; leave it out, or give another --log")
     if wanted.model:
         require_library()
     found = partition_package(network.package, hardware.arch, options)
@@ -126,7 +126,7 @@ def _donor_files(wanted: Wanted) -> Iterator[Path]:
 
 def _opened(path: Path, header: Header) -> tuple[Record, ...]:
     """What a log has, if it is of the same search; a new one where there is none, or not even its first line whole."""
-    begun = read_bytes(path, MAXIMUM_BYTES, "a tuning log") if path.exists() else b""
+    begun = read_bytes(path, MAXIMUM_BYTES, "a tuning log", "give a file as --log") if path.exists() else b""
     if header.text().encode().startswith(begun):
         write_atomically(path, header.text())
     log = read_log(path)
@@ -151,7 +151,7 @@ class _Session:
     def records(self, path: Path, logged: Sequence[Record]) -> Iterator[Record]:
         """Every measurement: those logged, which must be what the search asks for, then new ones."""
         evolution = Evolution(self._subject, self._wanted.seed, self.model)
-        proposals = evolution.proposals(self._offers)
+        proposals = evolution.proposals(self._donor)
         choices = next(proposals)
         for number in range(self._wanted.measurements):
             record = logged[number] if number < len(logged) else Record(choices, self._subject.measure(choices))
@@ -169,34 +169,13 @@ class _Session:
             except StopIteration:  # all that was drawn has been measured
                 return
 
-    def _offers(self, own: Tried) -> Iterator[State]:
-        """Schedules that take over, layer by layer, what the best donor offers: the most promising, then the next."""
+    def _donor(self, own: Tried) -> Donor | None:
+        """The best of the logs to take schedules from, whose model, if it is kept, ranks from the beginning."""
         if not self._donors:
-            return
-        subject = self._subject
-        donor = choose_donor(self._donors, shares_of(subject.sites, own.sites))
-        self.donor = donor.path
-        if tuple(site.layer for site in donor.header.layers) == subject.names:
-            yield state_of(donor.best.choices)  # the same layers: another machine's or compiler's schedule, as it is
-        kept = model_file(donor.path)
+            return None
+        log = choose_donor(self._donors, shares_of(self._subject.sites, own.sites))
+        self.donor = log.path
+        kept = model_file(log.path)
         if self.model is not None and kept.exists():
             self.model.take_over(load_model(kept))
-        ranking = self.model or CostModel()
-        offers = [self._ranked(number, own.state, donor, ranking) for number in range(len(subject.sites))]
-        for place in range(OFFERS):
-            tilings = (
-                offer[place] if place < len(offer) else known
-                for offer, known in zip(offers, own.state.tilings, strict=True)
-            )
-            yield replace(own.state, tilings=tuple(tilings))
-
-    def _ranked(self, number: int, own: State, donor: TuningLog, ranking: CostModel) -> list[Tiling]:
-        """What a donor offers a site, the most promising first."""
-        site = self._subject.sites[number]
-        resident, budget = self._subject.room(site, own.residents)
-        found = [one for one in offered(self._subject, site, resident, budget, donor) if one != own.tilings[number]]
-        if not found:
-            return []
-        cost = self._subject.search(number).cost
-        cycles = ranking.predict([features(cost, site, tiling, resident, budget) for tiling in found])
-        return [found[place] for place in np.argsort(cycles, kind="stable").tolist()]
+        return Donor(self._subject, log)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import NamedTuple
 
 from byoc.choices import NOTHING, Choices, GroupChoice
 from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
 from byoc.graph import Value
+from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
-from byoc.scheduling.groups import Fabric, fabric_of, lawful
+from byoc.scheduling.banding import stream_group
+from byoc.scheduling.chosen import chosen_groups
+from byoc.scheduling.constants import ConstantPool
+from byoc.scheduling.fetches import buffers_of, step_cycles
+from byoc.scheduling.groups import Fabric, fabric_of, lawful, may_ride, ridden_buffers
+from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Rooms
+from byoc.scheduling.stream import Memory, TileSteps
+from byoc.tiling.cost import BURST_BYTES
 from byoc.tiling.search import TileSearch
-from byoc.tiling.tiling import Resident
+from byoc.tiling.tiling import Resident, aligned
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch
@@ -60,9 +70,52 @@ class Measurement:
     sites: tuple[int, ...] = ()
 
 
+class GroupAccount(NamedTuple):
+    """What a group takes by itself: cycles of computation and of the bus, transfers, tiles, most bytes of buffers.
+
+    ``first``: bus cycles of what its first tile waits for. ``budget``: the bytes that residents leave to its layers.
+    ``estimate``: the compiler's clock for it; None where it finds no place in these bytes.
+    """
+
+    compute: int
+    loading: int
+    storing: int
+    transfers: int
+    tiles: int
+    first: int
+    nbytes: int
+    budget: int
+    estimate: int | None
+
+
+def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str]) -> Memory:
+    """A memory for steps that nobody executes: buffers one behind another, constants without contents."""
+    ends = accumulate((aligned(buffer.nbytes, BURST_BYTES) for buffer in lowered.buffers), initial=0)
+    places = {buffer.name: place for buffer, place in zip(lowered.buffers, ends, strict=False)}
+    end = sum(aligned(buffer.nbytes, BURST_BYTES) for buffer in lowered.buffers)
+    stored = frozenset(buffer.name for buffer in lowered.buffers if buffer.role == "output")
+    memory = Memory(arch, lowered, places, ConstantPool(end, arch, data=False), stored=stored)
+    for name in residents:
+        memory.residents[name] = memory.reserve(name, 0)
+    return memory
+
+
 def kind_of(layer: Layer) -> str:
     """The class of a layer: its instruction, and what is fused into it."""
     return layer.mnemonic + {"none": "", "one": "+look_up", "each": "+look_up_each"}[layer.geometry.tables]
+
+
+def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> int:
+    """The most bytes of buffers that are in use at a tile."""
+    lives: dict[int, tuple[int, int]] = {}
+    for number, tile in enumerate(tiles):
+        for buffer in buffers_of((*tile.loads, *tile.computes, *tile.stores)):
+            lives[buffer] = lives.get(buffer, (number,))[0], number
+    changes = [0] * (len(tiles) + 1)
+    for buffer, (first, last) in lives.items():
+        changes[first] += aligned(sizes[buffer], alignment)
+        changes[last + 1] -= aligned(sizes[buffer], alignment)
+    return max(accumulate(changes))
 
 
 class Subject:
@@ -75,15 +128,20 @@ class Subject:
         self._known: dict[tuple[int, Choices], tuple[int, dict[str, int]] | None] = {}
         self._own: list[Choices] = []
         self._rooms: list[Rooms] = []
+        self._firsts: list[int] = []
         self._fabrics: list[Fabric] = []
+        self._lowered: list[tuple[Lowered, tuple[Layer, ...]]] = []
         self._searches: list[TileSearch] = []
+        self._accounts: dict[tuple[int, GroupChoice, tuple[str, ...]], GroupAccount] = {}
         sites: list[Site] = []
         for number, region in enumerate(self._regions):
             own = self._compiled(number, NOTHING)[1].choices
             lowered, layers = layers_chosen(region, values, arch, own)
             self._own.append(own)
+            self._lowered.append((lowered, layers))
             self._rooms.append(Rooms(layers, lowered, arch))
             self._fabrics.append(fabric_of(layers, lowered))
+            self._firsts.append(len(sites))
             self._searches += self._pool.searches(layers, arch)
             sites += [
                 Site(number, index, layer.name, kind_of(layer), layer.geometry) for index, layer in enumerate(layers)
@@ -97,9 +155,9 @@ class Subject:
         return tuple((number, name) for number, rooms in enumerate(self._rooms) for name in rooms.lives)
 
     def span(self, region: int, name: str) -> range:
-        """The layers of a region, by index, beside which a tensor would stay."""
-        life = self._rooms[region].lives[name]
-        return range(life.first, life.last + 1)
+        """The sites, by number, beside which a tensor of a region would stay."""
+        life, first = self._rooms[region].lives[name], self._firsts[region]
+        return range(first + life.first, first + life.last + 1)
 
     def groupable(self, first: int, last: int) -> bool:
         """Whether the sites from number ``first`` to ``last`` may be computed together, band by band."""
@@ -107,6 +165,67 @@ class Subject:
             return False
         ends = self.sites[first].index, self.sites[last].index
         return lawful(self._fabrics[self.sites[first].region], *ends)
+
+    def beside(self, number: int) -> int:
+        """Operands that are loaded beside those of a site when the next one is computed on its tiles."""
+        return len(self._layer(number + 1).operation.inputs) - 1
+
+    def ridden(self, number: int) -> frozenset[str] | None:
+        """The tensors that cannot stay when the next site is computed on a site's tiles; None where it cannot be."""
+        site, fabric = self.sites[number], self._fabrics[self.sites[number].region]
+        layers = self._lowered[site.region][1]
+        if site.index + 1 >= len(layers) or not may_ride(layers, fabric, site.index + 1):
+            return None
+        return frozenset(ridden_buffers(fabric, site.index + 1))
+
+    def _layer(self, number: int) -> Layer:
+        site = self.sites[number]
+        return self._lowered[site.region][1][site.index]
+
+    def rows(self, number: int) -> int:
+        """The rows of the planes that a site makes which can be in groups: its bands are of these."""
+        site = self.sites[number]
+        fabric = self._fabrics[site.region]
+        member = fabric.members[site.index]
+        assert member is not None
+        return fabric.planes[member.writes.buffer].rows
+
+    def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> GroupAccount:
+        """What a group that begins with site number ``first`` takes, beside ``residents``."""
+        site = self.sites[first]
+        lives, last = self._rooms[site.region].lives.items(), site.index + len(group.layers) - 1
+        here = [name for name, life in lives if name in residents and life.first <= last and site.index <= life.last]
+        key = first, group, tuple(here)
+        found = self._accounts.get(key)
+        if found is None:
+            found = self._accounts[key] = self._accounted(site, group, here)
+        return found
+
+    def _accounted(self, site: Site, group: GroupChoice, residents: Sequence[str]) -> GroupAccount:
+        lowered, layers = self._lowered[site.region]
+        fabric, rooms = self._fabrics[site.region], self._rooms[site.region]
+        chosen = next(one for one in chosen_groups(Choices(groups=(group,)), layers, fabric) if one.first == site.index)
+        costs = [search.cost for search in self._pool.searches(layers, self.arch)]
+        memory = bare_memory(self.arch, lowered, residents)
+        timed = stream_group(chosen, layers, fabric, costs, memory)
+        members = range(chosen.first, chosen.last + 1)
+        budget = min(rooms.of(index, residents, self.arch.sram_bytes)[1] for index in members)
+        tiles, cycles = [one.steps for one in timed], [one.cycles for one in timed]
+        smaller = self.arch.model_copy(update={"sram_bytes": budget})
+        clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.tables, memory.windows)
+        loads = [step for tile in tiles for step in tile.loads]
+        stores = [step for tile in tiles for step in tile.stores]
+        return GroupAccount(
+            compute=sum(cycles),
+            loading=sum(step_cycles(step, "LD") for step in loads),
+            storing=sum(step_cycles(step, "ST") for step in stores),
+            transfers=len(loads) + len(stores),
+            tiles=len(tiles),
+            first=sum(step_cycles(step, "LD") for step in tiles[0].loads),
+            nbytes=_peak([nbytes for _, nbytes in memory.scratch], tiles, self.arch.alignment),
+            budget=budget,
+            estimate=None if clocked is None else clocked.cycles,
+        )
 
     def room(self, site: Site, residents: Collection[str]) -> tuple[Resident, int]:
         """Which operands of a site are resident, and the bytes that residents leave it."""

@@ -10,16 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from byoc.choices import Choices, GroupChoice
 from byoc.operators.nest import allowed_channels
 from byoc.scheduling.chosen import tiling_of
 from byoc.tiling.space import lies_dense, may_cut_depth, may_cut_rows
 from byoc.tiling.tiling import Resident, Tiling, working_set
 from experiments.tune.log import LoggedSite, TuningLog
-from experiments.tune.subject import Site, Subject
+from experiments.tune.subject import Site, Subject, placed
 from isa.instruction import ceil_div
-
-OFFERS = 4
-"""Schedules that are offered to every layer at most, the most promising first."""
 
 
 def donor_score(shares: Mapping[str, float], schedules: Mapping[str, int]) -> float:
@@ -50,19 +48,65 @@ def choose_donor(logs: Sequence[TuningLog], shares: Mapping[str, float]) -> Tuni
     return max(logs, key=lambda log: donor_score(shares, schedules_of(log)))
 
 
-def offered(subject: Subject, site: Site, resident: Resident, budget: int, donor: TuningLog) -> Iterator[Tiling]:
-    """The donor's schedules for the class of ``site``, as far as they are legal and fit there, each once.
+class Donor:
+    """A log whose best schedule is offered to the sites of a subject, as far as it is legal and fits there."""
 
-    A schedule is taken with its sizes, and with its numbers of tiles.
+    def __init__(self, subject: Subject, log: TuningLog) -> None:
+        self._subject, self.log = subject, log
+        self._sites = list(zip(log.header.layers, map(tiling_of, log.best.choices.layers), strict=True))
+        self._groups = placed([site.layer for site in log.header.layers], log.best.choices.groups or ())
+
+    @property
+    def whole(self) -> Choices | None:
+        """The schedule itself where it is of the same layers: another machine's, or by another compiler."""
+        same = tuple(site.layer for site in self.log.header.layers) == self._subject.names
+        return self.log.best.choices if same else None
+
+    def tilings(self, number: int, resident: Resident, budget: int) -> Iterator[Tiling]:
+        """Schedules for the class of site ``number``, each once: with their sizes, and with their numbers of tiles."""
+        site, seen = self._subject.sites[number], set[Tiling]()
+        for own, known in self._sites:
+            if own.kind == site.kind:
+                for tiling in _fitted(known, own, site, resident):
+                    size = working_set(site.geometry, tiling, resident, self._subject.arch.alignment)
+                    if tiling not in seen and size <= budget:
+                        seen.add(tiling)
+                        yield tiling
+
+    def groups(self) -> Iterator[tuple[int, GroupChoice]]:
+        """Groups for layers of the same classes in the same order, each with the number of its first site.
+
+        In bands of as many rows, and in as many bands; all rows that bands share are kept, or none.
+        """
+        kinds = [site.kind for site in self._subject.sites]
+        for start, group in self._groups:
+            own = [site for site, _ in self._sites[start : start + len(group.layers)]]
+            for first in range(len(kinds) - len(own) + 1):
+                last = first + len(own) - 1
+                alike = kinds[first : last + 1] == [site.kind for site in own]
+                if alike and not group.rows and self._subject.ridden(first) is not None:
+                    yield first, GroupChoice(tuple(site.name for site in self._subject.sites[first : last + 1]), 0)
+                elif alike and group.rows and self._subject.groupable(first, last):
+                    made = _fitted_groups(group, own, self._subject.sites[first : last + 1], self._subject.rows(last))
+                    yield from ((first, one) for one in dict.fromkeys(made))
+
+
+def _fitted_groups(
+    known: GroupChoice, own: Sequence[LoggedSite], sites: Sequence[Site], rows: int
+) -> Iterator[GroupChoice]:
+    """A group of layers ``own`` for others, which make ``rows`` rows.
+
+    Layers that go element by element have their elements for rows: how many bands there were, the others say.
     """
-    seen: set[Tiling] = set()
-    for own, choice in zip(donor.header.layers, donor.best.choices.layers, strict=True):
-        if own.kind == site.kind:
-            for tiling in _fitted(tiling_of(choice), own, site, resident):
-                size = working_set(site.geometry, tiling, resident, subject.arch.alignment)
-                if tiling not in seen and size <= budget:
-                    seen.add(tiling)
-                    yield tiling
+    names, bands = tuple(site.name for site in sites), ceil_div(min(site.rows for site in own), known.rows)
+    wanted = known.channels or tuple(site.channels for site in own)
+    channels = tuple(
+        allowed_channels(site.geometry.nest, ceil_div(site.geometry.nest.channels, ceil_div(old.channels, size)))
+        for site, old, size in zip(sites, own, wanted, strict=True)
+    )
+    for band in (min(known.rows, rows), ceil_div(rows, bands)):
+        for kept in (None, ()):
+            yield GroupChoice(names, band, kept, channels, known.held, known.slots)
 
 
 def _fitted(known: Tiling, own: LoggedSite, site: Site, resident: Resident) -> Iterator[Tiling]:

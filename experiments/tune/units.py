@@ -1,0 +1,137 @@
+"""What the learned model sees of a schedule: layers alone with their tilings, groups, and what runs before each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from byoc.choices import GroupChoice
+from byoc.tiling.cost import BUS_BYTES
+from byoc.tiling.tiling import Resident, Tiling
+from experiments.tune.state import State
+from experiments.tune.subject import Subject
+
+Features = tuple[float, ...]
+LAYER, GROUP = 30, 14
+"""Features of a layer alone and of a group: a unit has zeros for the other's."""
+FEATURES = LAYER + GROUP + 7
+AMPLE = 4.0
+"""So many times the idle bus cycles, or the room, that the first loads of a unit ask for are as good as more."""
+
+
+class Unit(NamedTuple):
+    """Sites ``first`` to ``last``, which run as one, as the model sees them, and what they take at least."""
+
+    first: int
+    last: int
+    features: Features
+    least: int
+
+
+class _Sight(NamedTuple):
+    """What is seen of a unit, whatever runs before it, with what it takes at ``least``, and by estimate.
+
+    What follows may load beside it: ``idle`` are cycles in which it leaves the bus alone, ``spare`` the bytes of its
+    room that it does not need. ``first``: bytes that its own first tile waits for.
+    """
+
+    features: Features
+    least: int
+    estimate: float
+    idle: int
+    spare: int
+    first: int
+
+
+_NOTHING = _Sight((), 1, 1.0, 0, 0, 0)
+"""What runs before the first unit."""
+
+
+class Units:
+    """Describes the units of schedules of one subject."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self._layers: dict[tuple[int, int, Tiling, Resident, int], _Sight] = {}
+
+    def of(self, state: State, first: int = 0, last: int | None = None) -> Iterator[Unit]:
+        """The units of a schedule, in order: those of sites ``first`` to ``last``, and the one that follows."""
+        spans = state.spans
+        end = len(state.tilings) if last is None else last + 1
+        wanted = [place for place, (begin, final, _) in enumerate(spans) if final >= first and begin <= end]
+        before = self._sight(state, *spans[wanted[0] - 1]) if wanted[0] else _NOTHING
+        for place in wanted:
+            begin, final, group = spans[place]
+            sight = self._sight(state, begin, final, group)
+            yield Unit(begin, final, _seen(sight, before), sight.least)
+            before = sight
+
+    def _sight(self, state: State, first: int, last: int, group: GroupChoice | None) -> _Sight:
+        if group is not None and group.rows:
+            return self._group(state, first, group)
+        resident, budget = state.room(self._subject, first)
+        key = first, last, state.tilings[first], resident, budget
+        found = self._layers.get(key)
+        if found is None:
+            found = self._layers[key] = self._layer_sight(*key)
+        return found
+
+    def _layer_sight(self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int) -> _Sight:
+        """What is seen of a layer alone, or with one, ``last``, on its tiles."""
+        rider = sum(self._subject.search(other).cost.least_compute().cycles for other in range(number + 1, last + 1))
+        cost, nest = self._subject.search(number).cost, self._subject.sites[number].geometry.nest
+        shape, slots = cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling.slots
+        estimate = max(cost.estimate(shape, tiling, resident) + rider, 1.0)
+        working_set = cost.working_set(shape, tiling, resident)
+        counts = shape.parts, shape.bands, shape.chunks, shape.tiles
+        sizes = nest.channels, nest.rows, nest.columns, nest.input_channels, tiling.channels, tiling.rows, tiling.depth
+        nbytes = sum(shape.input_bytes), shape.constant_bytes, shape.output_bytes, shape.sums_bytes, working_set
+        own = (
+            *(math.log1p(value) for value in (*counts, *sizes, *nbytes, shape.compute)),
+            estimate / max(shape.compute, 1),
+            working_set / max(budget, 1),
+            float(slots.input), float(slots.constants), float(slots.output),
+            float(tiling.channels_outer), float(any(resident.inputs)), float(resident.output),
+            float(nest.kernel), float(nest.stride), float(nest.groups > 1), float(nest.matrix), float(resident.beside),
+        )  # fmt: skip
+        first = shape.constant_cycles + sum(
+            cycles for cycles, near in zip(shape.input_cycles, resident.inputs, strict=False) if not near
+        )
+        traffic = cost.traffic(shape, tiling, resident)
+        least = self._least(shape.compute + rider, traffic if resident.output else traffic - shape.output_all)
+        spare = max(budget - working_set, 0)
+        return _Sight((*own, *[0.0] * GROUP), least, estimate, max(shape.compute - traffic, 0), spare, first)
+
+    def _least(self, compute: int, loading: int) -> int:
+        """What a unit takes at least that loads in so many bus cycles: a scratchpad full may be there already."""
+        arch, timing = self._subject.arch, self._subject.timing
+        return max(compute, (loading * BUS_BYTES - arch.sram_bytes) // timing.bus_bytes, 1)
+
+    def _group(self, state: State, first: int, group: GroupChoice) -> _Sight:
+        found = self._subject.account(first, group, state.residents)
+        traffic = found.loading + found.storing
+        estimate = float(found.estimate or max(found.compute, traffic))
+        counts = found.tiles, found.transfers, group.rows, found.nbytes, found.compute, found.loading, found.storing
+        own = (
+            *(math.log1p(value) for value in counts),
+            estimate / max(found.compute, 1),
+            traffic / max(found.compute, 1),
+            found.nbytes / max(found.budget, 1),
+            float(len(group.layers)), float(group.slots or 2), float(len(group.kept or ())),
+            float(sum(group.held or ())),
+        )  # fmt: skip
+        least = self._least(found.compute, found.loading)
+        spare = max(found.budget - found.nbytes, 0)
+        return _Sight((*[0.0] * LAYER, *own), least, estimate, max(found.compute - traffic, 0), spare, found.first)
+
+
+def _seen(sight: _Sight, before: _Sight) -> Features:
+    """A unit beside what runs before it; last come the logarithms of the least that it takes, and of the estimate."""
+    first = sight.first + 1
+    return (
+        *sight.features,
+        math.log1p(sight.first), math.log1p(before.idle), math.log1p(before.spare),
+        min(before.idle / first, AMPLE), min(before.spare / (BUS_BYTES * first), AMPLE),
+        math.log(sight.least), math.log(sight.estimate),
+    )  # fmt: skip
