@@ -102,6 +102,17 @@ def test_what_does_not_fit_is_named(capsys: Capture) -> None:
     )
 
 
+def test_biases_that_name_the_axis_of_their_filters() -> None:
+    """As the person detection of TensorFlow Lite for Microcontrollers has it, which LiteRT 2.3 refuses for that."""
+
+    def misnamed(model: Any) -> None:
+        tensor = next(tensor for tensor in model.subgraphs[0].tensors if tensor.name == b"b")
+        tensor.quantization.quantizedDimension = 3
+
+    FILE.write_bytes(changed(tflite_model(), misnamed))
+    assert workflow.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
+
+
 def test_float_model(capsys: Capture) -> None:
     assert refused(capsys, single("RELU", np.float32)) == (
         "net.tflite: its operators make float32, no 8-bit integers: convert it with full integer quantisation (a "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -80,7 +80,10 @@ class Operator:
 
 @dataclass(frozen=True, eq=False)
 class TfliteModel:
-    """A model as its file has it: ``content``, and what its main subgraph says. ``name`` is that of the subgraph."""
+    """A model as its file has it: ``content``, and what its main subgraph says. ``name`` is that of the subgraph.
+
+    ``content`` is the file's own but where LiteRT would refuse it for the axis of a bias's scales.
+    """
 
     content: bytes
     name: str
@@ -117,11 +120,22 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
         raise InputError(f"{source}: not a TensorFlow Lite model, or a truncated one; {remedy}")
     schema = litert.schema()
     try:
-        return _Reader(content, schema).model()
+        reader = _Reader(content, schema)
+        model = reader.model()
+        return replace(model, content=_with_axes(content, schema)) if reader.misnamed else model
     except InputError as error:
         raise InputError(f"{source}: {error}; {remedy}") from error
     except _WRONG as error:
         raise InputError(f"{source}: a damaged TensorFlow Lite model (its offsets lead nowhere); {remedy}") from error
+
+
+def _with_axes(content: bytes, schema: Any) -> bytes:
+    """The file with scales of tensors of one axis along it: LiteRT 2.3 refuses others, which older converters wrote."""
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
+        if tensor.quantization is not None and tensor.shape is not None and len(tensor.shape) == 1:
+            tensor.quantization.quantizedDimension = 0
+    return litert.packed(model)
 
 
 class _Reader:
@@ -131,6 +145,8 @@ class _Reader:
         self._content = content
         self._schema = schema
         self._left = MAXIMUM_ITEMS
+        self.misnamed = False
+        """Whether scales of a tensor with one axis run along another: biases name that of their filters at times."""
         self._tensor_types = _names(self._schema.TensorType)
         self._kinds = _names(self._schema.BuiltinOperator)
         self._options = _names(self._schema.BuiltinOptions)
@@ -232,6 +248,8 @@ class _Reader:
             return None
         count, zeros = self._count(found, "Scale"), self._count(found, "ZeroPoint", 8)
         axis = found.QuantizedDimension()
+        if len(shape) == 1 and count > 1 and axis:
+            axis, self.misnamed = 0, True
         fits = count == 1 or (0 <= axis < len(shape) and count == shape[axis])
         if not fits or zeros not in (0, 1, count):
             raise InputError(
