@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from experiments.models.tflite import Quantisation
 from isa.arch import Arch
-from tests.e2e.tflite_operators import DRAWN, FIXED, UNSIGNED, Draft, outcome
+from tests.e2e.tflite_operators import DRAWN, FIXED, HEADER, UNSIGNED, Draft, outcome
 
 DEFAULT = Arch.model_validate({"isa": "v4"})
 NOT_ALWAYS = {"SPLIT_V", "SUM", "TRANSPOSE_CONV"}
@@ -43,6 +46,16 @@ def test_scales_far_apart(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.mismatches == 0
     assert found.accelerated > 0
     assert all("leaves int32" in reason or "scale" in reason for reason in found.reasons)
+
+
+def test_the_page_is_of_these_operators() -> None:
+    """Else run ``python -m tests.e2e.tflite_operators --cases 100 --output docs/tflite.md``."""
+    text = (Path(__file__).parents[2] / "docs" / "tflite.md").read_text(encoding="utf-8").partition(HEADER)[2]
+    found = re.findall(r"^\| ([A-Z0-9_]+) \| (\d+) \| (\d+) \| ([\d,]+) \| (\d+) \|$", text, re.MULTILINE)
+    assert [line[0] for line in found] == sorted(DRAWN)
+    assert {line[4] for line in found} == {"0"}
+    assert all(line[1] == line[2] or line[0] in NOT_ALWAYS for line in found)
+    assert min(int(line[1]) for line in found) >= 100
 
 
 @pytest.mark.parametrize("kind", UNSIGNED)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -474,11 +477,34 @@ UNSIGNED = sorted(
 """Operators whose kernels for uint8 have the rules of those for int8."""
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
-    """The table of the guide: operators, models drawn, elements compared, and how many differ."""
-    lines = ["| operator | models | on the accelerator | elements | mismatches |", "|---|---|---|---|---|"]
-    for found in outcomes:
-        lines.append(
-            f"| {found.kind} | {found.cases} | {found.accelerated} | {found.elements:,} | {found.mismatches} |"
-        )
+HEADER = "| operator | models | on the accelerator | elements | mismatches |"
+"""Where the table of the page begins."""
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """The table of the page: operators, models drawn, how many ran there, elements compared, and how many differ."""
+    lines = [HEADER, "|---|---|---|---|---|"]
+    for one in outcomes:
+        lines.append(f"| {one.kind} | {one.cases} | {one.accelerated} | {one.elements:,} | {one.mismatches} |")
     return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw models of every operator, or of those chosen; exit status 1 at any mismatch."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.tflite_operators", description=main.__doc__)
+    parser.add_argument("--cases", type=int, default=100, help="models an operator")
+    parser.add_argument("--operator", action="append", choices=sorted(DRAWN))
+    parser.add_argument("--output", type=Path, help="a page (docs/tflite.md) whose last table becomes this one")
+    chosen = parser.parse_args(arguments)
+    outcomes = []
+    for kind in sorted(chosen.operator or DRAWN):
+        outcomes.append(outcome(kind, range(chosen.cases)))
+        print(outcomes[-1], flush=True)
+    if chosen.output is not None:
+        text = chosen.output.read_text(encoding="utf-8").partition(HEADER)[0]
+        chosen.output.write_text(text + table(outcomes), encoding="utf-8")
+    return int(any(one.mismatches for one in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
