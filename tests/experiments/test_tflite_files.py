@@ -176,8 +176,8 @@ def test_reasons_on_the_cpu() -> None:
         "SQUARED_DIFFERENCE": "SQUARED_DIFFERENCE stays on the CPU: its differences have more than 8 bits before they "
         "are squared"
     }
-    steep = _behind("SOFTMAX", lambda b, x: [x], quantisation=Quantisation(1 / 256, -128), beta=2.0)
-    assert _fallback(steep) == {"SOFTMAX": "SOFTMAX stays on the CPU: its beta is 2"}
+    rows = _behind("LOG_SOFTMAX", lambda b, x: [x], quantisation=Quantisation(16 / 256, 127))
+    assert _fallback(rows) == {"LOG_SOFTMAX": "LOG_SOFTMAX stays on the CPU: its rule is LiteRT's own"}
     real = _behind("DEQUANTIZE", lambda b, x: [x], dtype=np.float32)
     assert list(_fallback(real)) == ["DequantizeLinear"]
 
