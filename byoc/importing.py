@@ -34,7 +34,6 @@ from byoc.quantisation.quantize import quantise
 from isa.errors import InputError
 
 
-@np.errstate(all="ignore")  # what is not finite is refused where it is used; a warning would only say it twice
 def import_model(
     model: ModelProto | str | Path,
     source: str | None = None,
@@ -58,10 +57,13 @@ def import_model(
         return tflite_package(load_tflite(model), source or Path(model).stem, str(model))
     if isinstance(model, str | Path):
         source, model = source or Path(model).stem, load_model(model)
-    model = fix_inputs(model, fixed or {}, shapes)
+    name = source or model.graph.name
+    handed = [fix_inputs(model, fixed or {}, shapes)]
+    del model  # from here on it is there as long as it is needed, unless the caller keeps it
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
-    with _advice(model):
-        return _imported(model, source or model.graph.name, shapes, calibration, seed, origin)
+    # What is not finite is refused where it is used; a warning would only say it twice.
+    with _advice(handed[0]), np.errstate(all="ignore"):
+        return _imported(handed, name, shapes, calibration, seed, origin)
 
 
 def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
@@ -83,23 +85,27 @@ AS_GIVEN = Fidelity(tensors=0, elements=0, difference=0.0, integer=0.0)
 @contextmanager
 def _advice(model: ModelProto) -> Iterator[None]:
     """Says what may help where a model with branches cannot be imported."""
+    branches = any(True for node in model.graph.node for _ in bodies(node))
+    del model
     try:
         yield
     except InputError as error:
-        if not any(True for node in model.graph.node for _ in bodies(node)):
+        if not branches:
             raise
         raise InputError(f"{error}; where an input chooses between branches, fix it with --fix NAME=VALUE") from error
 
 
 def _imported(
-    model: ModelProto,
+    handed: list[ModelProto],
     name: str,
     shapes: Mapping[str, Sequence[int]],
     calibration: Iterable[Feeds] | None,
     seed: int,
     origin: str,
 ) -> Package:
-    given, model = model, widen(model)
+    """Package of the one model of ``handed``, which is taken from there."""
+    given = handed.pop()
+    model = widen(given)
     facts: dict[str, Any] = {"widened": model is not given, "made_static": dynamic_operators(model)}
     feeds = None if calibration is None else iter(calibration)
     if facts["made_static"]:
@@ -112,12 +118,13 @@ def _imported(
         return _as_it_is(model, prepared, steps, name, seed, facts)
     samples = _Samples(lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds)
     prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
-    quantised = quantise_tables(quantise(prepared, samples.all(), seed))
     source = given if facts["made_static"] else prepared
+    del given, model  # hundreds of megabytes of weights, perhaps
+    quantised = quantise_tables(quantise(prepared, samples.all(), seed))
     if samples.count:
         facts["noise"], agreement = resemblance(source, quantised, samples.kept)
         facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
-    del prepared, source  # hundreds of megabytes of weights, perhaps
+    del prepared, source
     return package_of(quantised, name, replace(fidelity, **facts))
 
 

@@ -39,6 +39,9 @@ NEWEST_IR_VERSION = 13
 """What ONNX Runtime 1.31 reads. Writers name newer ones for models that have nothing of them."""
 LARGE_BYTES = 1 << 20
 """Bytes of a constant from which on a session reads it where it is."""
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_EMPTY = Path(__file__).parent / "py.typed"
+"""A file from which no constant can be read, however small."""
 
 
 def lean_session(
@@ -69,11 +72,15 @@ def lean_session(
             continue
         elsewhere = lean.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         elsewhere.data_location = onnx.TensorProto.EXTERNAL
-        elsewhere.external_data.add(key="location", value="given")
+        elsewhere.external_data.add(key="location", value=_EMPTY.name)
         shared[tensor.name] = onnxruntime.OrtValue.ortvalue_from_numpy(onnx.numpy_helper.to_array(tensor))
     if shared:
-        options.add_external_initializers(list(shared), list(shared.values()))
-        for name, value in shared.items():  # the graph has a copy while it is read: the session shall keep none
+        if options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
+            # Nobody looks into constants while the graph is read: where they are said to be is only to exist.
+            options.add_session_config_entry(_FOLDER, str(_EMPTY.parent))
+        else:  # the graph has a copy while it is read; the session shall keep none
+            options.add_external_initializers(list(shared), list(shared.values()))
+        for name, value in shared.items():
             options.add_initializer(name, value)
     return onnxruntime.InferenceSession(lean.SerializeToString(), options, ["CPUExecutionProvider"], **settings), shared
 

@@ -188,13 +188,15 @@ def _build(
     name = builtin.name if builtin else Path(model).stem
     samples = _samples(source, builtin, shapes, seed, calibration, fixed)
     origin = "the network's own samples" if calibration is None else calibration.name
+    kept = builtin if not fixed else None  # its samples and labels are those of all inputs
+    wanted = keep_float or (kept is not None and kept.dataset() is not None)
+    float_model = _float32(source, shapes) if wanted and not _fixed_scales(source) else None
+    handed = [source]
+    del source  # hundreds of megabytes of weights, perhaps
     package = import_model(
-        source, name, shapes=shapes, calibration=samples, seed=seed, origin=origin if samples else ""
+        handed.pop(), name, shapes=shapes, calibration=samples, seed=seed, origin=origin if samples else ""
     )
-    if builtin is not None and fixed:
-        builtin = None  # its samples and labels are those of all inputs
-    wanted = keep_float or (builtin is not None and builtin.dataset() is not None)
-    return Network(name, package, _float32(source, shapes) if wanted and not _fixed_scales(source) else None, builtin)
+    return Network(name, package, float_model, kept)
 
 
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:

@@ -25,7 +25,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     use_counts,
 )
 
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes = dict[str, tuple[int, ...]]
 
 
 def canonicalise_gemm(model: ModelProto) -> ModelProto:
@@ -55,7 +55,7 @@ def canonicalise_gemm(model: ModelProto) -> ModelProto:
             and types.get(node.input[0], TensorProto.FLOAT) == TensorProto.FLOAT
         ):
             _plain_flags(node)
-            _fold_factors(node, graph, arrays)
+            _fold_factors(node, graph, arrays, shapes)
             nodes += _plain_gemm(node, graph, arrays, shapes, taken)
             continue
         if node.op_type == "MatMul" and standard(node):
@@ -183,15 +183,15 @@ def _plain_flags(node: NodeProto) -> None:
             item.i = int(bool(item.i))
 
 
-def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) -> None:
+def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays, shapes: Shapes) -> None:
     """Fold alpha, beta and the bias's shape of one Gemm, in place; nothing if its weights are not constant."""
     options = attributes(node)
     if node.input[1] not in arrays:
         return
-    weights = arrays[node.input[1]]
-    if weights.ndim != 2:
+    shape = shapes[node.input[1]]
+    if len(shape) != 2:
         return  # no product that anybody can run
-    columns = weights.shape[0 if options.get("transB", 0) else 1]
+    columns = shape[0 if options.get("transB", 0) else 1]
     alpha, beta = np.float32(options.get("alpha", 1.0)), np.float32(options.get("beta", 1.0))
     biased = len(node.input) == 3 and bool(node.input[2])
     if biased and (node.input[2] not in arrays or not _is_row(arrays[node.input[2]].shape, columns)):
@@ -201,8 +201,9 @@ def _fold_factors(node: NodeProto, graph: GraphProto, arrays: ConstantArrays) ->
         node.input[2] = add_constant(graph, f"{node.output[0]}_bias", bias)
         arrays[node.input[2]] = bias
     if alpha != 1:
-        node.input[1] = add_constant(graph, f"{node.output[0]}_weight", weights * alpha)
-        arrays[node.input[1]] = weights * alpha
+        weights = arrays[node.input[1]] * alpha
+        node.input[1] = add_constant(graph, f"{node.output[0]}_weight", weights)
+        arrays[node.input[1]], shapes[node.input[1]] = weights, weights.shape
     _drop(node, "alpha", "beta")
 
 
