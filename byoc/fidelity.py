@@ -11,7 +11,6 @@ compared with integer operators, too, to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -25,6 +24,7 @@ from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply
 from byoc.package.origin import Fidelity
 from byoc.quantisation.calibrate import default_feeds
 from byoc.session import OnnxRuntimeSession, value_bytes
+from byoc.stretches import stretches
 from isa.errors import InputError
 
 TOLERANCE = 1e-5
@@ -38,7 +38,7 @@ AT_MOST = 1e-3
 
 _BLOCK = 1 << 20
 """Elements that are compared at once, in float64."""
-AT_A_TIME = 1 << 28
+AT_A_TIME = 1 << 27
 """Bytes of tensors of one model that are compared at a time: for more, both models run again."""
 
 MOST_DECIBELS = 200.0
@@ -96,21 +96,25 @@ def _compared(
 ) -> tuple[dict[str, float], int]:
     """How far each of ``names``, and each output, differs, and their elements; so many at a time as fit the memory."""
     known = {value.name: value for value in prepared.graph.value_info}
+    ends = {value.name for model in (given, prepared) for value in model.graph.output}
     parts: list[list[str]] = [[]]
     room = AT_A_TIME
-    for name in names:
+    for name in (name for name in names if name not in ends):
         room -= value_bytes(known[name])
         if room < 0 and parts[-1]:
             parts.append([])
             room = AT_A_TIME - value_bytes(known[name])
         parts[-1].append(name)
     found: dict[str, float] = {}
-    sizes: dict[str, int] = {}
-    for part in parts:
-        before = _values(given, part, feed)
-        found |= _differences(given, prepared, before, part, feed)
-        sizes |= {name: array.size for name, array in before.items()}
-    return found, sum(sizes[name] for name in found)
+    elements = 0
+    runs = stretches(given, parts, feed), stretches(prepared, parts, feed)
+    for before in runs[0]:
+        try:
+            found |= _compare(before, next(runs[1]), given, prepared)
+        except InputError:  # it does not run; whoever asks where, finds which tensor is the first
+            return dict.fromkeys([*names, *ends], float("inf")), elements
+        elements += sum(array.size for name, array in before.items() if name in found)
+    return found, elements
 
 
 def _rounded(difference: float) -> float:
@@ -190,24 +194,31 @@ def trial_feed(model: ModelProto, seed: int) -> Tensors:
     return next(default_feeds(model, seed))
 
 
+def outputs_of(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
+    """The outputs of a float model on each of ``feeds``."""
+    names = [value.name for value in model.graph.output]
+    session = OnnxRuntimeSession(model, optimised=False)
+    return [session.run(names, feed) for feed in _inputs_only(model, feeds)]
+
+
+def _inputs_only(model: ModelProto, feeds: Iterable[Tensors]) -> list[Tensors]:
+    return [{value.name: feed[value.name] for value in model.graph.input} for feed in feeds]
+
+
 def resemblance(
-    float_model: ModelProto, integer_model: ModelProto, feeds: Iterable[Tensors]
+    outputs: Sequence[Tensors], integer_model: ModelProto, feeds: Iterable[Tensors]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """How well a quantised model resembles the float one on ``feeds``.
+    """How well a quantised model resembles the float one, which makes ``outputs`` of ``feeds``.
 
     The signal-to-noise ratio of every float output, in decibels, over all feeds; and for outputs that tell classes, a
     row of numbers a sample, the share of rows whose largest number is at the same place (the first of equal ones).
     """
-    names = [value.name for value in float_model.graph.output]
-    inputs = [value.name for value in float_model.graph.input]
-    given = [{name: feed[name] for name in inputs} for feed in feeds]
-    # One session after the other: each has its own copies of the weights.
-    exact = list(map(partial(OnnxRuntimeSession(float_model, optimised=False).run, names), given))
+    names, given = list(outputs[0]), _inputs_only(integer_model, feeds)
     integer = OnnxRuntimeSession(integer_model)
     signals, errors = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     equal: dict[str, list[NDArray[np.bool_]]] = {}
     levels: dict[str, float] = {}
-    for feed, wanted in zip(given, exact, strict=True):
+    for feed, wanted in zip(given, outputs, strict=True):
         found = integer.run(names, feed)
         for name in (name for name in names if wanted[name].dtype == np.float32):
             signals[name] += float(np.square(wanted[name], dtype=np.float64).sum())

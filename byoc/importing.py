@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
-from byoc.fidelity import PassError, integer_difference, prepared_faithfully, resemblance, trial_feed
+from byoc.fidelity import PassError, integer_difference, outputs_of, prepared_faithfully, resemblance, trial_feed
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
@@ -30,7 +30,7 @@ from byoc.operators.registry import annotate
 from byoc.package.origin import Calibration, Fidelity
 from byoc.package.package import Package, build_package
 from byoc.quantisation.calibrate import Feeds, default_feeds
-from byoc.quantisation.quantize import quantise
+from byoc.quantisation.quantize import find_ranges, quantise_within
 from isa.errors import InputError
 
 
@@ -120,11 +120,14 @@ def _imported(
     prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
     source = given if facts["made_static"] else prepared
     del given, model  # hundreds of megabytes of weights, perhaps
-    quantised = quantise_tables(quantise(prepared, samples.all(), seed))
+    ranges = find_ranges(prepared, samples.all(), seed)
+    exact = outputs_of(source, samples.kept) if samples.count else []
+    handed.append(prepared)
+    del source, prepared
+    quantised = quantise_tables(quantise_within(handed.pop(), ranges))
     if samples.count:
-        facts["noise"], agreement = resemblance(source, quantised, samples.kept)
+        facts["noise"], agreement = resemblance(exact, quantised, samples.kept)
         facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
-    del prepared, source
     return package_of(quantised, name, replace(fidelity, **facts))
 
 

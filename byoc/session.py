@@ -49,23 +49,28 @@ def lean_session(
     options: Any,
     outputs: Sequence[onnx.ValueInfoProto],
     further: Sequence[onnx.NodeProto] = (),
+    part: onnx.GraphProto | None = None,
     **settings: Any,
 ) -> tuple[Any, Any]:
     """A session of ``model`` with ``further`` nodes and these ``outputs`` in place of its own, on one copy of its large
     constants.
 
     Serialised, parsed, and made tensors of, they would be there four times. The second result must outlive the session.
+    With a ``part`` of the model's graph it is a session of that, whose initialisers only name those of the model.
     """
     import onnxruntime
 
     lean = onnx.ModelProto()
     copy_fields(model, lean, "graph")
     lean.ir_version = min(lean.ir_version, NEWEST_IR_VERSION)
-    copy_fields(model.graph, lean.graph, "initializer", "output")
+    copy_fields(model.graph if part is None else part, lean.graph, "initializer", "output")
+    read = None if part is None else {tensor.name for tensor in part.initializer}
     lean.graph.output.extend(outputs)
     _place(lean.graph, further)
     shared: dict[str, Any] = {}
     for tensor in model.graph.initializer:
+        if read is not None and tensor.name not in read:
+            continue
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
         if kind.name not in ("float32", "int8") or math.prod(tensor.dims) * kind.itemsize < LARGE_BYTES:
             lean.graph.initializer.append(tensor)
@@ -125,7 +130,8 @@ class OnnxRuntimeSession:
     """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
 
     Not ``optimised``, every operator computes by itself, and quantised groups stay in float. Tensors named in
-    ``further`` are outputs, too. Raises InputError where ONNX Runtime cannot run the model.
+    ``further`` are outputs, too. Of a ``part`` of the model (:func:`lean_session`) those are all outputs. Raises
+    InputError where ONNX Runtime cannot run the model.
     """
 
     def __init__(
@@ -135,6 +141,7 @@ class OnnxRuntimeSession:
         *,
         optimised: bool = True,
         further: Sequence[str] = (),
+        part: onnx.GraphProto | None = None,
     ) -> None:
         import onnxruntime
 
@@ -154,8 +161,10 @@ class OnnxRuntimeSession:
         if optimized_path is not None:
             options.optimized_model_filepath = optimized_path
         with readable_errors():
-            outputs = [*model.graph.output, *(onnx.ValueInfoProto(name=name) for name in further)]
-            self._session, self._shared = lean_session(model, options, outputs, disabled_optimizers=_disabled(model))
+            own = model.graph.output if part is None else ()
+            outputs = [*own, *(onnx.ValueInfoProto(name=name) for name in further)]
+            disabled = _disabled(model)
+            self._session, self._shared = lean_session(model, options, outputs, part=part, disabled_optimizers=disabled)
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
         """The named outputs for ``feeds`` (exact shapes and element types)."""

@@ -44,15 +44,37 @@ def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed
     nowhere inside. Operators that the accelerator cannot run stay float. Deterministic; writes no file; the argument is
     not changed. A model whose operators compute and read no float value is returned as it is.
     """
+    return quantise_within(model, find_ranges(model, calibration, seed))
+
+
+def find_ranges(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> Ranges:
+    """The first half of :func:`quantise`: the ranges that tensors are quantised in; none where nothing is float."""
+    if not has_floats(model):
+        return {}
+    feeds = default_feeds(model, seed) if calibration is None else calibration
+    return share_ranges(model, observe_ranges(model, feeds))
+
+
+def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
+    """The second half of :func:`quantise`: a ``model`` that its caller does not keep is gone while it runs."""
     if not has_floats(model):
         return copy_model(model)
-    feeds = default_feeds(model, seed) if calibration is None else calibration
-    ranges = share_ranges(model, observe_ranges(model, feeds))
     with _quiet():
-        return _quantised(model, ranges)
+        quantizer, outputs = _instructed(model, ranges), len(model.graph.output)
+        del model
+        quantizer.quantize_model()
+        quantizer.model.topological_sort()
+    result: ModelProto = quantizer.model.model
+    sort_nodes(result.graph)  # the quantiser's order does not mind what bodies read
+    del result.graph.output[outputs:]
+    kept = [entry for entry in result.metadata_props if entry.key != _MARK]
+    del result.metadata_props[:]
+    result.metadata_props.extend(kept)
+    return copy_model(result)  # without the memory of all that the quantiser replaced
 
 
-def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
+def _instructed(model: ModelProto, ranges: Ranges) -> Any:
+    """ONNX Runtime's quantiser, told what to quantise."""
     closures = _quantised_closures(model)
     stay_float = _float_nodes(model, {closure.result for closure in closures})
     makers = {output: node for node in model.graph.node for output in node.output}
@@ -72,15 +94,7 @@ def _quantised(model: ModelProto, ranges: Ranges) -> ModelProto:
     for closure in closures:
         for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
             quantizer.quantize_activation_tensor(name)
-    quantizer.quantize_model()
-    quantizer.model.topological_sort()
-    result: ModelProto = quantizer.model.model
-    sort_nodes(result.graph)  # the quantiser's order does not mind what bodies read
-    del result.graph.output[len(model.graph.output) :]
-    kept = [entry for entry in result.metadata_props if entry.key != _MARK]
-    del result.metadata_props[:]
-    result.metadata_props.extend(kept)
-    return copy_model(result)  # without the memory of all that the quantiser replaced
+    return quantizer
 
 
 _MARK = "onnx.infer"

@@ -1,0 +1,73 @@
+"""Stretches: a model that runs a piece at a time on ONNX Runtime, each from what the one before has left.
+
+So all tensors of a large model can be looked at, some at a time, without running it from the beginning each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, TensorProto, helper
+
+from byoc.frontend.onnx.rewriting.edit import use_counts_of
+from byoc.session import OnnxRuntimeSession
+
+Tensors = Mapping[str, NDArray[Any]]
+
+
+def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) -> Iterator[dict[str, NDArray[Any]]]:
+    """The tensors of each of ``parts`` that nodes of ``model`` make, and with the last of them the outputs.
+
+    Nothing is optimised. Raises InputError where ONNX Runtime cannot run the model.
+    """
+    nodes = model.graph.node
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    reads = [set(use_counts_of(node)) for node in nodes]
+    outputs = list(dict.fromkeys(value.name for value in model.graph.output))
+    known = {value.name: feed[value.name] for value in model.graph.input if value.name in feed}
+    done: set[int] = set()
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        wanted = [name for name in part if name in makers] + (outputs if last else [])
+        now = _before(wanted, makers, reads, done)
+        later = set(outputs).union(*(reads[index] for index in range(len(nodes)) if index not in now | done))
+        left = (later - {*wanted}) & {name for index in now for name in nodes[index].output}
+        further = [*wanted, *([] if last else sorted(left))]
+        piece = _piece(model, sorted(now), {*wanted}.union(*(reads[index] for index in now)), known)
+        given = {value.name: known[value.name] for value in piece.input}
+        made = OnnxRuntimeSession(model, optimised=False, further=further, part=piece).run(further, given)
+        if all(isinstance(array, np.ndarray) for array in made.values()):  # else the next one begins where this one did
+            done |= now
+            known = {name: array for name, array in (known | made).items() if name in later}
+        yield {name: made[name] for name in wanted}
+
+
+def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[set[str]], done: set[int]) -> set[int]:
+    """The nodes that ``wanted`` need, but for those that are ``done``."""
+    found: set[int] = set()
+    waiting = [makers[name] for name in wanted if name in makers]
+    while waiting:
+        index = waiting.pop()
+        if index not in found and index not in done:
+            found.add(index)
+            waiting += [makers[name] for name in reads[index] if name in makers]
+    return found
+
+
+def _piece(model: ModelProto, taken: Sequence[int], used: set[str], known: Tensors) -> GraphProto:
+    """The nodes ``taken``; of what is ``used`` there, inputs that are ``known``, and the names of constants."""
+    result = GraphProto(name=model.graph.name)
+    result.node.extend(model.graph.node[index] for index in taken)
+    made = {name for node in result.node for name in node.output}
+    result.input.extend(
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in known.items()
+        if name in used - made
+    )
+    result.initializer.extend(
+        TensorProto(name=tensor.name) for tensor in model.graph.initializer if tensor.name in used
+    )
+    return result
