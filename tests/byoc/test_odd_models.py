@@ -14,7 +14,7 @@ import pytest
 from onnx import GraphProto, ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
-from byoc.fidelity import resemblance
+from byoc.fidelity import outputs_of, resemblance
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
 from byoc.frontend.onnx.rewriting.prepare import prepare
@@ -542,5 +542,6 @@ def test_a_recurrent_layer_of_a_shape_that_folding_finds_is_written_as_its_steps
 def test_an_output_that_is_infinite_is_all_noise(divisor: float, level: float) -> None:
     """So that no report holds what is no number."""
     exact, other = (model_of([node("Div", ["x", "d"], ["y"])], {"d": np.float32(by)}) for by in (1, divisor))
-    noise, agreement = resemblance(exact, other, [{"x": weights(1, 3, 8, 8)}])
+    feeds = [{"x": weights(1, 3, 8, 8)}]
+    noise, agreement = resemblance(outputs_of(exact, feeds), other, feeds)
     assert (noise, agreement) == ({"y": level}, {})

@@ -19,6 +19,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 from byoc.session import copy_fields
 
 LARGE_BYTES = 1 << 16
+HUGE_BYTES = 1 << 25
 
 
 def copy_model(model: ModelProto) -> ModelProto:
@@ -44,16 +45,22 @@ def byte_size(tensor: TensorProto) -> int:
 
 
 class ConstantArrays(Mapping[str, NDArray[Any]]):
-    """Contents of a graph's initialisers by name, decoded when asked for, for those that ``wanted`` admits."""
+    """Contents of a graph's initialisers by name, decoded when asked for, for those that ``wanted`` admits.
+
+    They are kept for the next one who asks, but for the few that are as large as a network.
+    """
 
     def __init__(self, graph: GraphProto, wanted: Callable[[TensorProto], bool]) -> None:
         self._tensors = {tensor.name: tensor for tensor in graph.initializer if wanted(tensor)}
         self._arrays: dict[str, NDArray[Any]] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        if name not in self._arrays:
-            self._arrays[name] = array_of(self._tensors[name])
-        return self._arrays[name]
+        if name in self._arrays:
+            return self._arrays[name]
+        array = array_of(self._tensors[name])
+        if array.nbytes < HUGE_BYTES:
+            self._arrays[name] = array
+        return array
 
     def __setitem__(self, name: str, array: NDArray[Any]) -> None:
         self._arrays[name] = array
@@ -272,5 +279,6 @@ def without_large_constants(model: ModelProto, change: Callable[[ModelProto], Mo
     kept = [value for value in result.graph.input if value.name not in names]
     del result.graph.input[:]
     result.graph.input.extend(kept)
-    result.graph.initializer.extend(large)
+    for tensor in large:  # to extend the list by a message, protobuf writes and reads it
+        result.graph.initializer.add().CopyFrom(tensor)
     return result
