@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from byoc.frontend.tflite.file import Tensor
 from byoc.frontend.tflite.unit import Reader, Unit
 from byoc.frontend.tflite.views import View, natural, permuted, planes
 from byoc.graph import Quantization
@@ -85,15 +86,7 @@ def transposed_convolution(unit: Unit) -> str | None:
         for axis in range(2)
     ]
     (rows, top, bottom), (columns, left, right) = axes
-    found = weights.data.transpose(0, 3, 1, 2)
-    zero = unit.tensor(1).quantization
-    padded = np.pad(
-        found, ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=0 if zero is None else int(zero.zero_point.flat[0])
-    )
-    filters = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
-    filters = np.ascontiguousarray(filters.transpose(2, 4, 0, 1, 3, 5)).reshape(
-        -1, source[3], rows.shape[1], columns.shape[1]
-    )
+    filters = _phase_filters(weights, rows, columns)
     copies = prod(strides)
     batch, _, _, outputs = result
     factors = (batch, result[1] // strides[0], strides[0], result[2] // strides[1], strides[1], outputs)
@@ -102,17 +95,23 @@ def transposed_convolution(unit: Unit) -> str | None:
         "Conv",
         [unit.value(2, planes(source)), _repeated(unit, 1, "filters", filters, copies), *_biases(unit, 3, copies)],
         View(result, factors, (0, 2, 4, 5, 1, 3), lies, None),
-        {
-            "kernel": filters.shape[2:],
-            "strides": (1, 1),
-            "dilations": (1, 1),
-            "pads": (top, left, bottom, right),
-            "group": 1,
-            **activation,
-        },
+        {**_EVERY_STEP, "kernel": filters.shape[2:], "pads": (top, left, bottom, right), "group": 1, **activation},
         macs=prod(source) * prod(weights.shape[:3]),
     )
     return None
+
+
+_EVERY_STEP = {"strides": (1, 1), "dilations": (1, 1)}
+
+
+def _phase_filters(weights: Tensor, rows: np.ndarray[Any, Any], columns: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Filters (r of rows and columns and outputs, inputs, taps, taps); a tap that there is not reads the zero point."""
+    assert weights.data is not None
+    zero = 0 if weights.quantization is None else int(weights.quantization.zero_point.flat[0])
+    padded = np.pad(weights.data.transpose(0, 3, 1, 2), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=zero)
+    found = padded[:, :, rows][:, :, :, :, columns]  # outputs, inputs, r, taps, r, taps
+    turned = np.ascontiguousarray(found.transpose(2, 4, 0, 1, 3, 5))
+    return turned.reshape(-1, weights.shape[3], rows.shape[1], columns.shape[1])
 
 
 def _phases(kernel: int, stride: int, source: int, result: int, padding: int) -> tuple[np.ndarray[Any, Any], int, int]:
