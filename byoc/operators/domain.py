@@ -49,6 +49,12 @@ def affine(value: Value) -> Affine:
     return Affine(np.float32(quantization.scale.reshape(())), int(quantization.zero_point.reshape(())), offset)
 
 
+def same_steps(one: Value, other: Value) -> bool:
+    """Whether equal stored integers of two tensors are equal numbers: int8 and uint8 128 apart are."""
+    first, second = affine(one), affine(other)
+    return (first.scale, first.stored_zero_point) == (second.scale, second.stored_zero_point)
+
+
 def numbers(node: Node, value: Value) -> Affine:
     """:func:`affine` of an operand or result; an operator on bare integers takes each integer for itself."""
     if node.attributes.get("plain"):

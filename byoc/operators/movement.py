@@ -228,7 +228,7 @@ class Movement(Operator):
                 index[piece.positions()[1]] = NOTHING
             filled = find_pieces(index.reshape(result.shape))
             fill = _stored_fill(node, result)
-        rescaled = not node.attributes.get("plain") and domain.affine(source) != domain.affine(result)
+        rescaled = not node.attributes.get("plain") and not domain.same_steps(source, result)
         return MovementRecord(node, source, result, pieces, filled, fill, rescaled)
 
     @classmethod

@@ -206,6 +206,17 @@ def fused_lstm(seed: int = 0) -> bytes:
     return net.builder.model(net.softmax(net.dense(x, 6)))
 
 
+def unsigned_ends(seed: int = 0) -> bytes:
+    """Bytes without sign in and out, as converters write it for cameras: 128 more than inside, nothing to compute."""
+    net = Maker("unsigned-ends", seed)
+    x = net.builder.input("image", (1, 16, 16, 3), Quantisation(1 / 127.5, 127), np.uint8)
+    x = net.builder.operator("QUANTIZE", [x], Quantisation(1 / 127.5, -1))
+    x = net.dense(net.mean(net.convolution(net.convolution(x, 8, 3, 2), 16)), 5)
+    assert x.quantisation is not None
+    ends = Quantisation(x.quantisation.scale, x.quantisation.zero_point + 128)
+    return net.builder.model(net.builder.operator("QUANTIZE", [x], ends, np.uint8))
+
+
 NETWORKS: dict[str, Callable[[int], bytes]] = {
     "mobilenet-v1": mobilenet_v1,
     "mobilenet-v2": mobilenet_v2,
@@ -214,5 +225,6 @@ NETWORKS: dict[str, Callable[[int], bytes]] = {
     "keyword-spotting": keyword_spotting,
     "gated": gated,
     "lstm": fused_lstm,
+    "unsigned-ends": unsigned_ends,
 }
 """Makers by name."""

@@ -69,10 +69,19 @@ def clamp(number: int, unit: Unit) -> str | None:
 
 
 def rescale(unit: Unit) -> str | None:
-    """QUANTIZE of integers: another scale."""
+    """QUANTIZE of integers: another scale, or uint8 as int8 and back, which are the same bytes there."""
     view = unit.view(0)
-    unit.node(REQUANTISE, [unit.value(0, view)], view)
+    before, after = (_steps(tensor) for tensor in (unit.tensor(0), unit.result()))
+    unit.node("Identity" if before == after else REQUANTISE, [unit.value(0, view)], view)
     return None
+
+
+def _steps(tensor: Tensor) -> tuple[float, int] | None:
+    """Scale and zero point in the accelerator's int8 domain."""
+    found = tensor.quantization
+    if found is None or not found.per_tensor:
+        return None
+    return float(found.scale), int(found.zero_point) - 128 * (tensor.dtype == "uint8")
 
 
 READERS: dict[str, Reader] = {
