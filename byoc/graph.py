@@ -47,13 +47,15 @@ class Layout:
     """How a tensor of the model lies in the graph, where it does otherwise: a view, which moves nothing by itself.
 
     ``tensor`` is its name in the model, ``shape`` its shape there. The model's elements as an array of ``factors``,
-    transposed by ``order``, are the value's elements in their order.
+    transposed by ``order``, are the value's elements in their order. ``dtype`` is the model's where it has another:
+    indices of any width are int64 in the graph.
     """
 
     tensor: str
     shape: tuple[int, ...]
     factors: tuple[int, ...]
     order: tuple[int, ...]
+    dtype: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +82,17 @@ class Value:
     @property
     def in_model(self) -> Value:
         """The tensor as the model has it, under the name that it has here; of a computed tensor."""
-        return self if self.layout is None else replace(self, shape=self.layout.shape, layout=None)
+        if self.layout is None:
+            return self
+        return replace(self, shape=self.layout.shape, dtype=self.layout.dtype or self.dtype, layout=None)
 
     def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
         """What the model's tensor holds as it lies in the graph."""
         if self.layout is None:
             return array
         factors, order = self.layout.factors, self.layout.order
-        return np.ascontiguousarray(array.reshape(factors).transpose(order)).reshape(self.shape)
+        found = np.ascontiguousarray(array.reshape(factors).transpose(order)).reshape(self.shape)
+        return found.astype(self.dtype) if self.layout.dtype else found
 
     def restored(self, array: NDArray[Any]) -> NDArray[Any]:
         """What lies in the graph as the model's tensor holds it: the inverse of :meth:`arranged`."""
@@ -95,7 +100,8 @@ class Value:
             return array
         factors, order = self.layout.factors, self.layout.order
         view = array.reshape([factors[axis] for axis in order]).transpose(np.argsort(order))
-        return np.ascontiguousarray(view).reshape(self.layout.shape)
+        found = np.ascontiguousarray(view).reshape(self.layout.shape)
+        return found.astype(self.layout.dtype) if self.layout.dtype else found
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,6 +61,7 @@ def _verify_value(value: Value) -> None:
     if layout is not None:
         fits = sorted(layout.order) == list(range(len(layout.factors))) and not value.open
         fits = fits and prod(layout.shape) == prod(layout.factors) == value.elements
+        fits = fits and (not layout.dtype or (value.dtype == INDEX and layout.dtype in ("int32", "uint32")))
         _require(fits, f"'{value.name}' of shape {value.shape} has the layout {layout}")
     if value.constant is not None:
         same = value.constant.shape == value.shape and value.constant.dtype.name == value.dtype

@@ -155,7 +155,8 @@ def _decode_value(entry: Json, block: memoryview) -> Value:
 
 
 def _layout(entry: Json) -> Layout:
-    return Layout(_text(entry["tensor"]), *(_shape(entry[key]) for key in ("shape", "factors", "order")))
+    shape, factors, order = (_shape(entry[key]) for key in ("shape", "factors", "order"))
+    return Layout(_text(entry["tensor"]), shape, factors, order, _text(entry["dtype"]))
 
 
 def _decode_node(entry: Json) -> Node:

@@ -32,7 +32,7 @@ class Maker:
         self, kind: str, x: Tensor, shape: tuple[int, ...], axis: int, scale: float = 0.0, **options: object
     ) -> Tensor:
         """An operator with weights of a scale an output channel; sums of many products have the spread of one."""
-        number, count = self._count(), shape[axis]
+        number, count = self.count(), shape[axis]
         weights = self.random.integers(-127, 128, shape, np.int8)
         spread = np.sqrt(weights.size / count) * 73
         scales = tuple(map(float, (self.random.uniform(0.5, 2, count) / spread).astype(np.float32)))
@@ -60,15 +60,16 @@ class Maker:
         options |= {"fused_activation_function": "RELU6"}
         return self._weighted("DEPTHWISE_CONV_2D", x, (1, kernel, kernel, x.shape[3] * multiplier), 3, **options)
 
-    def dense(self, x: Tensor, features: int, relu: bool = False, scale: float = 0.0) -> Tensor:
-        """FULLY_CONNECTED."""
-        options = {"fused_activation_function": "RELU"} if relu else {}
+    def dense(self, x: Tensor, features: int, relu: bool = False, scale: float = 0.0, *, keep: bool = False) -> Tensor:
+        """FULLY_CONNECTED of rows; ``keep`` the leading dimensions."""
+        options: dict[str, object] = {"fused_activation_function": "RELU"} if relu else {}
+        options |= {"keep_num_dims": True} if keep else {}
         depth = int(np.prod(x.shape[1:])) if len(x.shape) != 3 else x.shape[-1]
         return self._weighted("FULLY_CONNECTED", x, (features, depth), 0, scale, **options)
 
     def mean(self, x: Tensor) -> Tensor:
         """The mean of every channel."""
-        axes = self.builder.constant(f"axes{self._count()}", np.array([1, 2], np.int32))
+        axes = self.builder.constant(f"axes{self.count()}", np.array([1, 2], np.int32))
         return self.builder.operator("MEAN", [x, axes], x.quantisation)
 
     def lstm(self, x: Tensor, hidden: int) -> Tensor:
@@ -93,7 +94,7 @@ class Maker:
         options = {"fused_activation_function": "TANH", "time_major": False}
         return make.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", operands, out, intermediates=inside, **options)
 
-    def _count(self) -> int:
+    def count(self) -> int:
         """A number that no constant has yet."""
         self._made += 1
         return self._made
@@ -217,6 +218,41 @@ def unsigned_ends(seed: int = 0) -> bytes:
     return net.builder.model(net.builder.operator("QUANTIZE", [x], ends, np.uint8))
 
 
+def attention(seed: int = 0, heads: int = 2, width: int = 16) -> bytes:
+    """A vision transformer's patches, one layer of attention with its normalisation, and the mean of all tokens."""
+    net = Maker("attention", seed)
+    make = net.builder
+
+    def integers(*numbers: int) -> Tensor:
+        return make.constant(f"integers{net.count()}", np.array(numbers, np.int32))
+
+    patches = net.convolution(net.input((1, 16, 16, 3)), width, 4, 4, relu=False)
+    tokens = patches.shape[1] * patches.shape[2]
+    x = make.operator("RESHAPE", [patches, integers(1, tokens, width)], patches.quantisation)
+
+    def split(x: Tensor) -> Tensor:
+        x = net.dense(x, width, keep=True)
+        x = make.operator("RESHAPE", [x, integers(1, tokens, heads, width // heads)], x.quantisation)
+        return make.operator("TRANSPOSE", [x, integers(0, 2, 1, 3)], x.quantisation)
+
+    scores = make.operator("BATCH_MATMUL", [split(x), split(x)], Quantisation(4 / 127, 3), adj_y=True)
+    mixed = make.operator("BATCH_MATMUL", [net.softmax(scores), split(x)], Quantisation(1 / 100, -2))
+    mixed = make.operator("TRANSPOSE", [mixed, integers(0, 2, 1, 3)], mixed.quantisation)
+    mixed = make.operator("RESHAPE", [mixed, integers(1, tokens, width)], mixed.quantisation)
+    x = make.operator("ADD", [x, net.dense(mixed, width, keep=True)], Quantisation(1 / 80, 1))
+    middle = make.operator("MEAN", [x, integers(2)], Quantisation(1 / 200, 4), keep_dims=True)
+    apart = make.operator("SUB", [x, middle], Quantisation(1 / 70, 0))
+    square = make.operator("MUL", [apart, apart], Quantisation(1 / 60, -128))
+    spread = make.operator("MEAN", [square, integers(2)], Quantisation(1 / 90, -128), keep_dims=True)
+    small = make.constant("small", np.array(-127, np.int8), Quantisation(1e-3, -128))
+    spread = make.operator("ADD", [spread, small], Quantisation(1 / 90, -128))
+    x = make.operator(
+        "MUL", [apart, make.operator("RSQRT", [spread], Quantisation(1 / 20, -128))], Quantisation(1 / 40)
+    )
+    x = make.operator("MEAN", [x, integers(1)], Quantisation(1 / 60, 0))
+    return make.model(net.softmax(net.dense(x, 5)))
+
+
 NETWORKS: dict[str, Callable[[int], bytes]] = {
     "mobilenet-v1": mobilenet_v1,
     "mobilenet-v2": mobilenet_v2,
@@ -226,5 +262,6 @@ NETWORKS: dict[str, Callable[[int], bytes]] = {
     "gated": gated,
     "lstm": fused_lstm,
     "unsigned-ends": unsigned_ends,
+    "attention": attention,
 }
 """Makers by name."""

@@ -362,9 +362,8 @@ def resize(kind: str, draft: Draft) -> bytes:
 def search(draft: Draft) -> bytes:
     """Where the largest is."""
     x = draft.input(draft.sizes(draft.pick((2, 3, 4))))
-    made = draft.builder.operator(
-        "ARG_MAX", [x, draft.integers("axis", np.array(draft.pick((-1, 1))))], None, np.int64, output_type="INT64"
-    )
+    axis, kind = draft.integers("axis", np.array(draft.pick((-1, 1)))), draft.pick(("int32", "int64"))
+    made = draft.builder.operator("ARG_MAX", [x, axis], None, kind, output_type=kind.upper())
     return draft.builder.model(made)
 
 

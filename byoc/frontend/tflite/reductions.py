@@ -10,6 +10,7 @@ from byoc.frontend.tflite.elementwise import same_quantisation
 from byoc.frontend.tflite.products import window
 from byoc.frontend.tflite.unit import Reader, Unit
 from byoc.frontend.tflite.views import permuted, planes
+from byoc.operators import domain
 from byoc.operators.interpolation import INTERPOLATION
 from isa.numerics import resize_coordinates
 
@@ -90,7 +91,8 @@ def search(op_type: str, unit: Unit) -> str | None:
     reduced = int(axis.reshape(-1)[0]) % len(view.shape)
     left = [number for number in view.axes if number != reduced]
     lies = permuted(unit.result().shape, tuple(sorted(left).index(number) for number in left))
-    unit.node(op_type, [unit.value(0, view)], lies, {"axes": (view.axes.index(reduced),), "last": 0})
+    attributes = {"axes": (view.axes.index(reduced),), "last": 0}
+    unit.node(op_type, [unit.value(0, view)], lies, attributes, dtype=domain.INDEX)
     return None
 
 

@@ -44,12 +44,18 @@ class Collection:
         self.nodes: list[Node] = []
         self._views: dict[int, dict[View, str]] = {}
 
-    def made(self, number: int, view: View, *, open: bool = False) -> str:
-        """The name of a value that is tensor ``number`` in this view, which nothing has made yet."""
+    def made(self, number: int, view: View, *, open: bool = False, dtype: str = "") -> str:
+        """The name of a value that is tensor ``number`` in this view, which nothing has made yet.
+
+        ``dtype`` where it is not the model's; that of a view that is there already by default.
+        """
+        known = next(iter(self._views.get(number, {}).values()), None)
         tensor, name = self.model.tensors[number], self._name(number, view)
-        layout = None if view.plain and name == tensor.name else view.layout(tensor.name)
+        dtype = dtype or ("" if known is None else self.values[known].dtype)
+        plain, other = view.plain and name == tensor.name, dtype not in ("", tensor.dtype)
+        layout = None if plain and not other else view.layout(tensor.name, tensor.dtype if other else "")
         quantization = _moved(tensor.quantization, view)
-        self.values[name] = Value(name, view.lies, tensor.dtype, quantization, open=open, layout=layout)
+        self.values[name] = Value(name, view.lies, dtype or tensor.dtype, quantization, open=open, layout=layout)
         return name
 
     def _name(self, number: int, view: View) -> str:
@@ -227,11 +233,12 @@ class Unit:
         attributes: Mapping[str, Any] | None = None,
         index: int = 0,
         macs: int = 0,
+        dtype: str = "",
     ) -> None:
-        """A canonical node that makes result ``index`` in a view."""
+        """A canonical node that makes result ``index`` in a view, of ``dtype`` where not of the model's."""
         operator = self.operator
         name = operator.name if len(operator.outputs) == 1 else f"{operator.name}:{index}"
-        result = self._collection.made(operator.outputs[index], view)
+        result = self._collection.made(operator.outputs[index], view, dtype=dtype)
         same = op_type in _UNROUNDED or (op_type in _BY_XNNPACK and self._delegated)
         rule = {} if same else {"numerics": "fixed"}
         nodes, all_attributes = (operator.name,), {**rule, **(attributes or {})}

@@ -56,9 +56,9 @@ class View:
                 found.append((size, step))
         return tuple(found)
 
-    def layout(self, tensor: str) -> Layout:
+    def layout(self, tensor: str, dtype: str) -> Layout:
         """As the graph says it."""
-        return Layout(tensor, self.shape, self.factors, self.order)
+        return Layout(tensor, self.shape, self.factors, self.order, dtype)
 
     def arranged(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
         """The model's elements as they lie."""
