@@ -113,6 +113,32 @@ def test_biases_that_name_the_axis_of_their_filters() -> None:
     assert workflow.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
 
 
+def test_weights_of_four_bits_stay_on_the_cpu() -> None:
+    def packed(model: Any) -> None:
+        graph = model.subgraphs[0]
+        tensor = next(tensor for tensor in graph.tensors if tensor.name == b"f")
+        tensor.type = litert.schema().TensorType.INT4
+        model.buffers[tensor.buffer].data = model.buffers[tensor.buffer].data[:10]
+
+    reasons = _fallback(changed(tflite_model(), packed))
+    assert reasons["FULLY_CONNECTED"] == (
+        "FULLY_CONNECTED stays on the CPU: constant 'f' is of type int4: only 8-bit ones run on the accelerator"
+    )
+
+
+def test_two_layers_may_share_weights() -> None:
+    """One behind planes, whose elements are in another order, and one behind a row."""
+    builder = TfliteBuilder("shared")
+    random = np.random.default_rng(0)
+    w = builder.constant("w", random.integers(-127, 128, (4, 18), np.int8), Quantisation(0.01))
+    x = builder.input("x", (1, 3, 3, 2), Quantisation(0.1))
+    y = builder.input("y", (1, 18), Quantisation(0.1))
+    window = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1}
+    x = builder.operator("MAX_POOL_2D", [x], Quantisation(0.1), padding="VALID", **window)
+    made = [builder.operator("FULLY_CONNECTED", [each, w, None], Quantisation(0.2)) for each in (x, y)]
+    assert _fallback(builder.model(*made)) == {}
+
+
 def test_float_model(capsys: Capture) -> None:
     assert refused(capsys, single("RELU", np.float32)) == (
         "net.tflite: its operators make float32, no 8-bit integers: convert it with full integer quantisation (a "

@@ -329,6 +329,9 @@ def _check_order(model: TfliteModel) -> None:
             _check_number(number, count, "the subgraph")
     if len(set(model.inputs)) < len(model.inputs):
         raise InputError("a tensor is an input of the model twice")
+    for number in model.inputs:
+        if model.tensors[number].constant:
+            raise InputError(f"input '{model.tensors[number].name}' is a constant")
     for operator in model.operators:
         for number in operator.inputs:
             if number == -1:

@@ -171,9 +171,13 @@ class _Builder:
             return REASONS.get(operator.kind, "")
         tensors = self._model.tensors
         for number in (*operator.inputs, *operator.outputs):
-            if number < 0 or tensors[number].constant:
+            if number < 0 or tensors[number].data is not None:
                 continue
             tensor = tensors[number]
+            if tensor.constant:
+                return f"constant '{tensor.name}' is of type {tensor.dtype}: only 8-bit ones run on the accelerator"
+            if tensor.variable:
+                return f"'{tensor.name}' is a state that it keeps"
             if number in self._open:
                 return f"the shape of '{tensor.name}' depends on the data"
             if number in operator.outputs and operator.kind in _SEARCHES:

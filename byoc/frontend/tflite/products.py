@@ -44,7 +44,7 @@ def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> str | None:
     if isinstance(activation, str):
         return activation
     if weights.data is None:
-        return f"its weights '{weights.name}' are {_why_unknown(unit, 1)}; only constant ones run on the accelerator"
+        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
     data = np.ascontiguousarray(weights.data.transpose(order))
     _, depth, *kernel = data.shape
     channels = unit.shape(0)[3]
@@ -76,7 +76,7 @@ def transposed_convolution(unit: Unit) -> str | None:
     if isinstance(activation, str):
         return activation
     if weights.data is None:
-        return f"its weights '{weights.name}' are {_why_unknown(unit, 1)}; only constant ones run on the accelerator"
+        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
     result, source = unit.result().shape, unit.shape(2)
     strides = options.strideH, options.strideW
     if min(strides) < 1 or any(size % step for size, step in zip(result[1:3], strides, strict=True)):
@@ -169,11 +169,6 @@ def _bias(unit: Unit, position: int) -> list[str]:
     return [unit.held(position, "bias", found.data, None)]
 
 
-def _why_unknown(unit: Unit, position: int) -> str:
-    tensor = unit.tensor(position)
-    return f"of type {tensor.dtype}" if tensor.constant else "computed at run time"
-
-
 def fully_connected(unit: Unit) -> str | None:
     """FULLY_CONNECTED: weights (outputs, inputs); where the input lies in planes, its columns are turned instead."""
     activation, weights = unit.activation(), unit.tensor(1)
@@ -182,7 +177,7 @@ def fully_connected(unit: Unit) -> str | None:
     if unit.options.weightsFormat:
         return "its weights are shuffled"
     if weights.data is None:
-        return f"its weights '{weights.name}' are {_why_unknown(unit, 1)}; only constant ones run on the accelerator"
+        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
     outputs, depth = weights.shape
     rows = prod(unit.shape(0)) // depth if depth else 0
     view, columns = _rows(unit, rows, depth)

@@ -100,7 +100,11 @@ class Collection:
         return self.held(name, view.arranged(tensor.data), _moved(tensor.quantization, view))
 
     def held(self, name: str, data: NDArray[Any], quantization: Quantization | None) -> str:
-        """The name of a constant."""
+        """The name of a constant: ``name``, unless that is the name of another one already."""
+        known = self.values.get(name)
+        while known is not None and not (known.constant is not None and np.array_equal(known.constant, data)):
+            name += "'"
+            known = self.values.get(name)
         self.values[name] = Value(name, data.shape, data.dtype.name, quantization, data)
         return name
 
