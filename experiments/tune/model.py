@@ -60,10 +60,10 @@ class CostModel:
     """Predicts cycles; what it has not been trained on, or too little, is the compiler's own estimate."""
 
     def __init__(self, booster: lightgbm.Booster | None = None) -> None:
-        self._booster = booster
+        self._booster = self._other = booster
 
     def train(self, samples: Sequence[Features], cycles: Sequence[int]) -> None:
-        """Learn from ``samples`` and the cycles that each was measured to take, instead of what was learnt before."""
+        """Learn from ``samples`` and the cycles that each was measured to take, on what another model had learnt."""
         import lightgbm
 
         if len(samples) < LEAST:
@@ -73,7 +73,7 @@ class CostModel:
         excess = np.bincount(place, np.array(cycles, np.float64)) / often - least
         wanted = np.log(np.maximum(excess, 0.0) + BLUR) - estimated
         data = lightgbm.Dataset(seen, wanted, weight=np.sqrt(often))
-        self._booster = lightgbm.train(_SETTINGS, data, ROUNDS)
+        self._booster = lightgbm.train(_SETTINGS, data, ROUNDS, init_model=self._other)
 
     def predict(self, samples: Sequence[Features]) -> NDArray[np.float64]:
         """Cycles of each sample: never less than the least."""
@@ -85,7 +85,7 @@ class CostModel:
 
     def take_over(self, other: CostModel) -> None:
         """Begin with what another model has learnt."""
-        self._booster = other._booster
+        self._booster = self._other = other._booster
 
     def save(self, path: Path) -> None:
         """Keep what was learnt in a text file; nothing where nothing was."""

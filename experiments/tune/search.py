@@ -22,8 +22,10 @@ from experiments.tune.units import Features, Units
 
 POOL, GROUP_POOL = 24, 32
 """Candidates that the model ranks for every layer alone, and for every group."""
-BREADTH = 8
-"""Places that are changed at once, at most."""
+BREADTH, PART = 8, 4
+"""Places that are changed at once, at most: so many, or one in so many layers where that is more."""
+EAGER = 10
+"""Measurements in which all that a donor's model promises is tried, as far as places lie apart."""
 HOPE = 0.1
 """Share of what sites take beside the least that a move is hoped to save beyond what the model promises."""
 TRAINING = 1.15
@@ -112,12 +114,20 @@ class Evolution:
     def _chosen(self, best: Tried) -> list[Move]:
         """What to change at once, the most promising first: by what the model promises, or by what there is to gain."""
         moves, weights = self._promising(best) if self._model is not None else self._random_moves(best)
-        keys = np.log(np.maximum(np.array(weights), 1.0)) + self._random.gumbel(size=len(weights))
+        keys = np.log(np.maximum(np.array(weights), 1.0))
+        breadth = len(moves)
+        if not self._eager:
+            keys += self._random.gumbel(size=len(weights))  # an order drawn by the weights
+            breadth = max(BREADTH, len(best.sites) // PART)
         chosen: list[Move] = []
         for number in np.argsort(-keys, kind="stable").tolist():
-            if len(chosen) < BREADTH and all(moves[number].apart(other) for other in chosen):
+            if len(chosen) < breadth and all(moves[number].apart(other) for other in chosen):
                 chosen.append(moves[number])
         return chosen
+
+    @property
+    def _eager(self) -> bool:
+        return self._moves.donor is not None and self._model is not None and len(self._seen) < EAGER
 
     def _random_moves(self, best: Tried) -> tuple[list[Move], list[float]]:
         """A move a place, with what there is to gain at most."""
@@ -132,6 +142,9 @@ class Evolution:
         ranked = [max((next(gains), -place) for place in range(len(pool))) for pool in pools]
         moves = [pool[-place] for pool, (_, place) in zip(pools, ranked, strict=True)]
         hopes = [(move, gain, self._excess(best, move)) for move, (gain, _) in zip(moves, ranked, strict=True)]
+        if self._eager:
+            promised = [(move, gain) for move, gain, _ in hopes if gain > 0]
+            return [move for move, _ in promised], [gain for _, gain in promised]
         tried = [(move, gain + HOPE * excess) for move, gain, excess in hopes if gain > -excess]
         return [move for move, _ in tried], [weight for _, weight in tried]
 
