@@ -114,6 +114,7 @@ def _compared(
         except InputError:  # it does not run; whoever asks where, finds which tensor is the first
             return dict.fromkeys([*names, *ends], float("inf")), elements
         elements += sum(array.size for name, array in before.items() if name in found)
+        del before  # while the next stretch runs
     return found, elements
 
 

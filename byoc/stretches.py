@@ -37,12 +37,13 @@ def stretches(model: ModelProto, parts: Sequence[Sequence[str]], feed: Tensors) 
         left = (later - {*wanted}) & {name for index in now for name in nodes[index].output}
         further = [*wanted, *([] if last else sorted(left))]
         piece = _piece(model, sorted(now), {*wanted}.union(*(reads[index] for index in now)), known)
-        given = {value.name: known[value.name] for value in piece.input}
-        made = OnnxRuntimeSession(model, optimised=False, further=further, part=piece).run(further, given)
+        session = OnnxRuntimeSession(model, optimised=False, further=further, part=piece)
+        made = session.run(further, {value.name: known[value.name] for value in piece.input})
+        del session
         if all(isinstance(array, np.ndarray) for array in made.values()):  # else the next one begins where this one did
             done |= now
             known = {name: array for name, array in (known | made).items() if name in later}
-        yield {name: made[name] for name in wanted}
+        yield {name: made.pop(name) for name in wanted}  # nobody else keeps what nobody reads later
 
 
 def _before(wanted: Sequence[str], makers: Mapping[str, int], reads: Sequence[set[str]], done: set[int]) -> set[int]:
