@@ -12,10 +12,12 @@ from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import import_model, tflite_package
 from byoc.package.package import Package, load_package, save_package
+from experiments.models.tflite import Quantisation, TfliteBuilder
 from experiments.running import workflow
 from tests.e2e.harness import compare, simulate
 from tests.e2e.tflite_every import arch, every_tensor, feeds_of
 from tests.e2e.tflite_networks import NETWORKS
+from tests.e2e.tflite_random import compared
 from tests.e2e.tflite_twins import twin_of
 
 
@@ -82,3 +84,25 @@ def test_a_package_holds_the_file_and_runs_without_it(tmp_path: Path) -> None:
     report = workflow.run(path, settings=["numerics=fixed"], integer_io=True)
     assert (report.check.mismatches, report.check.outputs.differences, report.check.tensors) == (0, 0, 1)
     assert [place.node for place in report.placement if place.on == "cpu"] == []
+
+
+@pytest.mark.parametrize(("first", "numerics"), [(0, "fixed"), (6, "fixed"), (0, "onnxruntime")])
+def test_random_networks(first: int, numerics: str) -> None:
+    """More of them: python -m tests.e2e.tflite_random --count 1000."""
+    found = [compared(seed, numerics) for seed in range(first, first + 6)]
+    assert sum(one.mismatches for one in found) == 0
+    assert min(one.tensors for one in found) > 0
+
+
+def test_a_row_whose_elements_lie_in_the_order_of_planes_has_tables_in_that_order() -> None:
+    builder = TfliteBuilder("row")
+    random = np.random.default_rng(0)
+    x = builder.input("x", (1, 3, 3, 4), Quantisation(0.02))
+    window = {"filter_width": 1, "filter_height": 1, "stride_w": 1, "stride_h": 1}
+    x = builder.operator("MAX_POOL_2D", [x], x.quantisation, padding="VALID", **window)
+    x = builder.operator("RESHAPE", [x, builder.constant("shape", np.array([1, 36], np.int32))], x.quantisation)
+    factors = builder.constant("c", random.integers(-128, 128, 36, np.int8), Quantisation(0.02))
+    content = builder.model(builder.operator("MUL", [x, factors], Quantisation(0.03)))
+    package = tflite_package(read_tflite(content, "row"), "row")
+    assert [node.op_type for node in package.graph.nodes] == ["MaxPool", "Reshape", "Table"]
+    assert every_tensor(package).mismatches == 0

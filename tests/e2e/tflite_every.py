@@ -41,12 +41,12 @@ def feeds_of(package: Package, seed: int) -> dict[str, NDArray[Any]]:
     return {name: drawn(package.graph.values[name].in_model, random) for name in package.graph.inputs}
 
 
-def every_tensor(package: Package, seed: int = 0) -> Comparison:
-    """Every result of a network, simulated with numerics fixed, held to the reference kernels."""
+def every_tensor(package: Package, seed: int = 0, numerics: str = "fixed") -> Comparison:
+    """Every result of a network, held to the kernels that round as these numerics do."""
     names = tuple(dict.fromkeys(name for node in package.graph.nodes for name in node.outputs))
     graph = replace(package.graph, outputs=names)
     whole = build_package(graph, annotate(graph), package.model, 0, package.source)
-    return compare(whole, feeds_of(whole, seed), arch("fixed"))
+    return compare(whole, feeds_of(whole, seed), arch(numerics))
 
 
 def main(files: list[str]) -> int:

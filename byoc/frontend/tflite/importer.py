@@ -199,8 +199,8 @@ class _Builder:
         same = _as_by_default(self._model, closure, table)
         result = self._model.tensors[closure.result]
         view = made.view(closure.source)
-        if closure.channels > 1 and len(view.shape) == 4:
-            view = planes(view.shape)
+        if closure.channels > 1:
+            view, table = _by_channel(view, table)
         constant = made.held(f"{result.name}:table", table, result.quantization)
         operands = made.value(closure.source, view, operator.name), constant
         nodes = tuple(self._model.operators[number].name for number in closure.operators)
@@ -231,6 +231,16 @@ class _Builder:
         view = made.view(number)
         known = not view.moved or view == planes(tensor.shape)
         return made.value(number, view if known else natural(tensor.shape), tensor.name)
+
+
+def _by_channel(view: View, table: NDArray[np.generic]) -> tuple[View, NDArray[np.generic]]:
+    """A view in which channels are the second dimension, or the only one, and a table a channel in its order."""
+    shape, channels = view.shape, len(table)
+    if len(shape) == 4:
+        return planes(shape), table
+    if prod(shape) == channels and view.lies == shape:
+        return view, table[view.arranged(np.arange(channels).reshape(shape)).reshape(-1).astype(np.int64)]
+    return natural(shape), table
 
 
 def _as_by_default(model: TfliteModel, closure: Closure, table: NDArray[np.generic]) -> bool:
