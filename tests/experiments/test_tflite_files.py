@@ -204,6 +204,12 @@ def test_reasons_on_the_cpu() -> None:
     }
     rows = _behind("LOG_SOFTMAX", lambda b, x: [x], quantisation=Quantisation(16 / 256, 127))
     assert _fallback(rows) == {"LOG_SOFTMAX": "LOG_SOFTMAX stays on the CPU: its rule is LiteRT's own"}
+    slopes = _behind(
+        "PRELU", lambda b, x: [x, b.input("a", (1, 1, 4), Quantisation(0.1))], quantisation=Quantisation(0.1)
+    )
+    assert _fallback(slopes) == {
+        "PRELU": "PRELU stays on the CPU: it is no function of one tensor and a constant a channel"
+    }
     real = _behind("DEQUANTIZE", lambda b, x: [x], dtype=np.float32)
     assert list(_fallback(real)) == ["DequantizeLinear"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.frontend.tflite import elementwise, movement, products, reductions
-from byoc.frontend.tflite.closures import Closure, find_closures, tabulate
+from byoc.frontend.tflite.closures import CLOSES, Closure, find_closures, tabulate
 from byoc.frontend.tflite.cutting import cut_model, operators_between
 from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.frontend.tflite.unit import Collection, Reader, Unit
@@ -167,7 +167,7 @@ class _Builder:
         """Why an operator is none on 8-bit integers; empty where its kind says enough; None where it is one."""
         if operator.custom:
             return "it is a custom operator"
-        if operator.kind not in READERS:
+        if operator.kind not in {*READERS, *CLOSES} or (operator.kind in REASONS and operator.kind not in READERS):
             return REASONS.get(operator.kind, "")
         tensors = self._model.tensors
         for number in (*operator.inputs, *operator.outputs):
@@ -190,7 +190,7 @@ class _Builder:
                 return "LiteRT has another rule for uint8 than for int8: convert the model to int8"
         if all(tensors[number].constant for number in operator.inputs if number >= 0):
             return "all its operands are constant"
-        return None
+        return None if operator.kind in READERS else "it is no function of one tensor and a constant a channel"
 
     def _table(self, closure: Closure, operator: Operator) -> None:
         """A closure as a look-up; with other numerics than fixed only where XNNPACK's kernels make the same table."""
