@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import byoc
+import experiments
 from byoc import litert
 from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 from experiments.running import workflow
+from isa.arch import Arch
 from tests.experiments.command_line import dla
 from tests.fuzz_inputs.materials import tflite_model
 from tests.fuzz_inputs.mutation import mutate_bytes, mutate_words
@@ -241,3 +244,41 @@ def test_custom_operators_fall_back_by_name(capsys: Capture) -> None:
     assert "MyOwnOperator stays on the CPU: it is a custom operator" in " ".join(found.out.split())
     line = refused(capsys, content, "--set", "numerics=fixed")
     assert "MyOwnOperator" in line
+
+
+SPECIFICATION = """
+networks = ["net.tflite"]
+presets = ["balanced-64"]
+[arch]
+numerics = ["fixed"]
+sram_bytes = [65536, 131072]
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compile", "net.tflite", "-o", "net.dla"),
+        ("partition", "net.tflite"),
+        ("emit", "net.tflite", "--set", "numerics=fixed", "-o", "programs"),
+        ("explain", "net.tflite", "--set", "numerics=fixed"),
+        ("tune", "net.tflite", "--set", "numerics=fixed", "--measurements", "2", "--no-model"),
+        ("golden", "snapshot", "net.tflite", "-o", "net.snapshot"),
+        ("sweep", "spec.toml", "--workers", "1", "--output", "net.sqlite"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_every_command_that_takes_a_model_takes_it(capsys: Capture, words: tuple[str, ...]) -> None:
+    FILE.write_bytes(tflite_model())
+    Path("spec.toml").write_text(SPECIFICATION, encoding="utf-8")
+    found = dla(capsys, *words)
+    assert found.status == 0, found.err
+
+
+def test_the_python_api_takes_it() -> None:
+    FILE.write_bytes(tflite_model())
+    package = byoc.import_model(FILE)
+    assert package.source == "net"
+    compiled = byoc.compile(package, Arch.model_validate({"isa": "v4", "numerics": "fixed"}))
+    assert compiled.programs
+    assert experiments.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
