@@ -22,7 +22,7 @@ from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits
-from isa.numerics.addition import LEFT_SHIFT
+from isa.numerics.addition import LEFT_SHIFT, SQUARED_SHIFT
 from isa.ops.lookup import TABLE_BYTES
 
 
@@ -49,9 +49,12 @@ def _ratio(a: np.float32, b: np.float32, y: np.float32) -> np.float32:
 
 @rule(domain.FIXED)
 def scales_in_int32(record: Arithmetic, target: Target) -> Finding | None:
-    """The sum of two operands, which TensorFlow Lite moves left by 20 bits and halves at least."""
-    scale_a, scale_b, scale_y = record.scales
-    return domain.leaves_int32(255 << LEFT_SHIFT, 2 * max(scale_a, scale_b) / (scale_y * (1 << LEFT_SHIFT)), target)
+    """The sum of two operands, which TensorFlow Lite moves left by 20 bits and halves at least; by 7 to square it."""
+    unit, scale_y = 2 * max(record.scales[:2]), record.scales[2]
+    if isinstance(record, Subtraction) and record.squared:
+        ratio = unit * unit / (scale_y * (1 << 2 * SQUARED_SHIFT))
+        return domain.leaves_int32((255 << SQUARED_SHIFT) ** 2, ratio, target)
+    return domain.leaves_int32(255 << LEFT_SHIFT, unit / (scale_y * (1 << LEFT_SHIFT)), target)
 
 
 @rule(domain.FIXED)
@@ -63,6 +66,10 @@ def product_in_int32(record: Arithmetic, target: Target) -> Finding | None:
 def _fixed_ratio(scale_a: float, scale_b: float, scale_y: float) -> float:
     """What a product of integers is multiplied by with numerics fixed."""
     return float(numerics.rounded_multiplier(scale_a, scale_b, output_scale=scale_y))
+
+
+SQUARED_DIFFERENCE = "SquaredDifference"
+"""Canonical type of what ONNX writes as Sub and Mul, and TensorFlow Lite computes at once."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -119,16 +126,19 @@ class Arithmetic(Pair):
 
     def fixed_sum(self) -> dict[str, int]:
         """The registers of TensorFlow Lite's sum or difference."""
-        fixed = numerics.add_fixed_constants(*self.scales)
-        return {
-            "EX_SCALE_A": fixed.multiplier_a,
-            "EX_SHIFT_A": fixed.shift_a,
-            "EX_SCALE_B": fixed.multiplier_b,
-            "EX_SHIFT_B": fixed.shift_b,
-            "EX_SCALE_Y": fixed.multiplier_y,
-            "EX_SHIFT_Y": fixed.shift_y,
-            **self.stored_zero_points(),
-        }
+        return {**_registers(numerics.add_fixed_constants(*self.scales)), **self.stored_zero_points()}
+
+
+def _registers(constants: numerics.AddFixedConstants) -> dict[str, int]:
+    """The registers of multipliers and shifts."""
+    return {
+        "EX_SCALE_A": constants.multiplier_a,
+        "EX_SHIFT_A": constants.shift_a,
+        "EX_SCALE_B": constants.multiplier_b,
+        "EX_SHIFT_B": constants.shift_b,
+        "EX_SCALE_Y": constants.multiplier_y,
+        "EX_SHIFT_Y": constants.shift_y,
+    }
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -171,13 +181,21 @@ class Add(Arithmetic):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Subtraction(Arithmetic):
-    """Subtraction of two rescaled operands, which ONNX Runtime computes in float."""
+    """Subtraction of two rescaled operands, which ONNX Runtime computes in float; ``squared``: the square of it."""
 
     family: ClassVar[str] = "difference"
     forms: ClassVar[tuple[Form, ...]] = (Form("Sub", operands=2, activation=True, passive=True),)
+    inner_types: ClassVar[tuple[str, ...]] = (SQUARED_DIFFERENCE,)
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_SUB",)
     dense: ClassVar[str] = "OP_E_SUB"
     repeating: ClassVar[str] = "OP_E_SUB"
+
+    squared: bool = False
+
+    @classmethod
+    def parse(cls, graph: Graph, node: Node) -> Self:
+        """The difference that a node is, or the square of one."""
+        return replace(super().parse(graph, node), squared=node.op_type == SQUARED_DIFFERENCE)
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
@@ -191,12 +209,18 @@ class Subtraction(Arithmetic):
 
     def settings(self, arch: Arch) -> Settings:
         """Clamp, zero points and scales: float32 bits, or multipliers and shifts where numerics are fixed."""
-        registers = self.clamps()
+        registers, fields = self.clamps(), self.fields() | ({"squared": 1} if self.squared else {})
         if arch.numerics == "fixed":
-            return Settings(registers | self.fixed_sum(), self.fields())
+            return Settings(registers | self.fixed_sum(), fields)
         for name, scale in zip("ABY", self.scales, strict=True):
             registers[f"EX_SCALE_{name}"] = float32_bits(scale)
-        return Settings(registers | self.stored_zero_points(), self.fields())
+        return Settings(registers | self.stored_zero_points(), fields)
+
+    def fixed_sum(self) -> dict[str, int]:
+        """The registers of TensorFlow Lite's difference, or squared difference."""
+        if not self.squared:
+            return super().fixed_sum()
+        return {**_registers(numerics.squared_difference_constants(*self.scales)), **self.stored_zero_points()}
 
 
 @rule(domain.FIXED)
@@ -314,6 +338,7 @@ class Comparison(Subtraction):
     forms: ClassVar[tuple[Form, ...]] = tuple(
         Form(name, operands=2, bare=True, plain=True, passive=True) for name in RELATIONS
     )
+    inner_types: ClassVar[tuple[str, ...]] = ()
     instructions: ClassVar[tuple[str, ...]] = ("OP_E_SUB", "OP_LUT")
     requirements: ClassVar[tuple[Requirement, ...]] = (
         elementwise.any_computed,

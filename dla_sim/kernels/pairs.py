@@ -142,7 +142,7 @@ def _adds(command: Command) -> bool:
 
 
 multiplication = _pairs(_multiply, _multiplies)
-subtraction = _pairs(_scaled(np.subtract), _scales)
+subtraction = _pairs(_scaled(np.subtract), lambda command: not command.fields["squared"] and _scales(command))
 division = _pairs(_scaled(np.divide), _scales)
 addition = _pairs(_add, _adds)
 comparison = _pairs(_compare, lambda command: True)

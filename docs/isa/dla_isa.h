@@ -511,6 +511,9 @@
 #define DLA_OP_E_SUB_REPEAT_B_SHIFT 48 /* how operand B repeats: 0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value */
 #define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
 #define DLA_OP_E_SUB_REPEAT_B_MASK 0x0003000000000000ull
+#define DLA_OP_E_SUB_SQUARED_SHIFT 47 /* 1 squares the difference before it is rescaled */
+#define DLA_OP_E_SUB_SQUARED_WIDTH 1
+#define DLA_OP_E_SUB_SQUARED_MASK 0x0000800000000000ull
 #define DLA_OP_E_SUB_LOOK_UP_SHIFT 44 /* 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel */
 #define DLA_OP_E_SUB_LOOK_UP_WIDTH 2
 #define DLA_OP_E_SUB_LOOK_UP_MASK 0x0000300000000000ull

@@ -667,6 +667,10 @@
 `define DLA_OP_E_SUB_REPEAT_B_SHIFT 48
 `define DLA_OP_E_SUB_REPEAT_B_WIDTH 2
 `define DLA_OP_E_SUB_REPEAT_B_MASK 64'h0003000000000000
+// 1 squares the difference before it is rescaled
+`define DLA_OP_E_SUB_SQUARED_SHIFT 47
+`define DLA_OP_E_SUB_SQUARED_WIDTH 1
+`define DLA_OP_E_SUB_SQUARED_MASK 64'h0000800000000000
 // 0 leaves results as they are, 1 looks them up in one table, 2 in a table of their channel
 `define DLA_OP_E_SUB_LOOK_UP_SHIFT 44
 `define DLA_OP_E_SUB_LOOK_UP_WIDTH 2

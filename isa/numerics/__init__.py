@@ -60,7 +60,7 @@ from isa.numerics.addition import (
 )
 from isa.numerics.fixed import (
     LARGEST_SHIFT,
-    activation_limits,
+    activation_steps,
     multiply_by_quantised_multiplier,
     product_multiplier,
     quantise_multiplier,
@@ -96,13 +96,13 @@ from isa.numerics.rows import (
     softmax_table,
     softmax_table_fixed,
 )
-from isa.numerics.unary import prelu_constants, prelu_fixed, unary, unary_fixed, unary_table
+from isa.numerics.unary import unary, unary_fixed, unary_table
 
 __all__ = [
     "LARGEST_SHIFT",
     "AddFixedConstants",
     "accumulator_bound",
-    "activation_limits",
+    "activation_steps",
     "add",
     "add_constants",
     "add_fixed",
@@ -128,8 +128,6 @@ __all__ = [
     "normalisation_scales",
     "normalise",
     "normalise_fixed",
-    "prelu_constants",
-    "prelu_fixed",
     "product_multiplier",
     "quantise_multiplier",
     "quantise_multipliers",

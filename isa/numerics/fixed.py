@@ -89,16 +89,19 @@ def product_multiplier(scale_a: ScaleLike, scale_b: ScaleLike, output_scale: Sca
     return float(np.float64(product) / np.float64(checked_scale(output_scale, "output scale")))
 
 
-def activation_limits(bounds: tuple[float, float], scale: ScaleLike, zero_point: int) -> tuple[int, int]:
-    """Return the stored int8 limits of a fused activation: ``round(float32(bound / scale)) + zero_point``, clipped.
+def activation_steps(bounds: tuple[float, float], scale: ScaleLike) -> tuple[float, float]:
+    """Return the limits of a fused activation in steps above the zero point, whole: ``round(float32(bound / scale))``.
 
     Ties go away from zero: ReLU6 with a scale of 12 ends at 1, where ONNX Runtime and XNNPACK, which round to even, end
-    at 0. ``bounds``: real numbers, or infinite. Source: CalculateActivationRangeQuantized of LiteRT.
+    at 0. Infinite ``bounds`` stay so. Source: CalculateActivationRangeQuantized of LiteRT.
     """
     with np.errstate(over="ignore"):
-        steps = np.asarray(bounds, np.float32) / checked_scale(scale, "output scale")
-    low, high = round_half_away(steps.astype(np.float64)) + zero_point
-    return int(np.clip(low, INT8_LOW, INT8_HIGH)), int(np.clip(high, INT8_LOW, INT8_HIGH))
+        low, high = np.asarray(bounds, np.float32) / checked_scale(scale, "output scale")
+    return _away(low), _away(high)
+
+
+def _away(steps: np.float32) -> float:
+    return float(steps) if np.isinf(steps) else float(round_half_away(np.asarray(steps, np.float64)))
 
 
 def quantise_multipliers(real: NDArray[np.floating]) -> tuple[Int32Array, Int32Array]:

@@ -183,21 +183,14 @@ def interpolate_fixed(
     return saturate_int8(multiply_by_quantised_multiplier(total, multiplier, shift - 2 * WEIGHT_BITS) + output_zero)
 
 
-def resize_coordinates(linear: bool, size: int, wanted: int, align_corners: bool, half_pixels: bool) -> Float32Array:
+def resize_coordinates(size: int, wanted: int, align_corners: bool, half_pixels: bool) -> Float32Array:
     """Where the ``wanted`` places of a resized dimension lie in one of ``size`` elements: float32 (wanted,).
 
-    ``linear``: in steps of 2^-10, all integers, as ResizeBilinear of LiteRT's reference kernels has them; else whole
-    elements, from float32 products, as ResizeNearestNeighbor has them.
+    In steps of 2^-10, worked out with integers, as ResizeBilinear of LiteRT's reference kernels has them.
     """
     aligned = align_corners and wanted > 1
     first, last = (size - 1, wanted - 1) if aligned else (size, wanted)
-    places = np.arange(wanted)
-    if linear:
-        step = (first * (1 << WEIGHT_BITS) + last // 2) // last
-        start = step // 2 - (1 << (WEIGHT_BITS - 1)) if half_pixels else 0
-        scaled = np.clip(places * step + start, 0, (size - 1) << WEIGHT_BITS)
-        return np.asarray(scaled / (1 << WEIGHT_BITS), np.float32)
-    scale = np.float32(first) / np.float32(last)
-    exact = (places.astype(np.float32) + np.float32(0.5 if half_pixels else 0)) * scale
-    nearest = np.trunc(exact + np.float32(0.5)) if align_corners else np.floor(exact)
-    return np.asarray(np.clip(nearest, 0, size - 1), np.float32)
+    step = (first * (1 << WEIGHT_BITS) + last // 2) // last
+    start = step // 2 - (1 << (WEIGHT_BITS - 1)) if half_pixels else 0
+    scaled = np.clip(np.arange(wanted) * step + start, 0, (size - 1) << WEIGHT_BITS)
+    return np.asarray(scaled / (1 << WEIGHT_BITS), np.float32)

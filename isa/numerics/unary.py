@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 
 from isa.errors import InputError
-from isa.numerics.fixed import multiply_by_quantised_multiplier, quantise_multiplier, rounded_multiplier
-from isa.numerics.floats import Float32Array, ScaleLike, checked_scale, rint_to_int64
+from isa.numerics.fixed import multiply_by_quantised_multiplier
+from isa.numerics.floats import Float32Array, checked_scale, rint_to_int64
 from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
 
 Function = Literal["relu", "leaky_relu", "absolute"]
@@ -89,33 +89,3 @@ def unary_fixed(
     else:
         raise InputError(f"function '{function}' is unknown; use 'relu', 'leaky_relu' or 'absolute'")
     return saturate_int8(result + output_zero, low, high)
-
-
-def prelu_constants(
-    input_scale: ScaleLike, slope_scale: ScaleLike, output_scale: ScaleLike
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return (multiplier, shift) of sx / sy and of sx * slope scale / sy, `rounded_multiplier` both."""
-    factors = (
-        rounded_multiplier(input_scale, output_scale=output_scale),
-        rounded_multiplier(input_scale, slope_scale, output_scale=output_scale),
-    )
-    positive, negative = (quantise_multiplier(float(factor)) for factor in factors)
-    return positive, negative
-
-
-def prelu_fixed(
-    x: IntegerArray,
-    slope: IntegerArray,
-    positive: tuple[int, int],
-    negative: tuple[int, int],
-    zero_points: tuple[int, int, int],
-) -> Int8Array:
-    """Return int8 ``clip(M(x - zx) + zy)``, for values below the zero point ``clip(M'((x - zx) * (slope - zs)) + zy)``.
-
-    x, slope: int8 (broadcast); M, M': ``positive`` and ``negative`` of `prelu_constants`; zero points of x, the slopes
-    and the result. Source: LiteRT's ``reference/prelu.h``.
-    """
-    centred = x.astype(np.int64) - zero_points[0]
-    product = np.minimum(centred, 0) * (slope.astype(np.int64) - zero_points[1])
-    above = multiply_by_quantised_multiplier(np.maximum(centred, 0), *positive)
-    return saturate_int8(above + multiply_by_quantised_multiplier(product, *negative) + zero_points[2])

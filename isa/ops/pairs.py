@@ -23,6 +23,7 @@ from isa.registers import float_value
 _REPEATS = "0 dense; 1 one value a channel; 2 one row of values for all channels; 3 one value"
 REPEAT_A = Field("repeat_a", 50, 2, description=f"how operand A repeats: {_REPEATS}")
 REPEAT_B = Field("repeat_b", 48, 2, description=f"how operand B repeats: {_REPEATS}")
+SQUARED = Field("squared", 47, 1, description="1 squares the difference before it is rescaled")
 MAXIMUM = Field("maximum", 47, 1, description="0 the smaller of the two, 1 the larger")
 ALONG_LENGTH, ALONG_CHANNELS = 1, 2
 """Bits of the repeat fields."""
@@ -60,11 +61,13 @@ def multiply_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, 
 def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
     """The rescaled difference of stored int8 values with the constants of the command."""
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
-    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    low, high, squared = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], bool(command.fields[SQUARED.name])
+    if arch.numerics == "fixed" and squared:
+        return numerics.squared_difference_fixed(a, b, fixed_constants(command), *zeros, low, high)
     if arch.numerics == "fixed":
         return numerics.add_fixed(a, b, fixed_constants(command), *zeros, low, high, subtract=True)
     a_scale, b_scale, y_scale = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
-    return numerics.subtract(a, b, (a_scale, b_scale, y_scale), zeros, low, high)
+    return numerics.subtract(a, b, (a_scale, b_scale, y_scale), zeros, low, high, squared=squared)
 
 
 def divide_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.int8]:
@@ -139,7 +142,10 @@ OP_E_SUB = _declare(
     "OP_E_SUB", 0x45, "Subtracts the second tensor from the first, each with its scale; either may repeat.",
     (*_NUMBERS, *_SCALES), subtract_result,
     "y = clip(rint((a' - b') / SCALE_Y) + OUTPUT_ZERO_POINT) in float32; a' = (a - INPUT_ZERO_POINT) · SCALE_A, b'"
-    "\nlikewise with OPERAND_ZERO_POINT and SCALE_B. With numerics fixed: TensorFlow Lite's integer subtraction.",
+    "\nlikewise with OPERAND_ZERO_POINT and SCALE_B; squared: (a' - b')^2 in the place of a' - b'. With numerics fixed:"
+    "\nTensorFlow Lite's integer subtraction, or squared difference: operands less zero points times 2^7, each by its"
+    "\nmultiplier and shift; their difference squared, at most 2^31 - 1, by multiplier and shift Y.",
+    (SQUARED,),
 )  # fmt: skip
 OP_B_ADD = _declare(
     "OP_B_ADD", 0x46, "`OP_E_ADD` of tensors of which either may repeat.",

@@ -356,6 +356,7 @@ def test_pairs_that_repeat(mnemonic: str, data: Any, seed: int, arch: Any) -> No
         registers[f"EX_SCALE_{name}"] = data.draw(fixed if arch.numerics == "fixed" else SCALES.map(bits))
     repeats = st.integers(0, 3)
     fields = {"repeat_a": data.draw(repeats), "repeat_b": data.draw(repeats), "maximum": data.draw(st.integers(0, 1))}
+    fields["squared"] = data.draw(st.integers(0, 1))
     fields["look_up"], registers["EX_TABLE_ADDRESS"] = looks(data), 61000
     known = {name: fields[name] for name in (field.name for field in ALL[mnemonic].fields)}
     compare(mnemonic, registers, known, random_bytes(90000, seed), arch)

@@ -159,12 +159,13 @@ def _pair(draft: Draft, *, alike: bool = False) -> tuple[list[Tensor], Quantisat
 
 
 def arithmetic(kind: str, draft: Draft) -> bytes:
-    """ADD, SUB, MUL."""
+    """ADD, SUB, MUL, SQUARED_DIFFERENCE."""
     operands, quantisation = _pair(draft)
     if kind == "MUL":
         scales = [one.quantisation.scales[0] for one in operands if one.quantisation]
         quantisation = Quantisation(float(np.float32(np.prod(scales) * draft.random.uniform(20, 90))), 3)
-    return draft.result(kind, operands, quantisation, fused_activation_function=draft.pick(ACTIVATIONS))
+    fused = {} if kind == "SQUARED_DIFFERENCE" else {"fused_activation_function": draft.pick(ACTIVATIONS)}
+    return draft.result(kind, operands, quantisation, **fused)
 
 
 def extreme(kind: str, draft: Draft) -> bytes:
@@ -409,7 +410,7 @@ DRAWN: dict[str, Callable[[Draft], bytes]] = {
     "DEPTHWISE_CONV_2D": depthwise,
     "FULLY_CONNECTED": fully_connected,
     "BATCH_MATMUL": batch_matmul,
-    **_of(arithmetic, "ADD", "SUB", "MUL"),
+    **_of(arithmetic, "ADD", "SUB", "MUL", "SQUARED_DIFFERENCE"),
     **_of(extreme, "MINIMUM", "MAXIMUM"),
     **_of(pool, "AVERAGE_POOL_2D", "MAX_POOL_2D"),
     **_of(reduction, "MEAN", "SUM", "REDUCE_MAX"),

@@ -198,13 +198,6 @@ def _behind(kind: str, operands: Callable[[TfliteBuilder, Tensor], list[Tensor]]
 
 
 def test_reasons_on_the_cpu() -> None:
-    twice = _behind(
-        "SQUARED_DIFFERENCE", lambda b, x: [x, b.input("y", x.shape, Quantisation(0.1))], quantisation=Quantisation(0.5)
-    )
-    assert _fallback(twice) == {
-        "SQUARED_DIFFERENCE": "SQUARED_DIFFERENCE stays on the CPU: its differences have more than 8 bits before they "
-        "are squared"
-    }
     rows = _behind("LOG_SOFTMAX", lambda b, x: [x], quantisation=Quantisation(16 / 256, 127))
     assert _fallback(rows) == {"LOG_SOFTMAX": "LOG_SOFTMAX stays on the CPU: its rule is LiteRT's own"}
     slopes = _behind(

@@ -267,12 +267,12 @@ class TestFixed:
         assert numerics.product_multiplier(a, b, y) == np.float64(np.float32(a * b)) / np.float64(y)
         assert len({exact, float(np.float32(np.float32(a * b) / y)), numerics.product_multiplier(a, b, y)}) == 3
 
-    def test_activation_limits(self):
-        """ReLU6 with a scale of 12 ends at a half, which goes away from zero; limits beyond int8 are its ends."""
-        assert numerics.activation_limits((0.0, 6.0), 12.0, 0) == (0, 1)
-        assert numerics.activation_limits((-1.0, 1.0), 2.0, 10) == (9, 11)
-        assert numerics.activation_limits((0.0, 6.0), 0.01, -100) == (-100, 127)
-        assert numerics.activation_limits((-np.inf, np.inf), 0.01, 3) == (-128, 127)
+    def test_activation_steps(self):
+        """ReLU6 with a scale of 12 ends at a half, which goes away from zero."""
+        assert numerics.activation_steps((0.0, 6.0), 12.0) == (0, 1)
+        assert numerics.activation_steps((-1.0, 1.0), 2.0) == (-1, 1)
+        assert numerics.activation_steps((0.0, 6.0), 0.01) == (0, 600)
+        assert numerics.activation_steps((-np.inf, np.inf), 0.01) == (-np.inf, np.inf)
 
     def test_mean_multiplier(self):
         """Of 6 elements: 2 bits of the count go to the multiplier, 2^30 * 4 // 6, and the shift is 2 less."""
@@ -286,18 +286,10 @@ class TestFixed:
         assert constants == numerics.AddFixedConstants(2**30, 0, 2**30, 0, 2**30, -11)
         assert numerics.squared_difference_fixed(int8(5, 0), int8(2, 0), constants, 0, 0, -1).tolist() == [8, -1]
 
-    def test_prelu_fixed(self):
-        """Scales 1, 1/4, 1: 3 stays, -3 times the slope 6/4 is -4.5, which goes away from zero."""
-        positive, negative = numerics.prelu_constants(1.0, 0.25, 1.0)
-        found = numerics.prelu_fixed(int8(3, -3, -3), int8(5, 5, -1), positive, negative, (0, -1, 0))
-        assert found.tolist() == [3, -5, 0]
-
     def test_resize_coordinates(self):
         of = numerics.resize_coordinates
-        assert of(True, 3, 6, False, True).tolist() == [0, 0.25, 0.75, 1.25, 1.75, 2]
-        assert of(True, 3, 5, True, False).tolist() == [0, 0.5, 1, 1.5, 2]
-        assert of(False, 3, 6, False, False).tolist() == [0, 0, 1, 1, 2, 2]
-        assert of(False, 3, 4, True, False).tolist() == [0, 1, 1, 2]
+        assert of(3, 6, False, True).tolist() == [0, 0.25, 0.75, 1.25, 1.75, 2]
+        assert of(3, 5, True, False).tolist() == [0, 0.5, 1, 1.5, 2]
 
     def test_softmax_fixed(self):
         """Two equal elements have a half each, 128 steps; one that is far below has none."""

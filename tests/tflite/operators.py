@@ -82,7 +82,10 @@ def _centred(data: Int8, tensor: Tensor) -> NDArray[np.int64]:
 
 
 def _limits(activation: str, tensor: Tensor) -> tuple[int, int]:
-    return numerics.activation_limits(LIMITS.get(activation, (-np.inf, np.inf)), *_real(tensor))
+    scale, zero_point = _real(tensor)
+    steps = numerics.activation_steps(LIMITS.get(activation, (-np.inf, np.inf)), scale)
+    low, high = (int(np.clip(step + zero_point, -128, 127)) for step in steps)
+    return low, high
 
 
 class _Model:
@@ -378,7 +381,7 @@ def _subtract(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, in
 
 def _squared_difference(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, int]) -> Int8:
     scales, zeros = _numbers(tensors)
-    return numerics.squared_difference_fixed(a, b, numerics.squared_difference_constants(*scales), *zeros)
+    return numerics.squared_difference_fixed(a, b, numerics.squared_difference_constants(*scales), *zeros, *limits)
 
 
 def _multiply(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, int]) -> Int8:
@@ -442,10 +445,16 @@ def _prelu(random: Random) -> Case:
     values = _data(random, (1, 1, x.shape[-1]))
     alpha = model.builder.constant("alpha", values, _quantisation(random))
     y = model.builder.operator("PRELU", [x, alpha], _quantisation(random))
-    (a, zero_a), (s, zero_s), (t, zero_t) = map(_real, (x, alpha, y))
-    positive, negative = numerics.prelu_constants(a, s, t)
-    expected = numerics.prelu_fixed(model.feeds[0], values, positive, negative, (zero_a, zero_s, zero_t))
-    return model.case([y], expected)
+    (a, _), (s, _), (t, zero_t) = map(_real, (x, alpha, y))
+    above, below = (
+        numerics.quantise_multiplier(float(numerics.rounded_multiplier(*factors, output_scale=t)))
+        for factors in ((a,), (a, s))
+    )
+    centred = _centred(model.feeds[0], x)
+    product = np.minimum(centred, 0) * _centred(values, alpha)
+    total = numerics.multiply_by_quantised_multiplier(np.maximum(centred, 0), *above)
+    total += numerics.multiply_by_quantised_multiplier(product, *below)
+    return model.case([y], numerics.saturate_int8(total + zero_t))
 
 
 # Pools, reductions, rows, resizes. ----------------------------------------------------------------------------------
@@ -541,30 +550,21 @@ def _softmax(random: Random) -> Case:
     return model.case([y], numerics.softmax_fixed(data[:, :, np.newaxis], table, factor, -128)[..., 0])
 
 
-def _resize(kind: str) -> Callable[[Random], Case]:
-    def draw(random: Random) -> Case:
-        model, quantisation = _Model(kind), _quantisation(random)
-        shape = (1, *(int(size) for size in random.integers(1, 9, 2)), int(random.integers(1, 5)))
-        x = model.input(_data(random, shape), quantisation)
-        made = random.integers(1, 20, 2).tolist()
-        aligned, halves = [(False, False), (True, False), (False, True)][int(random.integers(3))]
-        y = model.builder.operator(
-            kind, [x, model.numbers("size", *made)], quantisation, align_corners=aligned, half_pixel_centers=halves
-        )
-        places = [
-            numerics.resize_coordinates(kind == "RESIZE_BILINEAR", size, wanted, aligned, halves)
-            for size, wanted in zip(shape[1:3], made, strict=True)
-        ]
-        planes = model.feeds[0][0].transpose(2, 0, 1)
-        if kind == "RESIZE_BILINEAR":
-            unity, zero = numerics.quantise_multiplier(1.0), _real(y)[1]
-            found = numerics.interpolate_fixed(planes, *places, *unity, zero, zero)
-        else:
-            rows, columns = (place.astype(np.int64) for place in places)
-            found = planes[:, rows][:, :, columns]
-        return model.case([y], found.transpose(1, 2, 0)[np.newaxis])
-
-    return draw
+def _resize(random: Random) -> Case:
+    model, quantisation = _Model("resize_bilinear"), _quantisation(random)
+    shape = (1, *(int(size) for size in random.integers(1, 9, 2)), int(random.integers(1, 5)))
+    x = model.input(_data(random, shape), quantisation)
+    made = random.integers(1, 20, 2).tolist()
+    aligned, halves = [(False, False), (True, False), (False, True)][int(random.integers(3))]
+    sizes, options = model.numbers("size", *made), {"align_corners": aligned, "half_pixel_centers": halves}
+    y = model.builder.operator("RESIZE_BILINEAR", [x, sizes], quantisation, **options)
+    rows, columns = (
+        numerics.resize_coordinates(size, wanted, aligned, halves)
+        for size, wanted in zip(shape[1:3], made, strict=True)
+    )
+    planes, unity, zero = model.feeds[0][0].transpose(2, 0, 1), numerics.quantise_multiplier(1.0), _real(y)[1]
+    found = numerics.interpolate_fixed(planes, rows, columns, *unity, zero, zero)
+    return model.case([y], found.transpose(1, 2, 0)[np.newaxis])
 
 
 _SCALED, _UNARY = "`requantise_fixed`, factor `real_multiplier`", "`unary_fixed`, factors `rounded_multiplier`"
@@ -609,14 +609,8 @@ ROWS = (
     ),
     Row("LEAKY_RELU", _single("LEAKY_RELU", _leaky, "alpha"), _UNARY, "leaky_relu.h, kernels/activations.cc"),
     Row("ABS", _single("ABS", _absolute), _UNARY, "kernels/elementwise.cc"),
-    Row("PRELU", _prelu, "`prelu_fixed`", "prelu.h, kernels/activations.cc"),
+    Row("PRELU", _prelu, "two `rounded_multiplier`, of ratio and slopes", "prelu.h, kernels/activations.cc"),
     Row("QUANTIZE", _single("QUANTIZE", _requantise), _SCALED, "requantize.h"),
-    Row("RESIZE_BILINEAR", _resize("RESIZE_BILINEAR"), "`interpolate_fixed`", "resize_bilinear.h"),
-    Row(
-        "RESIZE_NEAREST_NEIGHBOR",
-        _resize("RESIZE_NEAREST_NEIGHBOR"),
-        f"`resize_coordinates`, {_STORED}",
-        "resize_nearest_neighbor.h",
-    ),
+    Row("RESIZE_BILINEAR", _resize, "`interpolate_fixed` at `resize_coordinates`", "resize_bilinear.h"),
 )
 """``source`` is below ``kernels/internal/reference/`` of LiteRT, or below the folder that it names."""

@@ -9,6 +9,7 @@ from byoc.frontend.tflite.file import Tensor
 from byoc.frontend.tflite.unit import ACTIVATIONS, Reader, Unit, limits
 from byoc.frontend.tflite.views import View
 from byoc.operators.activation import REQUANTISE
+from byoc.operators.arithmetic import SQUARED_DIFFERENCE
 
 
 def operands(unit: Unit, positions: Sequence[int] = (0, 1)) -> tuple[list[str], View]:
@@ -33,7 +34,7 @@ def broadcast(shape: tuple[int, ...], axes: tuple[int, ...]) -> View:
 
 
 def arithmetic(op_type: str, unit: Unit) -> str | None:
-    """ADD, SUB, MUL: two rescaled operands."""
+    """ADD, SUB, MUL, SQUARED_DIFFERENCE: two rescaled operands."""
     activation = unit.activation()
     if isinstance(activation, str):
         return activation
@@ -88,6 +89,7 @@ READERS: dict[str, Reader] = {
     "ADD": partial(arithmetic, "Add"),
     "SUB": partial(arithmetic, "Sub"),
     "MUL": partial(arithmetic, "Mul"),
+    "SQUARED_DIFFERENCE": partial(arithmetic, SQUARED_DIFFERENCE),
     "MINIMUM": partial(extreme, "Min"),
     "MAXIMUM": partial(extreme, "Max"),
     "RELU": partial(clamp, 1),

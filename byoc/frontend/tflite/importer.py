@@ -42,7 +42,7 @@ _WINDOWS = frozenset(
 _INDIFFERENT = frozenset(
     {*elementwise.READERS, "PAD", "PADV2", "MIRROR_PAD", "CONCATENATION", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"}
     | {"TILE", "PRELU", "LOGISTIC", "TANH", "HARD_SWISH", "GELU", "LEAKY_RELU", "ELU", "ABS", "NEG", "EXP", "LOG"}
-    | {"RSQRT", "SQRT", "DEQUANTIZE", "SQUARED_DIFFERENCE"}
+    | {"RSQRT", "SQRT", "DEQUANTIZE"}
 )
 """What lets results lie as operands do."""
 _SEARCHES = frozenset({"ARG_MAX", "ARG_MIN"})
@@ -50,7 +50,6 @@ _SEARCHES = frozenset({"ARG_MAX", "ARG_MIN"})
 _INT8_ALONE = frozenset({"AVERAGE_POOL_2D", "MEAN", "SOFTMAX", "RESIZE_BILINEAR"})
 """Operators whose uint8 kernels round otherwise than those for int8."""
 REASONS = {
-    "SQUARED_DIFFERENCE": "its differences have more than 8 bits before they are squared",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "its state and its gates are int16",
     "DIV": "LiteRT has it in float only",
     "LOG_SOFTMAX": "its rule is LiteRT's own",

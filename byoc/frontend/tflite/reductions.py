@@ -64,7 +64,7 @@ def resize(unit: Unit) -> str | None:
         return "its operand and its result have different scales, which LiteRT leaves out of account"
     source, result = unit.shape(0), unit.result().shape
     rows, columns = (
-        tuple(resize_coordinates(True, source[axis], result[axis], options.alignCorners, options.halfPixelCenters))
+        tuple(resize_coordinates(source[axis], result[axis], options.alignCorners, options.halfPixelCenters))
         for axis in (1, 2)
     )
     places = {"rows": tuple(map(float, rows)), "columns": tuple(map(float, columns))}

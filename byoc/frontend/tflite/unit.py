@@ -19,6 +19,7 @@ from byoc.frontend.tflite.views import View, natural, planes, refined
 from byoc.graph import Node, Quantization, Value
 from byoc.litert_process import Session
 from isa.errors import InputError
+from isa.numerics import activation_steps
 
 ACTIVATIONS: Mapping[int, tuple[float, float]] = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """Limits of RELU, RELU_N1_TO_1 and RELU6, by their numbers in the schema."""
@@ -269,12 +270,10 @@ def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
     scale = np.float32(quantization.scale)
     attributes: dict[str, Any] = {}
     steps = []
-    for bound in bounds:
-        exact = np.float32(bound) / scale
-        away = np.copysign(np.floor(np.abs(exact) + np.float32(0.5)), exact)
-        if np.isfinite(bound) and away != np.rint(exact):
+    for bound, away in zip(bounds, activation_steps(bounds, scale), strict=True):
+        if np.isfinite(bound) and away != np.rint(np.float32(bound) / scale):
             attributes["numerics"] = "fixed"
-        steps.append(float(np.float64(away) * np.float64(scale)) if np.isfinite(bound) else bound)
+        steps.append(away * float(scale) if np.isfinite(bound) else bound)
     return {**attributes, "activation": "Relu" if bounds == ACTIVATIONS[1] else ("Clip", *steps)}
 
 

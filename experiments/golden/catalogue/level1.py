@@ -167,6 +167,12 @@ PAIRS: Mapping[str, Repeating] = {
     "sub": Repeating("OP_E_SUB", (1, 100), (0, 0), zeros=(4, -7, 3)),
     "sub-row": Repeating("OP_E_SUB", (6, 20), (0, 2), zeros=(11, 0, -3), limits=(-90, 60)),
     "sub-of-one-value": Repeating("OP_E_SUB", (4, 20), (3, 0), zeros=(1, 2, 3)),
+    "square-of-sub": Repeating(
+        "OP_E_SUB", (1, 100), (0, 0), zeros=(4, -7, -128), scales=(0.05, 0.03, 0.2), squared=True
+    ),
+    "square-of-sub-row": Repeating(
+        "OP_E_SUB", (6, 20), (0, 2), (0.05, 0.05, 0.5), (11, 0, -3), limits=(-9, 60), squared=True
+    ),
     "div": Repeating("OP_E_DIV", (1, 100), (0, 0), zeros=(4, -7, 3)),
     "div-channels": Repeating("OP_E_DIV", (7, 20), (0, 1), zeros=(0, -128, -128), limits=(-90, 60)),
     "div-of-one-value": Repeating("OP_E_DIV", (4, 20), (3, 0), zeros=(1, 2, 3)),

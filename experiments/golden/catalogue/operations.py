@@ -537,6 +537,7 @@ class Repeating:
     offset: int = 0
     limits: Pair = FULL
     pair: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
+    squared: bool = False
 
     def case(self, name: str, description: str, arch: Arch, timing: Timing | None = None) -> Case:
         """The case; operands that are not given are drawn."""
@@ -546,6 +547,8 @@ class Repeating:
         fields = dict(zip(("repeat_a", "repeat_b"), self.repeats, strict=True))
         registers = {"EX_OUTPUT_CHANNELS": channels, "EX_LENGTH": length}
         mnemonic = self.mnemonic
+        if self.squared:
+            fields["squared"] = 1
         if mnemonic.startswith("OP_B_M"):
             mnemonic, fields["maximum"] = "OP_B_MIN", int(mnemonic == "OP_B_MAX")
         else:
@@ -567,6 +570,10 @@ class Repeating:
             return values | scale_registers(arch, A=a, B=b, Y=y)
         if self.mnemonic == "OP_E_DIV":
             return values | scale_registers(arch, A=a / b / y / (1 << LEFT_SHIFT))
+        if self.squared:
+            fixed = numerics.squared_difference_constants(*self.scales)
+            values |= {f"EX_SCALE_{name}": getattr(fixed, f"multiplier_{name.lower()}") for name in "ABY"}
+            return values | {f"EX_SHIFT_{name}": getattr(fixed, f"shift_{name.lower()}") for name in "ABY"}
         return Addition(scales=self.scales).constants(arch) | values
 
 
