@@ -51,7 +51,7 @@ class Evolution:
         self._least = [subject.search(number).cost.least_compute().cycles for number in range(len(subject.sites))]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
-        """Schedules to measure: the compiler's own, then, with what a ``donor`` offers, evolution until nothing is new.
+        """The compiler's schedule, a ``donor``'s or that for less memory, then evolution until nothing is new.
 
         Each measurement is sent back.
         """
@@ -64,6 +64,8 @@ class Evolution:
         found_donor = self._moves.donor = donor(best)
         if found_donor is not None and found_donor.whole is not None:
             best = yield from self._try(state_of(found_donor.whole), best)
+        for other in self._subject.others() if found_donor is None else ():
+            best = yield from self._round(best, self._moves.between(best.state, state_of(other)))
         idle = 0
         while idle < IDLE:
             known = len(self._seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -30,6 +30,8 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
 
+SHARES = (95, 90, 85)
+"""Per cent of the scratchpad for which the compiler chooses, too, to begin with."""
 Grouped = tuple[tuple[int, GroupChoice], ...]
 """Groups in order, each with the number of its first layer."""
 
@@ -103,6 +105,13 @@ def bare_memory(arch: Arch, lowered: Lowered, residents: Iterable[str]) -> Memor
 def kind_of(layer: Layer) -> str:
     """The class of a layer: its instruction, and what is fused into it."""
     return layer.mnemonic + {"none": "", "one": "+look_up", "each": "+look_up_each"}[layer.geometry.tables]
+
+
+def _joined(found: Sequence[Choices]) -> Choices:
+    """The choices of all regions as one."""
+    residents = tuple(name for one in found for name in one.residents or ())
+    groups = tuple(group for one in found for group in one.groups or ())
+    return Choices(tuple(layer for one in found for layer in one.layers), residents, groups)
 
 
 def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> int:
@@ -238,10 +247,20 @@ class Subject:
 
     def own(self) -> Choices:
         """What the compiler chooses by itself, nothing of it open."""
-        found = self._own
-        residents = tuple(name for one in found for name in one.residents or ())
-        groups = tuple(group for one in found for group in one.groups or ())
-        return Choices(tuple(layer for one in found for layer in one.layers), residents, groups)
+        return _joined(self._own)
+
+    def others(self) -> Iterator[Choices]:
+        """What the compiler would choose, had the scratchpad a little less: other residents, groups and tilings."""
+        for share in SHARES:
+            smaller = self.arch.model_copy(update={"sram_bytes": self.arch.sram_bytes * share // 100})
+            found: list[Choices] = []
+            try:
+                for region in self._regions:
+                    compiled = compile_region(region, self._values, smaller, data=False, pool=self._pool)
+                    found.append(compiled[1].choices)
+            except InputError:  # a layer has no tiling that is so small
+                return
+            yield _joined(found)
 
     def measure(self, choices: Choices) -> Measurement:
         """The cycles of the network with these choices, by the timing-only engine, everything compiled anew."""
