@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -201,7 +202,8 @@ def _rows(unit: Unit, rows: int, depth: int) -> tuple[View, np.ndarray[Any, Any]
     whole = np.arange(rows)[:, np.newaxis] * depth + columns
     if not np.array_equal(positions, whole):
         have, columns = natural(have.shape), np.arange(depth)
-    return View(have.shape, have.factors, have.order, (rows, depth), None), columns
+    lying = have if have.lies == (rows, depth) else replace(have, lies=(rows, depth), axes=None)
+    return lying, columns
 
 
 def batch_matmul(unit: Unit) -> str | None:
