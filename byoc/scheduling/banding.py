@@ -330,7 +330,7 @@ class _LayerBands:
         if geometry.tables != "none" and (self._tables is None or not self._held):
             slots = slots if geometry.tables == "each" else 1
             self._tables = TileBuffers(self._memory, f"{name} tables", slots, geometry.table_bytes(self._channels))
-            self._memory.tables.update(range(len(self._memory.scratch) - slots, len(self._memory.scratch)))
+            self._memory.apart.update(range(len(self._memory.scratch) - slots, len(self._memory.scratch)))
 
     def result(self, planes: int, rows: int, row_bytes: int) -> Pointer:
         """A buffer for the results of a tile that leave the scratchpad; the first tile is the largest."""

@@ -24,9 +24,9 @@ from isa.arch import Arch
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
-_OTHERS = ((1, 90), (1, 80), (2, 100), (4, 100))
-"""Other plans that are tried: made for a whole, a half, a quarter of the scratchpad, so many per cent for residents."""
-ENOUGH = 1.03
+_OTHERS = ((75, 100), (100, 80), (50, 100), (25, 100))
+"""Other plans that are tried: made for so many per cent of the scratchpad, of which so many are for residents."""
+ENOUGH = 1.02
 """A schedule that is estimated to take at most so many times what EX computes is taken."""
 BETTER = 0.995
 """What another plan must be estimated to take, times the best one's cycles."""
@@ -81,7 +81,7 @@ class _Candidate(NamedTuple):
 def _candidate(ground: Ground, chosen: LayerPlan, memory: Memory) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
     streamed, cycles = _stream(ground, chosen, memory)
-    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.tables, memory.windows)
+    found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.apart, memory.windows)
     if found is None:
         return None
     choices = _as_choices(ground.layers, chosen)
@@ -107,7 +107,7 @@ def _best_of_others(
         if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images:
             break
         memory = fresh()
-        nbytes = memory.arch.sram_bytes // part
+        nbytes = memory.arch.sram_bytes * part // 100
         smaller = memory.arch.model_copy(update={"sram_bytes": nbytes})
         try:
             plan = plan_layers(ground, smaller, nbytes * share // 100, choices)

@@ -51,27 +51,27 @@ def pipelined(
     cycles: Sequence[int],
     scratch: Sequence[tuple[str, int]],
     arch: Arch,
-    tables: Collection[int] = (),
+    apart: Collection[int] = (),
     windows: Collection[int] = (),
 ) -> Pipelined | None:
     """The steps of ``tiles`` in stream order with a checked plan of the scratchpad, or None where that fails.
 
     ``cycles``: estimated cycles of each tile's computation. ``scratch``: names and bytes of the buffers by number.
-    ``tables``: those that hold look-up tables. ``windows``: those that hold what several loads bring, whose place
-    nothing else takes.
+    ``apart``: those that are read beside four other operands. ``windows``: those that hold what several loads bring,
+    whose place nothing else takes.
     """
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, arch.sram_bytes)
     lives = _lives(tiles)
     for share in _SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
-        requests = profile.requests(fetches, tables)
+        requests = profile.requests(fetches, apart)
         addresses = plan(requests, arch.sram_bytes, arch.alignment, arch.sram_bytes // arch.sram_banks)
         if addresses is not None:
             break
     else:
         return None
-    free &= profile.free and share == _SHARES[0] and not tables  # whose places depend on the banks
+    free &= profile.free and share == _SHARES[0] and not apart  # whose places depend on the banks
     free &= addresses == plan(requests, BOUNDLESS, arch.alignment)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
@@ -106,13 +106,13 @@ class _Profile:
             changes[last + 1] -= scratch[buffer][1]
         self._live = list(accumulate(changes))
 
-    def requests(self, fetches: Sequence[Fetch], tables: Collection[int]) -> list[Request]:
+    def requests(self, fetches: Sequence[Fetch], apart: Collection[int]) -> list[Request]:
         """Every buffer from where its first fetch is wanted, or has room, to its last use."""
         for fetch in fetches:
             if fetch.before is None and self._lives[fetch.buffer][0] == fetch.tile:
                 self._move(fetch)
         return [
-            Request(name, nbytes, *self._lives.get(buffer, (0, 0)), buffer in tables)
+            Request(name, nbytes, *self._lives.get(buffer, (0, 0)), buffer in apart)
             for buffer, (name, nbytes) in enumerate(self._scratch)
         ]
 

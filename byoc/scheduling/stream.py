@@ -28,8 +28,8 @@ class Memory:
     """Where things are: buffers in system memory by address, constants, scratchpad buffers (name, bytes) as they arise.
 
     ``residents``: buffers that live in the scratchpad as wholes. ``stored``: those of them whose contents must
-    also reach system memory. ``tables``: numbers of the scratchpad buffers that hold look-up tables, ``windows`` of
-    those that several loads fill together.
+    also reach system memory. ``apart``: numbers of the scratchpad buffers that commands read beside four other
+    operands: look-up tables, and sums that they add to; ``windows``: of those that several loads fill together.
     """
 
     arch: Arch
@@ -38,7 +38,7 @@ class Memory:
     constants: ConstantPool
     scratch: list[tuple[str, int]] = field(default_factory=list)
     residents: dict[str, Pointer] = field(default_factory=dict)
-    tables: set[int] = field(default_factory=set)
+    apart: set[int] = field(default_factory=set)
     stored: frozenset[str] = frozenset()
     windows: set[int] = field(default_factory=set)
 
@@ -117,7 +117,7 @@ class _LayerStream:
         if geometry.tables != "none":
             count = slots.constants if geometry.tables == "each" else 1
             self._table_buffers = TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
-            memory.tables.update(range(len(memory.scratch) - count, len(memory.scratch)))
+            memory.apart.update(range(len(memory.scratch) - count, len(memory.scratch)))
         self._output_buffers = None
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
@@ -125,6 +125,7 @@ class _LayerStream:
         self._sums = None
         if tiling.depth:
             self._sums = memory.reserve(f"{name} sums", geometry.sums_bytes(tiling.channels, tiling.rows))
+            memory.apart.add(len(memory.scratch) - 1)
 
     def _make_input(self, tiling: Tiling, index: int) -> TileBuffers:
         geometry = self._layer.geometry
