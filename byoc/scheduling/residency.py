@@ -171,7 +171,7 @@ class _Planner:
     def tilings(self) -> tuple[Tiling, ...]:
         """The tilings chosen; those before a layer that waits for the bus leave room for what it can load ahead."""
         found: list[Tiling] = []
-        ahead = 0  # compute cycles, back from here, beside which loads for later layers may run
+        ahead = 0  # bus cycles of later layers' loads that may run beside what is computed from here back
         for index in reversed(range(len(self.choices))):
             choice, search, room = self.choices[index], self._searches[index], self._room(index, self.residents)
             if index in self._beside and self._pins[index] is None:
@@ -182,8 +182,8 @@ class _Planner:
                 tiling = search.thriftiest(choice, *room)
             found.append(tiling)
             shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
-            hungry = alone and search.cost.hungry(shape, tiling, room[0])
-            ahead = self._arch.sram_bytes // BUS_BYTES if hungry else ahead - shape.compute
+            waits = search.cost.waits(shape, tiling, room[0]) if alone else -shape.compute
+            ahead = min(self._arch.sram_bytes // BUS_BYTES, max(ahead, 0) + waits)
         return tuple(reversed(found))
 
     def _choice(self, index: int, residents: Collection[str]) -> Choice | None:

@@ -243,10 +243,10 @@ class LayerCost:
         """Bus cycles of all that is loaded and stored."""
         return self._account(shape, tiling, resident).slots
 
-    def hungry(self, shape: Shape, tiling: Tiling, resident: Resident) -> bool:
-        """Whether the bytes moved take longer than the computation."""
+    def waits(self, shape: Shape, tiling: Tiling, resident: Resident) -> int:
+        """Cycles that moving the bytes takes longer than the computation; below 0: those in which the bus idles."""
         account = self._account(shape, tiling, resident)
-        return max(account.slots, account.loading) > shape.compute
+        return max(account.slots, account.loading) - shape.compute
 
     def tile_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
         """Compute cycles of one tile, all of its commands."""
