@@ -24,8 +24,14 @@ from isa.arch import Arch
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
-_OTHERS = ((75, 100), (100, 80), (50, 100), (25, 100))
-"""Other plans that are tried: made for so many per cent of the scratchpad, of which so many are for residents."""
+FEWER = 80
+"""Per cent of the scratchpad for residents in another plan that is tried."""
+SIZES = tuple(1 << power for power in range(40, 12, -1))
+"""Bytes of smaller scratchpads for which other plans are made: a larger machine has all that a smaller one has."""
+LARGEST_FREE = 1 << 16
+"""The largest of them where the first plan wants no more memory."""
+MOST_OTHERS = 3
+"""Other plans that are ranked."""
 ENOUGH = 1.02
 """A schedule that is estimated to take at most so many times what EX computes is taken."""
 BETTER = 0.995
@@ -58,11 +64,13 @@ def schedule_default(
             break
     if best is None:
         raise _no_place(arch, choices)
-    if best.free and first and subject is not None:
-        pool.keep(subject, chosen, arch, best.scheduled)
-    if (best.free and first) or choices.residents is not None:
+    if choices.residents is not None:
         return best.scheduled
-    return _best_of_others(best, chosen, ground, fresh, choices).scheduled
+    free = best.free and first
+    found = _best_of_others(best, chosen, ground, fresh, choices, free=free).scheduled
+    if free and subject is not None:
+        pool.keep(subject, chosen, arch, found)
+    return found
 
 
 class _Candidate(NamedTuple):
@@ -95,29 +103,33 @@ def _best_of_others(
     ground: Ground,
     fresh: Callable[[], Memory],
     choices: Choices,
+    *,
+    free: bool,
 ) -> _Candidate:
     """The best of ``best``, whose plan is ``chosen``, and of other plans; of two that take about as long, the first.
 
     Residents are chosen one by one, and fewer may serve better; tilings for less leave more room for loads ahead, and
-    see to it that a machine is hardly ever slower than one with less memory.
+    see to it that a machine is hardly ever slower than one with less memory. ``free``: every larger scratchpad shall
+    get the same, so nothing depends on the size of this one.
     """
     tiles, tried = best.tiles, [chosen]
     images = len(ground.layers) // len({layer.name for layer in ground.layers})
-    for part, share in _OTHERS:
-        if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images:
+    capacity = best.scheduled.memory.arch.sram_bytes
+    sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not free)]
+    for nbytes, share in sizes if free else [(capacity, capacity * FEWER // 100), *sizes]:
+        if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images or len(tried) > MOST_OTHERS:
             break
         memory = fresh()
-        nbytes = memory.arch.sram_bytes * part // 100
         smaller = memory.arch.model_copy(update={"sram_bytes": nbytes})
         try:
-            plan = plan_layers(ground, smaller, nbytes * share // 100, choices)
+            plan = plan_layers(ground, smaller, share, choices)
         except InputError:  # a layer has no tiling that is so small
             break
         if plan in tried:
             continue
         tried.append(plan)
         other = _candidate(ground, plan, memory)
-        if other is not None:
+        if other is not None and (other.free or not free):
             tiles += other.tiles
             best = other if other.cycles < BETTER * best.cycles else best
     return best
