@@ -24,13 +24,13 @@ from isa.arch import Arch
 from isa.errors import InputError
 
 _RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
-FEWER = 80
-"""Per cent of the scratchpad for residents in another plan that is tried."""
+_FEWER = (90, 80)
+"""Per cent of the scratchpad for residents in other plans that are tried."""
 SIZES = tuple(1 << power for power in range(40, 12, -1))
 """Bytes of smaller scratchpads for which other plans are made: a larger machine has all that a smaller one has."""
 LARGEST_FREE = 1 << 16
 """The largest of them where the first plan wants no more memory."""
-MOST_OTHERS = 3
+MOST_OTHERS = 4
 """Other plans that are ranked."""
 ENOUGH = 1.02
 """A schedule that is estimated to take at most so many times what EX computes is taken."""
@@ -116,7 +116,8 @@ def _best_of_others(
     images = len(ground.layers) // len({layer.name for layer in ground.layers})
     capacity = best.scheduled.memory.arch.sram_bytes
     sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not free)]
-    for nbytes, share in sizes if free else [(capacity, capacity * FEWER // 100), *sizes]:
+    fewer = [(capacity, capacity * share // 100) for share in _FEWER if not free]
+    for nbytes, share in (*fewer, *sizes):
         if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images or len(tried) > MOST_OTHERS:
             break
         memory = fresh()
