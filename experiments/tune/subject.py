@@ -221,7 +221,7 @@ class Subject:
         budget = min(rooms.of(index, residents, self.arch.sram_bytes)[1] for index in members)
         tiles, cycles = [one.steps for one in timed], [one.cycles for one in timed]
         smaller = self.arch.model_copy(update={"sram_bytes": budget})
-        clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.tables, memory.windows)
+        clocked = pipelined(tiles, cycles, memory.scratch, smaller, memory.apart, memory.windows)
         loads = [step for tile in tiles for step in tile.loads]
         stores = [step for tile in tiles for step in tile.stores]
         return GroupAccount(

@@ -69,7 +69,7 @@ def _drawn(subject: Subject, arch: Arch, random: np.random.Generator) -> Choices
         layers.append(LayerChoice(site.name) if left_open else choice_of(site.name, tiling))
     grouping, groups = Grouping(subject, random), placed(subject.names, subject.own().groups or ())
     for _ in range(int(random.integers(STEPS))):
-        groups = grouping.changed(groups) or groups
+        groups = grouping.changed(groups, int(random.integers(-1, len(groups)))) or groups
     return Choices(tuple(layers), residents, tuple(group for _, group in groups))
 
 
