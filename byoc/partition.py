@@ -112,13 +112,17 @@ def _outcome(graph: Graph, node: Node, annotation: Annotation, target: Target, f
     return outcome
 
 
+OTHER_ROUNDING = "same_rounding"
+"""The rule of nodes that mean the rounding of other numerics than the machine has."""
+
+
 def _other_rounding(node: Node, target: Target) -> Refusal | None:
     """That a node means the rounding rules of other numerics than the machine has."""
     wanted = node.attributes.get("numerics", target.numerics)
     if wanted == target.numerics:
         return None
     found = finding("the model's runtime rounds as numerics {wanted}: choose numerics {wanted}", wanted=wanted)
-    return Refusal(node.name, "same_rounding", found)
+    return Refusal(node.name, OTHER_ROUNDING, found)
 
 
 def _escaped(text: str) -> str:

@@ -282,6 +282,7 @@ _SUSPICIONS = {
     ),
     "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
     "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
+    "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
 }
 
 
@@ -291,7 +292,7 @@ class Suspicion(Part):
     ``tensor`` is empty where all of the network is meant.
     """
 
-    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated"]
+    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated", "rounding"]
     tensor: Text
     figures: Mapping[str, float]
 

@@ -24,6 +24,7 @@ from byoc.host.parts import Oracle, defined_units, oracle_text
 from byoc.host.runtime import NetworkRun
 from byoc.host.sessions import vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
+from byoc.partition import OTHER_ROUNDING
 from experiments.report.schema import Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
 from isa.errors import InputError
 
@@ -185,7 +186,16 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
         stored = maker.inputs[0] if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE else name
         if stored in run.values:
             found += _saturated(name, run.values[stored], graph.values[stored])
-    return tuple(found)
+    return (*found, *_otherwise_rounded(network))
+
+
+def _otherwise_rounded(network: CompiledNetwork) -> list[Suspicion]:
+    """Nodes that would run on the accelerator with numerics = fixed."""
+    placement = network.partition.placement
+    nodes = sum(place.rule == OTHER_ROUNDING for place in placement)
+    if not nodes or network.arch.numerics == "fixed":
+        return []
+    return [Suspicion(kind="rounding", tensor="", figures={"nodes": nodes, "all": len(placement)})]
 
 
 def _limits(value: Value) -> tuple[int, int] | None:

@@ -62,6 +62,9 @@ def test_run_reports_the_oracle(tmp_path: Path) -> None:
     assert default.check.mismatches == 0
     reasons = {place.op_type: place.reason for place in default.placement if place.on == "cpu"}
     assert "choose numerics fixed" in reasons["Softmax"]
+    said = "2 of 31 nodes are on the CPU for their rounding alone; give --set numerics=fixed"
+    assert [warning.message() for warning in default.warnings] == [said]
+    assert fixed.warnings == ()
 
 
 @pytest.mark.parametrize("name", ["mobilenet-v1", "mobilenet-v2", "residual", "autoencoder", "keyword-spotting"])
