@@ -129,24 +129,41 @@ def fabric_of(layers: Sequence[Layer], lowered: Lowered) -> Fabric:
     }
     alone = tuple(_member(layer, *use, planes) for layer, use in zip(layers, uses, strict=True))
     types = [layer.geometry.operator.mapping for layer in layers]
-    linked = (_linked(number, alone, planes, types) for number in range(len(layers)))
+    thorough = [_reads_all(layer) for layer in layers]
+    linked = (_linked(number, alone, planes, types, thorough) for number in range(len(layers)))
     return Fabric(tuple(linked), planes)
 
 
+def _reads_all(layer: Layer) -> bool:
+    """Whether a layer reads every row: its window skips none, and ends with the last."""
+    rows = layer.operation.rows_read()
+    return rows is None or bool(rows.all())
+
+
 def _linked(
-    number: int, members: Sequence[Member | None], planes: Mapping[str, Planes], types: Sequence[MappingType]
+    number: int,
+    members: Sequence[Member | None],
+    planes: Mapping[str, Planes],
+    types: Sequence[MappingType],
+    thorough: Sequence[bool],
 ) -> Member | None:
-    """A member with the layers that read what it makes, and that make what it has read before."""
+    """A member with the layers that read what it makes, and that make what it has read before.
+
+    Bands make the rows that are read. Where nobody reads all of them, there are none: whatever the schedule, a layer
+    computes its whole result, and the bounds count on it (:mod:`byoc.emission.demand`).
+    """
     member = members[number]
     if member is None:
         return None
     reader = limit = UNREAD
     made = planes[member.writes.buffer]
+    whole = made.leaves or any(thorough[later] for later in made.readers if later > number)
     for later in reversed(made.readers):
         other = members[later]
         if later > number and other is not None and any(member.writes.meets(piece) for piece in other.reads):
             reader = later
-            if made.enters or made.makers[-1] >= later or not mapping_allows(types[number], types[later]):
+            allowed = whole and mapping_allows(types[number], types[later])
+            if made.enters or made.makers[-1] >= later or not allowed:
                 limit = later
     for piece in member.reads:
         for later in planes[piece.buffer].makers:

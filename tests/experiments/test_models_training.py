@@ -68,5 +68,10 @@ def test_committed_int8_network_holds_the_same_parameters_quantised() -> None:
     committed = load_tflite(Path(digits.__file__).with_name(TFLITE_FILE))
     for found, wanted in zip(committed.tensors, made.tensors, strict=True):
         assert (found.name, found.shape, found.dtype) == (wanted.name, wanted.shape, wanted.dtype)
-        assert found.quantization == wanted.quantization or found.quantization.same_as(wanted.quantization)
-        np.testing.assert_array_equal(found.data, wanted.data)
+        # Ranges are sums of floats, which every computer may add in another order.
+        np.testing.assert_allclose(found.quantization.scale, wanted.quantization.scale, rtol=1e-5)
+        np.testing.assert_array_equal(found.quantization.zero_point, wanted.quantization.zero_point)
+        if found.dtype == "int8" or found.data is None:
+            np.testing.assert_array_equal(found.data, wanted.data)
+        else:
+            np.testing.assert_allclose(found.data, wanted.data, atol=1)  # biases, in steps of the products
