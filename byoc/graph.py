@@ -6,7 +6,7 @@ known, their constant contents; nodes name their operands and the ONNX nodes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -137,3 +137,14 @@ class Graph:
     outputs: tuple[str, ...]
     values: Mapping[str, Value]
     nodes: tuple[Node, ...]
+
+
+def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
+    """Of nodes in execution order those whose results reach an output."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if needed.intersection(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    return kept[::-1]

@@ -20,7 +20,7 @@ from byoc.frontend.onnx.reading import build_view
 from byoc.frontend.onnx.shapes import tensor_types
 from byoc.frontend.onnx.tracing import trace
 from byoc.frontend.onnx.units import Unit, Unrecognised, recognise
-from byoc.graph import Graph, Node, Quantization, Value
+from byoc.graph import Graph, Node, Quantization, Value, drop_unread
 from byoc.operators.activation import clip_bounds
 from byoc.operators.forms import Written
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE, OnnxNode, OnnxView
@@ -175,24 +175,13 @@ class _Builder:
         view = self._view
         self._add_values((*view.inputs, *view.outputs))
         values = {name: self._quantized(value) for name, value in self._values.items()}
-        nodes = _drop_unread(self._nodes, view.outputs)
+        nodes = drop_unread(self._nodes, view.outputs)
         return verify_graph(Graph(view.name, view.inputs, view.outputs, _referenced(values, nodes, view), tuple(nodes)))
 
     def _quantized(self, value: Value) -> Value:
         if value.quantization is not None or value.name not in self._quantizations:
             return value
         return replace(value, quantization=self._quantizations[value.name])
-
-
-def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
-    """Nodes whose results reach an output: a DequantizeLinear read only by units has disappeared into them."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if needed.intersection(node.outputs):
-            kept.append(node)
-            needed.update(node.inputs)
-    return kept[::-1]
 
 
 def _referenced(values: Mapping[str, Value], nodes: Iterable[Node], view: OnnxView) -> dict[str, Value]:

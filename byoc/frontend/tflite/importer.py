@@ -20,7 +20,7 @@ from byoc.frontend.tflite.cutting import cut_model, operators_between
 from byoc.frontend.tflite.file import Operator, TfliteModel
 from byoc.frontend.tflite.unit import Collection, Reader, Unit
 from byoc.frontend.tflite.views import PLANES, View, natural, planes
-from byoc.graph import Graph, Node
+from byoc.graph import Graph, Node, drop_unread
 from byoc.litert_process import Session
 from byoc.operators import domain
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
@@ -141,7 +141,7 @@ class _Builder:
             if number not in self._absorbed:
                 self._visit(operator, number in self._delegated)
         outputs = tuple(dict.fromkeys(self._output(number) for number in model.outputs))
-        nodes = _drop_unread(made.nodes, outputs)
+        nodes = drop_unread(made.nodes, outputs)
         named = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
         values = {name: value for name, value in made.values.items() if name in named}
         return verify_graph(Graph(model.name, inputs, outputs, values, tuple(nodes)))
@@ -286,14 +286,3 @@ def _wanted(model: TfliteModel) -> frozenset[int]:
         if reads or (operator.kind in _INDIFFERENT and found.intersection(operator.outputs)):
             found.update(n for n in operator.inputs if n >= 0 and len(model.tensors[n].shape) == len(PLANES))
     return frozenset(number for number in found if not model.tensors[number].constant)
-
-
-def _drop_unread(nodes: list[Node], outputs: tuple[str, ...]) -> list[Node]:
-    """Nodes whose results reach an output."""
-    needed = set(outputs)
-    kept = []
-    for node in reversed(nodes):
-        if needed.intersection(node.outputs):
-            kept.append(node)
-            needed.update(node.inputs)
-    return kept[::-1]
