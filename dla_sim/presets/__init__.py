@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,14 @@ _REMEDY = "docs/machine.md shows the keys of a machine"
 _PE_KEYS = tuple(f"pe.{name}" for name in PeArray.model_fields)
 _ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
 _TIMING_KEYS = tuple(Timing.model_fields)
+_WORDS = ("isa", "numerics")
 SETTING_KEYS: tuple[str, ...] = (*_ARCH_KEYS, *_PE_KEYS, *_TIMING_KEYS)
 """Every key that a setting can name."""
+_UNITS = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
+
+Settings = Iterable[str] | Mapping[str, int | str | None]
+"""Texts ``key=value``, or values by key; sizes with a unit, "64KiB"."""
 
 
 class Preset(BaseModel):
@@ -45,8 +52,8 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
-def load_hardware(preset: str | None = None, settings: Iterable[str] = (), isa: str | None = None) -> Preset:
-    """The machine called ``preset`` (a name or a TOML file), ``settings`` ("key=value") and ``isa`` on top.
+def load_hardware(preset: str | None = None, settings: Settings = (), isa: str | None = None) -> Preset:
+    """The machine called ``preset`` (a name or a TOML file), ``settings`` and ``isa`` on top.
 
     Raises InputError: unknown preset, ISA or key, a value that does not fit, a file that cannot be read.
     """
@@ -75,17 +82,31 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
 
 
 def _parse(content: bytes, name: str, source: str) -> Preset:
-    return _validated({"name": name, **toml_of(content, source, _REMEDY)}, source)
+    written = toml_of(content, source, _REMEDY)
+    tables = {name: _measured(name, table, source) for name, table in written.items() if name in ("arch", "timing")}
+    return _validated({"name": name, **written, **tables}, source)
 
 
-def apply_settings(preset: Preset, settings: Iterable[str]) -> Preset:
-    """``preset`` with settings such as ``sram_bytes=524288``, ``pe.oc=64`` or ``bus_bytes=16`` on top; the last wins.
+def _measured(key: str, written: Any, source: str) -> Any:
+    """What a file says below ``key``, sizes with units as numbers."""
+    if isinstance(written, dict):
+        return {name: _measured(name, value, source) for name, value in written.items()}
+    if not isinstance(written, str) or key in _WORDS:
+        return written
+    try:
+        return quantity(key, written)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+
+
+def apply_settings(preset: Preset, settings: Settings) -> Preset:
+    """``preset`` with settings such as ``sram_bytes=512KiB``, ``pe.oc=64`` or ``bus_bytes=16`` on top; the last wins.
 
     All settings apply together, so that their order does not matter for values that must fit one another. Raises
     InputError naming key and value, and the valid names where the key is unknown.
     """
     values = preset.model_dump()
-    given = list(settings)
+    given = setting_texts(settings)
     for setting in given:
         key, separator, text = setting.partition("=")
         if not separator:
@@ -94,12 +115,39 @@ def apply_settings(preset: Preset, settings: Iterable[str]) -> Preset:
     return _validated(values, f"setting {', '.join(given)}") if given else preset
 
 
+def setting_texts(settings: Settings) -> tuple[str, ...]:
+    """Settings as texts ``key=value``, as the command line has them; a value None is the word ``none``.
+
+    Raises InputError for one text in place of several.
+    """
+    if isinstance(settings, str):
+        raise InputError(f"settings are '{settings}'; give a list of such texts, or values by key")
+    if isinstance(settings, Mapping):
+        return tuple(f"{key}={'none' if value is None else value}" for key, value in settings.items())
+    return tuple(settings)
+
+
+def quantity(key: str, text: str) -> int | str:
+    """``"512 KiB"`` as 524288, ``"800 MHz"`` of a frequency as 800,000,000; a text that is no quantity stays one.
+
+    Raises InputError for an unknown unit.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return text
+    unit = match[2].removesuffix("Hz") if key.endswith("_hz") else match[2]
+    if unit not in _UNITS:
+        units = ", ".join(unit for unit in _UNITS if unit)
+        raise InputError(f"{key} is {text!r}: '{match[2]}' is no unit; choose one of {units}")
+    return int(match[1]) * _UNITS[unit]
+
+
 def _place(values: dict[str, Any], key: str, text: str) -> None:
     if key in _PE_KEYS:
         values["arch"]["pe"][key.removeprefix("pe.")] = _number(key, text)
     elif key in _TIMING_KEYS:
         values["timing"][key] = _number(key, text)
-    elif key in ("isa", "numerics"):
+    elif key in _WORDS:
         values["arch"][key] = text
     elif key == "post_lanes" and text == "none":
         values["arch"][key] = None
@@ -113,7 +161,10 @@ def _number(key: str, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError as error:
-        raise InputError(f"setting {key}={text}: '{text}' is not an integer") from error
+        found = quantity(key, text)
+        if isinstance(found, str):
+            raise InputError(f"setting {key}={text}: '{text}' is not an integer") from error
+        return found
 
 
 def _validated(values: dict[str, Any], source: str) -> Preset:

@@ -7,12 +7,12 @@ combination of them is a machine is known only when it is made.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from dla_sim.presets import quantity
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
@@ -20,8 +20,6 @@ from isa.plugins import variant
 
 MAXIMUM_VALUES = 100_000
 """Values that one range may have."""
-_UNITS = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
 _RANGE_KEYS = {"from", "to", "step", "times"}
 
 
@@ -41,17 +39,6 @@ ARCH_KEYS: tuple[str, ...] = tuple(key for key in _ARCH if key != "isa")
 TIMING_KEYS: tuple[str, ...] = tuple(Timing.model_fields)
 """Keys of table ``timing``."""
 _CHECKERS = _ARCH | _checkers(Timing)
-
-
-def quantity(key: str, text: str) -> int | str:
-    """``"512 KiB"`` as 524288; a text that is no quantity stays one. Raises InputError for an unknown unit."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return text
-    if match[2] not in _UNITS:
-        units = ", ".join(unit for unit in _UNITS if unit)
-        raise InputError(f"{key} is {text!r}: '{match[2]}' is no unit; choose one of {units}")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def axis_values(key: str, written: Any) -> tuple[Any, ...]:

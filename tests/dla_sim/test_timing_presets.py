@@ -42,7 +42,7 @@ def test_the_published_machines_are_the_edges_of_the_array() -> None:
 
 def test_a_file_is_a_preset(tmp_path: Path) -> None:
     path = tmp_path / "wide.toml"
-    path.write_text("[arch]\nsram_bytes = 1048576\npe.oc = 32\n[timing]\nbus_bytes = 32\n")
+    path.write_text("[arch]\nsram_bytes = '1 MiB'\npe.oc = 32\n[timing]\nbus_bytes = 32\n")
     preset = load_preset(str(path))
     assert (preset.name, preset.arch.pe.oc, preset.arch.sram_bytes, preset.timing.bus_bytes) == (
         "wide", 32, 1 << 20, 32,
@@ -57,6 +57,10 @@ def test_a_file_is_a_preset(tmp_path: Path) -> None:
         ("[arch.pe]\nx = 5\n", "unknown key 'arch.pe.x'; choose one of ic, oc, ow"),
         ("[timings]\n", "unknown key 'timings'; choose one of name, description, arch, timing"),
         ("[timing]\nbus_bytes = 'x'\n", "bus_bytes is 'x': should be a valid integer"),
+        (
+            "[timing]\nclock_hz = '1 THz'\n",
+            "clock_hz is '1 THz': 'THz' is no unit; choose one of k, M, G, KiB, MiB, GiB",
+        ),
         ("[timing]\nbus_bytes = 24\n", "bus_bytes is 24; it must be a power of two"),
         ("[arch.pe]\nic = 0\n", "pe.ic is 0: should be greater than or equal to 1"),
     ],
@@ -85,11 +89,23 @@ def test_settings_change_arch_and_timing() -> None:
     assert apply_settings(load_preset(), []) == load_preset()
 
 
+def test_settings_have_units_and_may_be_values_by_key() -> None:
+    texts = ["sram_bytes=64KiB", "bus_bytes=16", "clock_hz=800MHz", "dram_latency=1k", "post_lanes=none"]
+    values = {
+        "sram_bytes": "64 KiB", "bus_bytes": 16, "clock_hz": "800 MHz", "dram_latency": "1 k", "post_lanes": None,
+    }  # fmt: skip
+    preset = apply_settings(load_preset(), values)
+    assert preset == apply_settings(load_preset(), texts)
+    assert (preset.arch.sram_bytes, preset.timing.clock_hz, preset.timing.dram_latency) == (65536, 800_000_000, 1000)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("bus_bytes", "setting 'bus_bytes' is not of the form key=value"),
         ("bus_bytes=wide", "setting bus_bytes=wide: 'wide' is not an integer"),
+        ("sram_bytes=64Kb", "sram_bytes is '64Kb': 'Kb' is no unit; choose one of k, M, G, KiB, MiB, GiB"),
+        ("sram_bytes=1GHz", "sram_bytes is '1GHz': 'GHz' is no unit; choose one of k, M, G, KiB, MiB, GiB"),
         ("bus_bytes=12", "setting bus_bytes=12: bus_bytes is 12; it must be a power of two"),
         ("pe.oc=0", "setting pe.oc=0: pe.oc is 0: should be greater than or equal to 1"),
         ("numerics=exact", "setting numerics=exact: numerics is 'exact': should be 'onnxruntime' or 'fixed'"),
@@ -104,6 +120,11 @@ def test_settings_change_arch_and_timing() -> None:
 def test_bad_settings(setting: str, message: str) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         apply_settings(load_preset(), [setting])
+
+
+def test_settings_are_several() -> None:
+    with pytest.raises(InputError, match=r"^settings are 'a=1'; give a list of such texts, or values by key$"):
+        apply_settings(load_preset(), "a=1")
 
 
 def test_unknown_settings_list_the_known() -> None:
