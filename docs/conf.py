@@ -1,0 +1,146 @@
+"""The documentation site (extra ``docs``): ``python -m sphinx -W docs build/site``.
+
+The guides are the Markdown files beside this one. What they do not say is made when building, in ``generated/``: the
+reference of everything public, from docstrings, and the gallery, from runs of the command itself. Nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+project = "dla"
+author = copyright = "the project's authors"
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = "dla: a cycle-level accelerator simulator"
+html_extra_path = ["generated/extra"]
+html_copy_source = False
+myst_heading_anchors = 6  # as on GitHub
+nb_execution_mode = "off"  # the notebooks come with their outputs; tests execute them
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+
+HERE = Path(__file__).parent
+GENERATED = HERE / "generated"
+PACKAGES = ("byoc", "dla_sim", "experiments")
+
+SWEEP = """\
+networks = ["digits-cnn", "lstm-small"]
+constraints = ["N >= 16"]
+
+[arch]
+pe.ic = [2, 4, 8]
+pe.oc = [4, 8, 16]
+sram_bytes = { from = "4 KiB", to = "64 KiB", times = 4 }
+
+[timing]
+bus_bytes = [4, 8]
+"""
+GALLERY: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
+    (
+        "run",
+        "A run",
+        "A network on the recommended machine: where each layer ran, and where every cycle went.",
+        ("run digits-cnn --json run.json", "report run.json -o run"),
+        "layer-cycles.png",
+    ),
+    (
+        "small-against-run",
+        "A comparison",
+        "The same network with a scratchpad of 2 KiB, beside it.",
+        (
+            "run digits-cnn --set sram_bytes=2KiB --json small.json",
+            "report --compare small.json run.json -o small-against-run",
+        ),
+        "layer-cycles.png",
+    ),
+    (
+        "sweep",
+        "A sweep",
+        "Two networks on every machine of this specification:",
+        ("sweep sweep.toml -o sweep.sqlite", "report sweep.sqlite -o sweep"),
+        "pareto-digits-cnn.png",
+    ),
+)
+"""Folder and page, heading, words, commands, and the picture that leads to it, of each report."""
+
+
+def setup(app: Sphinx) -> None:
+    """What Sphinx calls: pages are made before it looks for them."""
+    app.connect("config-inited", _generate)
+    app.connect("autodoc-process-docstring", _say_fields)
+
+
+def _generate(app: Sphinx, config: Config) -> None:
+    shutil.rmtree(GENERATED, ignore_errors=True)
+    (GENERATED / "extra").mkdir(parents=True)
+    (GENERATED / "api.rst").write_text("\n".join(_reference()), encoding="utf-8")
+    (GENERATED / "gallery.md").write_text("\n".join(_gallery(GENERATED / "extra" / "gallery")), encoding="utf-8")
+
+
+def _reference() -> Iterator[str]:
+    """A section a package: its docstring, and every name of its ``__all__``."""
+    yield from ("Python reference", "================", "")
+    for name in PACKAGES:
+        package = import_module(name)
+        yield from (name, "-" * len(name), "", f".. automodule:: {name}", "")
+        for public in sorted(package.__all__):
+            yield from _entry(package, public)
+
+
+def _entry(package: ModuleType, name: str) -> Iterator[str]:
+    found = getattr(package, name)
+    if inspect.isclass(found):
+        yield f".. autoclass:: {package.__name__}.{name}"
+        yield "   :members:"
+        yield "   :exclude-members: model_config" if issubclass(found, BaseModel) else "   :undoc-members:"
+    else:
+        yield f".. auto{'function' if callable(found) else 'data'}:: {package.__name__}.{name}"
+    yield ""
+
+
+def _say_fields(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """The fields of a pydantic model are declared with their descriptions: they follow its docstring."""
+    if what != "class" or not issubclass(found, BaseModel):
+        return
+    for field, facts in found.model_fields.items():
+        default = "" if facts.is_required() else f" (default ``{facts.default!r}``)"
+        lines.append(f":param {field}: {facts.description or ''}{default}")
+
+
+def _gallery(folder: Path) -> Iterator[str]:
+    """A section a report: the commands that made it, a picture that leads to its page."""
+    folder.mkdir()
+    (folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
+    yield "# Gallery of reports\n\nMade anew with these pages. Every report is one file that opens from disk."
+    for name, heading, words, commands, picture in GALLERY:
+        for command in commands:
+            _dla(command, folder)
+        link, source = f"../gallery/{name}/{name}.html", f"../gallery/{name}/{picture}"
+        yield f"\n## {heading}\n\n{words}\n"
+        if name == "sweep":
+            yield f"```toml\n{SWEEP}```\n"
+        yield "```console\n" + "".join(f"$ dla {command}\n" for command in commands) + "```\n"
+        yield f'<p><a href="{link}">Open the page<br><img src="{source}" alt="{heading}, as a picture"></a></p>'
+
+
+def _dla(command: str, folder: Path) -> None:
+    """Runs ``dla`` as a process of its own: of several at once neither sees the other's folder."""
+    words = [sys.executable, "-m", "experiments.cli.main", *command.split()]
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "DLA_NO_CACHE": "1"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"dla {command}: {done.stderr or done.stdout}")
