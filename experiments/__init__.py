@@ -1,28 +1,19 @@
-"""Workflows: the dla command, reports, reproductions.
+"""Workflows: the dla command, reports, sweeps, reproductions.
 
-The public API is :func:`run` (one network on one machine) and :func:`load` (the results of a sweep as a DataFrame); it
-loads when first used.
+The public names, :func:`run` (one network on one machine) and :func:`load` (the results of a sweep as a DataFrame), are
+those of ``dla``, the front door, which has all of them. They load when they are first used.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from experiments.running.workflow import run
     from experiments.sweep.frame import load
+else:
+    from isa.exports import lazily
+
+    __getattr__, __dir__ = lazily(__name__, {"load": "experiments.sweep.frame", "run": "experiments.running.workflow"})
 
 __all__ = ["load", "run"]
-
-
-def __getattr__(name: str) -> Any:
-    """``run`` (model → checked report) and ``load`` (results file → DataFrame), imported when asked for."""
-    if name == "load":
-        from experiments.sweep.frame import load
-
-        return load
-    if name == "run":
-        from experiments.running.workflow import run
-
-        return run
-    raise AttributeError(f"module 'experiments' has no attribute '{name}'")

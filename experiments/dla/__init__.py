@@ -1,0 +1,96 @@
+"""The front door: networks on a simulated deep-learning accelerator, from a notebook or a script (docs/python.md).
+
+:func:`run` runs one network on one machine; :func:`sweep`, :func:`explore` and :func:`tune` try many machines or
+schedules, and :func:`load` reads what they found. Step by step: :func:`import_model`, :func:`compile`, :class:`Device`.
+Whatever is wrong with what they are given is an :class:`InputError` of one line. The names load when first used.
+
+``isa``, ``byoc``, ``dla_sim`` and ``experiments`` are the packages behind it. Their names are common ones: they are
+taken from where this package is installed, whatever the working folder has under the same names.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+_BEHIND = ("isa", "byoc", "dla_sim", "experiments")
+"""The packages, each after those that it imports."""
+
+
+def _home() -> Path:
+    """The folder of the four packages: that of this one, or, in a source tree, the one above ``experiments``."""
+    folders = Path(__file__).resolve().parents
+    for folder in (folders[1], folders[2]):
+        if all((folder / name / "__init__.py").is_file() for name in _BEHIND):
+            return folder
+    raise ImportError(f"dla needs its packages {', '.join(_BEHIND)} beside it, in {folders[1]}; install it again")
+
+
+def _claim() -> None:
+    """Load the four packages from their home before anybody looks for them elsewhere."""
+    home = _home()
+    for name in _BEHIND:
+        known = sys.modules.get(name)
+        if known is not None:
+            places = [str(Path(place).resolve()) for place in getattr(known, "__path__", ())]
+            if places != [str(home / name)]:
+                where = getattr(known, "__file__", None) or ", ".join(places)
+                raise ImportError(
+                    f"dla needs its own package '{name}', and {where} has been imported under that name; "
+                    "rename that, or import dla first"
+                )
+            continue
+        spec = PathFinder.find_spec(name, [str(home)])
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+
+
+if __name__ != "dla":
+    raise ImportError(f"{__name__} is installed as dla; write 'import dla'")
+_claim()
+
+if TYPE_CHECKING:
+    from byoc.compiler import CompiledNetwork, compile
+    from byoc.options import CompileOptions
+    from byoc.package.package import Package, load_package, save_package
+    from dla_sim.device import Device
+    from dla_sim.presets import Preset, load_hardware, preset_names
+    from dla_sim.timing import Timing
+    from experiments.running.workflow import run
+    from experiments.sweep.frame import load
+    from isa.arch import Arch, PeArray
+    from isa.errors import InputError
+else:
+    from isa.exports import lazily
+
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "Arch": "isa.arch",
+            "CompileOptions": "byoc.options",
+            "CompiledNetwork": "byoc.compiler",
+            "Device": "dla_sim.device",
+            "InputError": "isa.errors",
+            "Package": "byoc.package.package",
+            "PeArray": "isa.arch",
+            "Preset": "dla_sim.presets",
+            "Timing": "dla_sim.timing",
+            "compile": "byoc.compiler",
+            "load": "experiments.sweep.frame",
+            "load_hardware": "dla_sim.presets",
+            "load_package": "byoc.package.package",
+            "preset_names": "dla_sim.presets",
+            "run": "experiments.running.workflow",
+            "save_package": "byoc.package.package",
+        },
+    )
+
+__all__ = [
+    "Arch", "CompileOptions", "CompiledNetwork", "Device", "InputError", "Package", "PeArray", "Preset", "Timing",
+    "compile", "load", "load_hardware", "load_package", "preset_names", "run", "save_package",
+]  # fmt: skip
