@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import BaseModel
@@ -35,7 +34,7 @@ autodoc_preserve_defaults = True
 
 HERE = Path(__file__).parent
 GENERATED = HERE / "generated"
-PACKAGES = ("byoc", "dla_sim", "experiments")
+PACKAGES = ("dla", "isa", "byoc", "dla_sim", "experiments")
 
 SWEEP = """\
 networks = ["digits-cnn", "lstm-small"]
@@ -92,23 +91,25 @@ def _generate(app: Sphinx, config: Config) -> None:
 
 
 def _reference() -> Iterator[str]:
-    """A section a package: its docstring, and every name of its ``__all__``."""
+    """A section a package: its docstring, and every name of its ``__all__``; what has had its place is referred to."""
+    places: dict[int, str] = {}
     yield from ("Python reference", "================", "")
     for name in PACKAGES:
         package = import_module(name)
         yield from (name, "-" * len(name), "", f".. automodule:: {name}", "")
         for public in sorted(package.__all__):
-            yield from _entry(package, public)
+            found, place = getattr(package, public), f"{name}.{public}"
+            first = places.setdefault(id(found), place)
+            yield from _entry(place, found) if first == place else (f":py:obj:`{public} <{first}>`: above.", "")
 
 
-def _entry(package: ModuleType, name: str) -> Iterator[str]:
-    found = getattr(package, name)
+def _entry(place: str, found: Any) -> Iterator[str]:
     if inspect.isclass(found):
-        yield f".. autoclass:: {package.__name__}.{name}"
+        yield f".. autoclass:: {place}"
         yield "   :members:"
         yield "   :exclude-members: model_config" if issubclass(found, BaseModel) else "   :undoc-members:"
     else:
-        yield f".. auto{'function' if callable(found) else 'data'}:: {package.__name__}.{name}"
+        yield f".. auto{'function' if callable(found) else 'data'}:: {place}"
     yield ""
 
 

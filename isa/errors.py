@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -15,3 +16,9 @@ class InputError(ValueError):
         super().__init__(message)
         self.words = tuple(words)
         self.line = line
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """``"did you mean sram_bytes? "``: the one of ``known`` that is most like ``name``; nothing where none is."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]}? " if close else ""

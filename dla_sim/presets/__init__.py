@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
-from isa.errors import InputError
+from isa.errors import InputError, meant
 from isa.plugins import variant
 from isa.reading import read_bytes, toml_of
 
@@ -76,7 +76,9 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
         content = read_bytes(path, MAXIMUM_BYTES, "a preset", _REMEDY)
         return _parse(content, path.stem, f"preset {name_or_path}")
     if name_or_path not in preset_names():
-        raise InputError(f"unknown preset '{name_or_path}'; choose one of {', '.join(preset_names())}, or a .toml file")
+        names = preset_names()
+        close = meant(name_or_path, names)
+        raise InputError(f"unknown preset '{name_or_path}'; {close}choose one of {', '.join(names)}, or a .toml file")
     content = resources.files(__name__).joinpath(f"{name_or_path}.toml").read_bytes()
     return _parse(content, name_or_path, f"preset {name_or_path}")
 
@@ -154,7 +156,7 @@ def _place(values: dict[str, Any], key: str, text: str) -> None:
     elif key in _ARCH_KEYS:
         values["arch"][key] = _number(key, text)
     else:
-        raise InputError(f"unknown setting '{key}'; choose one of {', '.join(SETTING_KEYS)}")
+        raise InputError(f"unknown setting '{key}'; {meant(key, SETTING_KEYS)}choose one of {', '.join(SETTING_KEYS)}")
 
 
 def _number(key: str, text: str) -> int:
@@ -163,7 +165,7 @@ def _number(key: str, text: str) -> int:
     except ValueError as error:
         found = quantity(key, text)
         if isinstance(found, str):
-            raise InputError(f"setting {key}={text}: '{text}' is not an integer") from error
+            raise InputError(f"setting {key}={text}: '{text}' is not an integer; write one: 8, or 64KiB") from error
         return found
 
 
@@ -182,7 +184,8 @@ def _first_problem(error: ValidationError) -> str:
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path[1:] if path[:1] in (["arch"], ["timing"]) and len(path) > 1 else path)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key '{'.'.join(path)}'; choose one of {', '.join(_valid_keys(path))}"
+        known = _valid_keys(path)
+        return f"unknown key '{'.'.join(path)}'; {meant(path[-1], known)}choose one of {', '.join(known)}"
     if problem["type"] == "value_error":
         return str(problem["ctx"]["error"])
     return f"{key} is {problem['input']!r}: {problem['msg'].removeprefix('Input ')}"

@@ -5,13 +5,12 @@ Less is better in both costs of a pair.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from isa.errors import InputError
+from isa.errors import InputError, meant
 
 Pair = tuple[float, float]
 
@@ -111,9 +110,8 @@ def parse_objectives(text: str) -> Objectives:
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in OBJECTIVES:
-            close = difflib.get_close_matches(name, OBJECTIVES, n=1)
-            meant = f"did you mean {close[0]}? " if close else ""
-            raise InputError(f"--objectives: unknown '{name}'; {meant}choose two of {', '.join(OBJECTIVES)}")
+            close = meant(name, OBJECTIVES)
+            raise InputError(f"--objectives: unknown '{name}'; {close}choose two of {', '.join(OBJECTIVES)}")
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"--objectives is '{text}'; name two different ones, such as cycles,area")
     return OBJECTIVES[names[0]], OBJECTIVES[names[1]]

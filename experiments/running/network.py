@@ -25,7 +25,7 @@ from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
 from experiments.running.package_cache import PackageCache, key_of, sum_of
-from isa.errors import InputError
+from isa.errors import InputError, meant
 from isa.reading import read_npz
 
 Feeds = dict[str, NDArray[Any]]
@@ -180,7 +180,8 @@ def _build(
     from byoc.importing import import_model
 
     if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
-        raise InputError(f"unknown model '{model}'; give a path, or one of {', '.join(MODELS)}")
+        close = meant(model, MODELS)
+        raise InputError(f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists")
     if builtin is None and Path(model).is_file() and is_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
     source = fix_inputs(builtin.build(seed) if builtin else load_model(model), fixed, shapes)

@@ -6,7 +6,6 @@ combination of them is a machine is known only when it is made.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from dla_sim.presets import quantity
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
-from isa.errors import InputError
+from isa.errors import InputError, meant
 from isa.plugins import variant
 
 MAXIMUM_VALUES = 100_000
@@ -105,6 +104,4 @@ def check_key(table: str, key: str, known: tuple[str, ...]) -> None:
     other = "timing" if table == "arch" else "arch"
     if key in (TIMING_KEYS if table == "arch" else ARCH_KEYS):
         raise InputError(f"{table}.{key}: unknown axis; {key} belongs to table {other}")
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    meant = f"did you mean {close[0]}? " if close else ""
-    raise InputError(f"{table}.{key}: unknown axis; {meant}choose one of {', '.join(known)}")
+    raise InputError(f"{table}.{key}: unknown axis; {meant(key, known)}choose one of {', '.join(known)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 from byoc.options import PROGRAM_OPTIONS
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.store import Store
-from isa.errors import InputError
+from isa.errors import InputError, meant
 
 AXES = (
     "network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), "pe.ic", "pe.oc", "pe.ow", "pe.count",
@@ -70,9 +69,8 @@ def check_column(option: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     if name in names:
         return name
-    close = difflib.get_close_matches(name, names, n=1)
-    meant = f"did you mean {close[0]}? " if close else ""
-    raise InputError(f"{option} {name}: no such column of numbers; {meant}choose one of {', '.join(names)}")
+    close = meant(name, names)
+    raise InputError(f"{option} {name}: no such column of numbers; {close}choose one of {', '.join(names)}")
 
 
 Column = tuple[Any, ...]

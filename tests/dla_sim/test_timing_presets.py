@@ -9,7 +9,6 @@ import pytest
 
 from dla_sim.presets import DEFAULT_PRESET, apply_settings, load_preset, preset_names
 from dla_sim.timing import Timing
-from isa.arch import Arch
 from isa.errors import InputError
 from isa.variants import VARIANTS
 
@@ -53,9 +52,12 @@ def test_a_file_is_a_preset(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[arch", "not a TOML file"),
-        ("[arch]\nsram = 5\n", f"unknown key 'arch.sram'; choose one of {', '.join(Arch.model_fields)}"),
+        (
+            "[arch]\nsram = 5\n",
+            "unknown key 'arch.sram'; did you mean sram_bytes? choose one of isa, pe, sram_bytes, ",
+        ),
         ("[arch.pe]\nx = 5\n", "unknown key 'arch.pe.x'; choose one of ic, oc, ow"),
-        ("[timings]\n", "unknown key 'timings'; choose one of name, description, arch, timing"),
+        ("[timings]\n", "unknown key 'timings'; did you mean timing? choose one of name, description, arch, timing"),
         ("[timing]\nbus_bytes = 'x'\n", "bus_bytes is 'x': should be a valid integer"),
         (
             "[timing]\nclock_hz = '1 THz'\n",
@@ -73,7 +75,7 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_unknown_presets() -> None:
-    message = f"unknown preset 'seed-x64'; choose one of {', '.join(NAMES)}, or a .toml file"
+    message = f"unknown preset 'seed-x64'; did you mean seed-o64? choose one of {', '.join(NAMES)}, or a .toml file"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         load_preset("seed-x64")
     with pytest.raises(InputError, match=r"^preset nowhere/x\.toml: no such file$"):
@@ -103,7 +105,7 @@ def test_settings_have_units_and_may_be_values_by_key() -> None:
     ("setting", "message"),
     [
         ("bus_bytes", "setting 'bus_bytes' is not of the form key=value"),
-        ("bus_bytes=wide", "setting bus_bytes=wide: 'wide' is not an integer"),
+        ("bus_bytes=wide", "setting bus_bytes=wide: 'wide' is not an integer; write one: 8, or 64KiB"),
         ("sram_bytes=64Kb", "sram_bytes is '64Kb': 'Kb' is no unit; choose one of k, M, G, KiB, MiB, GiB"),
         ("sram_bytes=1GHz", "sram_bytes is '1GHz': 'GHz' is no unit; choose one of k, M, G, KiB, MiB, GiB"),
         ("bus_bytes=12", "setting bus_bytes=12: bus_bytes is 12; it must be a power of two"),
@@ -129,6 +131,7 @@ def test_settings_are_several() -> None:
 
 def test_unknown_settings_list_the_known() -> None:
     with pytest.raises(
-        InputError, match=r"^unknown setting 'sram'; choose one of isa, sram_bytes, .*pe\.ic.*bus_bytes"
+        InputError,
+        match=r"^unknown setting 'sram'; did you mean sram_bytes\? choose one of isa, sram_bytes, .*pe\.ic.*bus_bytes",
     ):
         apply_settings(load_preset(), ["sram=1"])

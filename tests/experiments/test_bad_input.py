@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 
-from experiments.models import MODELS
 from isa.variants import VARIANTS
 from tests.experiments.command_line import dla, save_tiny, tiny_model
 
@@ -35,7 +34,7 @@ def test_missing_model_file(capsys: Capture) -> None:
 
 
 def test_unknown_model_name(capsys: Capture) -> None:
-    expected = f"unknown model 'mobilnet'; give a path, or one of {', '.join(MODELS)}"
+    expected = "unknown model 'mobilnet'; did you mean mobilenet-v2? give a file, or a name that 'dla models' lists"
     assert refused(capsys, "run", "mobilnet") == expected
 
 
@@ -107,11 +106,11 @@ def test_unknown_preset(capsys: Capture) -> None:
 
 def test_unknown_key(capsys: Capture) -> None:
     line = refused(capsys, "run", "digits-cnn", "--set", "sram=5")
-    assert line.startswith("unknown setting 'sram'; choose one of isa, sram_bytes, ")
+    assert line.startswith("unknown setting 'sram'; did you mean sram_bytes? choose one of isa, sram_bytes, ")
 
 
 def test_value_that_is_no_number(capsys: Capture) -> None:
-    expected = "setting sram_bytes=big: 'big' is not an integer"
+    expected = "setting sram_bytes=big: 'big' is not an integer; write one: 8, or 64KiB"
     assert refused(capsys, "run", "digits-cnn", "--set", "sram_bytes=big") == expected
 
 

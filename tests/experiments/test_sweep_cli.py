@@ -108,13 +108,17 @@ def _read(terminal: int) -> bytes:
         (TEXT + "arch.sram_bytes = []\n", [], "grid.toml: sram_bytes: the list is empty, so the grid is; "),
         ('constraints = ["N > 9", "N < 9"]\n' + TEXT, [], "grid.toml: constraints: 'N < 9' excludes every point, "),
         ('networks = "none.onnx"\n', [], "none.onnx: no such file"),
-        ('networks = "mobilenet"\n', [], "unknown model 'mobilenet'; give a path, or one of "),
+        ('networks = "mobilenet"\n', [], "unknown model 'mobilenet'; did you mean mobilenet-v2? "),
         (TEXT, ["-o", "."], ".: cannot be written (unable to open database file); choose another place"),
         (TEXT, ["-o", "grid.toml/x"], "grid.toml/x: cannot be written ("),
         (TEXT, ["-o", "tiny.onnx"], "tiny.onnx: not a results file of dla sweep (file is not a database); "),
         (TEXT, ["--workers", "0"], "--workers is 0; it must be 1 or more"),
         (TEXT, ["--export", "table.xls"], "--export table.xls: it must end in .csv or .parquet"),
-        (TEXT, ["--export", "grid.toml/table.csv"], "grid.toml/table.csv: cannot be written (File exists); "),
+        (
+            TEXT,
+            ["--export", "grid.toml/table.csv"],
+            "grid.toml/table.csv: cannot be written (grid.toml is a file, ",
+        ),
     ],
 )
 def test_bad_input(
