@@ -6,44 +6,40 @@ compiles once.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from isa.arch import about
 
 
 class Timing(BaseModel):
-    """The constants of the machine's timing, in cycles unless said otherwise. Frozen; unknown keys are errors."""
+    """The constants of the machine's timing. Frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bus_bytes: int = Field(default=8, ge=1, le=4096, description="width of the shared bus, bytes a cycle")
-    burst_bytes: int = Field(default=64, ge=1, le=65536, description="aligned block that one burst can cover, bytes")
-    dram_latency: int = Field(
-        default=100, ge=0, le=1 << 20, description="request to first data; last data to acknowledgement"
+    bus_bytes: Annotated[int, about("bytes/cycle", "width of the shared bus, a power of two", 1, 4096)] = 8
+    burst_bytes: Annotated[
+        int, about("bytes", "aligned block of system memory that one burst can cover, a power of two", 1, 65536)
+    ] = 64
+    dram_latency: Annotated[int, about("cycles", "request to first data; last data to acknowledgement", 0, 1 << 20)] = (
+        100
     )
-    outstanding_bursts: int = Field(
-        default=16, ge=1, le=1 << 20, description="bursts in flight, all requesters together"
-    )
-    queue_depth: int = Field(
-        default=2, ge=1, le=1 << 16, description="entries of a unit's queue, the executing one included"
-    )
-    fetch_bytes: int = Field(default=512, ge=8, le=1 << 20, description="bytes of one chunk of command words")
-    fetch_buffers: int = Field(default=4, ge=1, le=1 << 16, description="chunks that the fetch holds or has requested")
-    dma_setup: int = Field(default=4, ge=0, le=1 << 20, description="LD, ST: cycles before the first request")
-    dma_drain: int = Field(
-        default=4, ge=0, le=1 << 20, description="LD, ST: cycles after the last data or acknowledgement"
-    )
-    ex_fill: int = Field(default=8, ge=0, le=1 << 20, description="EX: pipeline fill of one operation")
-    ex_drain: int = Field(default=8, ge=0, le=1 << 20, description="EX: pipeline drain of one operation")
-    sync_cycles: int = Field(default=1, ge=1, le=1 << 20, description="duration of OP_SYNC")
-    sram_read_bytes: int = Field(
-        default=0, ge=0, le=1 << 20, description="EX read ports, bytes a cycle; 0 is wide enough"
-    )
-    sram_write_bytes: int = Field(
-        default=0, ge=0, le=1 << 20, description="EX write ports, bytes a cycle; 0 is wide enough"
-    )
-    bank_ports: int = Field(
-        default=4, ge=1, le=1024, description="operand streams of EX that one bank serves in a cycle"
-    )
-    clock_hz: int = Field(default=1_000_000_000, ge=1, le=10**15, description="only where a time is printed")
+    outstanding_bursts: Annotated[int, about("bursts", "in flight, all requesters together", 1, 1 << 20)] = 16
+    queue_depth: Annotated[
+        int, about("commands", "entries of a unit's queue, the executing one included", 1, 1 << 16)
+    ] = 2
+    fetch_bytes: Annotated[int, about("bytes", "one chunk of command words, a multiple of 8", 8, 1 << 20)] = 512
+    fetch_buffers: Annotated[int, about("chunks", "chunks of command words held or requested", 1, 1 << 16)] = 4
+    dma_setup: Annotated[int, about("cycles", "LD, ST: before the first request", 0, 1 << 20)] = 4
+    dma_drain: Annotated[int, about("cycles", "LD, ST: after the last data or acknowledgement", 0, 1 << 20)] = 4
+    ex_fill: Annotated[int, about("cycles", "EX: pipeline fill of one operation", 0, 1 << 20)] = 8
+    ex_drain: Annotated[int, about("cycles", "EX: pipeline drain of one operation", 0, 1 << 20)] = 8
+    sync_cycles: Annotated[int, about("cycles", "duration of OP_SYNC", 1, 1 << 20)] = 1
+    sram_read_bytes: Annotated[int, about("bytes/cycle", "EX read ports; 0 is wide enough", 0, 1 << 20)] = 0
+    sram_write_bytes: Annotated[int, about("bytes/cycle", "EX write ports; 0 is wide enough", 0, 1 << 20)] = 0
+    bank_ports: Annotated[int, about("accesses/cycle", "operand streams of EX that one bank serves", 1, 1024)] = 4
+    clock_hz: Annotated[int, about("Hz", "only where a time is printed", 1, 10**15)] = 1_000_000_000
 
     @model_validator(mode="after")
     def _consistent(self) -> Timing:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
 """Bytes of one channel record: int32 bias, then float32 scale, or int32 multiplier and int32 shift."""
+
+
+def about(unit: str, meaning: str, least: int | None = None, most: int | None = None) -> Any:
+    """What a key of a machine is: its unit ("" for words), its meaning, and the values it may have."""
+    return Field(ge=least, le=most, description=meaning, json_schema_extra={"unit": unit})
 
 
 class PeArray(BaseModel):
@@ -25,9 +30,9 @@ class PeArray(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ic: int = Field(default=8, ge=1, le=65536)
-    oc: int = Field(default=8, ge=1, le=65536)
-    ow: int = Field(default=1, ge=1, le=65536)
+    ic: Annotated[int, about("elements", "input channels in parallel", 1, 65536)] = 8
+    oc: Annotated[int, about("elements", "output channels in parallel", 1, 65536)] = 8
+    ow: Annotated[int, about("elements", "output columns in parallel", 1, 65536)] = 1
 
     @property
     def count(self) -> int:
@@ -40,14 +45,19 @@ class Arch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    isa: str = "v2"
+    isa: Annotated[str, about("", "instruction set (dla isa)")] = "v2"
     pe: PeArray = PeArray()
-    sram_bytes: int = Field(default=512 * 1024, ge=64, le=1 << 32)
-    sram_banks: int = Field(default=16, ge=1, le=1024)
-    alignment: int = Field(default=8, ge=1, le=4096, description="address granularity of every buffer, bytes")
-    row_alignment: int = Field(default=1, ge=1, le=1, description="rows are dense in version 0")
-    numerics: Literal["onnxruntime", "fixed"] = "onnxruntime"
-    post_lanes: int | None = Field(default=None, ge=1, le=65536)
+    sram_bytes: Annotated[int, about("bytes", "the scratchpad", 64, 1 << 32)] = 512 * 1024
+    sram_banks: Annotated[int, about("banks", "equal parts of the scratchpad", 1, 1024)] = 16
+    alignment: Annotated[int, about("bytes", "granularity of every buffer's address, a power of two", 1, 4096)] = 8
+    row_alignment: Annotated[int, about("bytes", "rows are dense in version 0", 1, 1)] = 1
+    numerics: Annotated[
+        Literal["onnxruntime", "fixed"],
+        about("", "rounding: as ONNX Runtime's operators, or in integers alone (LiteRT)"),
+    ] = "onnxruntime"
+    post_lanes: Annotated[
+        int | None, about("elements/cycle", "requantised, added or compared; none: one a processing element", 1, 65536)
+    ] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Arch:
