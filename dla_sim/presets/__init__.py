@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
+from json import dumps
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dla_sim.presets.keys import declared_settings
 from dla_sim.timing import Timing
-from isa.arch import Arch, PeArray
+from isa.arch import Arch, PeArray, flat
 from isa.errors import InputError, meant
 from isa.plugins import variant
 from isa.reading import read_bytes, toml_of
@@ -20,7 +22,7 @@ DEFAULT_PRESET = "balanced-64"
 """The recommended machine."""
 
 MAXIMUM_BYTES = 1 << 20
-_REMEDY = "docs/machine.md shows the keys of a machine"
+_REMEDY = "'dla settings' lists the keys of a machine"
 
 _PE_KEYS = tuple(f"pe.{name}" for name in PeArray.model_fields)
 _ARCH_KEYS = tuple(name for name in Arch.model_fields if name != "pe")
@@ -99,6 +101,20 @@ def _measured(key: str, written: Any, source: str) -> Any:
         return quantity(key, written)
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
+
+
+def preset_toml(preset: Preset) -> str:
+    """The file of a preset: every key with its unit and meaning. :func:`load_preset` reads the same machine from it."""
+    values = {"arch": flat(preset.arch.model_dump()), "timing": flat(preset.timing.model_dump())}
+    lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
+    for table, given in values.items():
+        lines += ["", f"[{table}]"]
+        for setting in declared_settings():
+            if setting.table == table:
+                value, unit = given[setting.key], f"{setting.unit}: " if setting.unit else ""
+                line = f"{setting.key} = {dumps(value)}" if value is not None else f"# {setting.key} = none"
+                lines.append(f"{line}  # {unit}{setting.meaning}")
+    return "\n".join(lines) + "\n"
 
 
 def apply_settings(preset: Preset, settings: Settings) -> Preset:

@@ -184,8 +184,8 @@ def _print_explanation(found: Explanation) -> None:
     console.print(
         line(f"{found.layer} ({found.kind}, region {found.region}): {found.budget_bytes:,} bytes for tiles{near}")
     )
-    columns = ("estimated cycles", "compute", "bytes moved", "buffers", "tiles", "missing")
-    table = plain_table(("tiling", "left"), *((name, "right") for name in columns))
+    ranks = {"estimated cycles": 0, "compute": 3, "bytes moved": 1, "buffers": 4, "tiles": 5, "missing": 2}
+    table = plain_table(("tiling", "left"), *((name, "right", rank) for name, rank in ranks.items()))
     for mark, one in (("* ", found.winner), *(("  ", one) for one in (*found.others, *found.misfits))):
         figures = one.estimated_cycles, one.compute_cycles, one.moved_bytes, one.working_set_bytes, one.tiles
         table.add_row(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from experiments.compare.comparison import MOVERS, Comparison, LayerPair, Pair
-from experiments.report.terminal import line, plain_table
+from experiments.report.terminal import ReportTable, line, plain_table
 
 _UNITS = {
     "cycles": "cycles", "lower_bound_cycles": "cycles", "roofline_cycles": "cycles", "macs": "MACs",
@@ -21,6 +20,8 @@ _NAMES = {
     "host_cycles": "CPU (estimate)", "end_to_end_cycles": "end to end (estimate)",
 }  # fmt: skip
 _COLUMNS = {"instructions": "instructions", "dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
+_RANKS = {"kind": 2, "cycles B": 1, "instructions": 5, "bytes read": 4, "bytes written": 3}
+"""What the table of layers leaves out where there is no room, the highest first."""
 _SOLE = {"only in A": "only A", "only in B": "only B"}
 NO_CONDITION = ("nothing but the results", "", "")
 """What stands in place of conditions where none differs."""
@@ -130,14 +131,16 @@ def _arrow(pair: Pair) -> str:
     return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
 
 
-def _layers_table(found: Comparison, heading: str, layers: Iterable[LayerPair]) -> Table:
+def _layers_table(found: Comparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
     """A row a layer."""
     headings, words = layer_headings(found), first_figure(found)
-    columns = [(name, "left" if number < words else "right") for number, name in enumerate(headings)]
+    columns = [
+        (name, "left" if number < words else "right", _RANKS.get(name, 0)) for number, name in enumerate(headings)
+    ]
     return _table((heading, "fold"), *columns, rows=[(layer.name, *layer_row(found, layer)) for layer in layers])
 
 
-def _table(*columns: tuple[str, str], rows: Iterable[Sequence[str]]) -> Table:
+def _table(*columns: tuple[str, str] | tuple[str, str, int], rows: Iterable[Sequence[str]]) -> ReportTable:
     table = plain_table(*columns)
     for row in rows:
         table.add_row(*row)

@@ -10,12 +10,11 @@ from experiments.explore.objectives import Objective, Pair, hypervolume
 from experiments.explore.run import GOAL, Exploration
 from experiments.explore.search import Found
 from experiments.report.charts.style import BLUE, GREY, LIGHT, ORANGE
-from experiments.report.terminal import plain_table
+from experiments.report.terminal import ReportTable, plain_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from rich.table import Table
 
 
 _DPI = 130
@@ -105,10 +104,10 @@ def _finish(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def front_table(found: Exploration) -> Table:
+def front_table(found: Exploration) -> ReportTable:
     """The points of the front by the first objective, with the settings that make them."""
     headings = [(objective.title, "right") for objective in found.objectives]
-    table = plain_table(*headings, *((name, "right") for name in found.settings))
+    table = plain_table(*headings, *((name, "right", place) for place, name in enumerate(found.settings, 1)))
     for point in found.front:
         table.add_row(*_cells(found, point), *(_shown(point.row.get(name)) for name in found.settings))
     return table

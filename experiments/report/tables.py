@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from byoc.package.origin import Calibration, Fidelity
@@ -24,7 +23,7 @@ from experiments.report.schema import (
     PortEntry,
     RunReport,
 )
-from experiments.report.terminal import LiteralTable, line, plain_table
+from experiments.report.terminal import LiteralTable, ReportTable, line, plain_table
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
@@ -59,18 +58,18 @@ def integer_line(found: EndToEnd) -> str:
     return f"with --integer-io {found.integer_cpu_share:.1%} of the time ({rest:,} cycles) on the CPU"
 
 
-def fallback_table(found: EndToEnd) -> Table:
+def fallback_table(found: EndToEnd) -> ReportTable:
     """What runs on the CPU by operator and reason, the dearest first: what supporting it could save at most.
 
     With edges: together with the quantisation and dequantisation that serve these nodes alone.
     """
     table = plain_table(
         ("on the CPU", "left"),
-        ("nodes", "right"),
-        ("MACs", "right"),
+        ("nodes", "right", 3),
+        ("MACs", "right", 4),
         ("estimated cycles", "right"),
-        ("of all", "right"),
-        ("with edges", "right"),
+        ("of all", "right", 1),
+        ("with edges", "right", 2),
         ("reason, of the first", "fold"),
     )
     for item in found.fallbacks:
@@ -95,26 +94,26 @@ def machine_line(report: RunReport) -> str:
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {report.arch['isa']}, schedule {report.schedule}"
 
 
-def layer_table(report: RunReport) -> Table:
+def layer_table(report: RunReport) -> ReportTable:
     """One row a layer, the CPU's among them in the network's order, marked as estimates."""
     return _filled(_layer_rows(report))
 
 
-def figures_table(figures: Figures) -> Table:
+def figures_table(figures: Figures) -> ReportTable:
     """One row a layer of what the machine did."""
     return _filled(_layer_row(layer) for layer in figures.layers)
 
 
-def _filled(rows: Iterable[tuple[str, ...]]) -> Table:
+def _filled(rows: Iterable[tuple[str, ...]]) -> ReportTable:
     table = plain_table(
         ("layer", "fold"),
-        ("where", "left"),
-        ("kind", "fold"),
+        ("where", "left", 2),
+        ("kind", "fold", 1),
         ("cycles", "right"),
-        ("MACs", "right"),
-        ("util.", "right"),
-        ("DRAM bytes", "right"),
-        ("tiles", "right"),
+        ("MACs", "right", 5),
+        ("util.", "right", 3),
+        ("DRAM bytes", "right", 4),
+        ("tiles", "right", 6),
     )
     for row in rows:
         table.add_row(*row)
@@ -156,7 +155,7 @@ def _numbers(*values: int) -> tuple[str, ...]:
     return tuple(f"{value:,}" for value in values)
 
 
-def kind_table(report: RunReport | Figures) -> Table:
+def kind_table(report: RunReport | Figures) -> ReportTable:
     """Where the run's cycles went by kind, and how many of them EX was busy with it."""
     table = plain_table(("cycles by kind", "left"), ("run", "right"), ("EX busy", "right"))
     for kind, cycles in report.kinds.items():
@@ -166,7 +165,7 @@ def kind_table(report: RunReport | Figures) -> Table:
     return table
 
 
-def unit_table(report: RunReport | Figures) -> Table:
+def unit_table(report: RunReport | Figures) -> ReportTable:
     """Where the cycles of every unit went, by cause."""
     table = plain_table(("cycles by cause", "left"), *((unit, "right") for unit in report.units))
     for cause in report.units["EX"]:
@@ -175,7 +174,7 @@ def unit_table(report: RunReport | Figures) -> Table:
     return table
 
 
-def totals_table(report: RunReport) -> Table:
+def totals_table(report: RunReport) -> LiteralTable:
     """Totals, compile figures, host estimate, check and accuracy, a line each."""
     table = LiteralTable(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -327,7 +326,7 @@ def _accuracy_line(report: RunReport) -> str:
     return f"{text} of {accuracy.images} images; {agreement}"
 
 
-def breakdown_table(report: RunReport | Figures) -> Table | None:
+def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
     """One row a layer, parts that never occur left out, a row of totals; None if the report has no breakdown."""
     layers = [layer for layer in report.layers if layer.breakdown]
     totals: Counter[str] = Counter()
@@ -336,7 +335,9 @@ def breakdown_table(report: RunReport | Figures) -> Table | None:
     shown = [part for part in PARTS if totals[part]]
     if not shown:
         return None
-    table = plain_table(("layer", "fold"), ("cycles", "right"), *((HEADINGS[part], "right") for part in shown))
+    table = plain_table(
+        ("layer", "fold"), ("cycles", "right"), *((HEADINGS[part], "right", 1 + PARTS.index(part)) for part in shown)
+    )
     for layer in layers:
         table.add_row(layer.name, f"{layer.cycles:,}", *_cells(layer, shown))
     table.add_section()

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from experiments.report.terminal import line, plain_table
+from experiments.report.terminal import ReportTable, line, plain_table
 from experiments.sweep.results import Objectives, Sweep, reasons, title
 
 MOST_ROWS = 30
@@ -24,7 +23,7 @@ def print_sweep(sweep: Sweep, objectives: Objectives, console: Console) -> None:
         console.print(table)
 
 
-def _tables(sweep: Sweep, objectives: Objectives) -> Iterator[Table]:
+def _tables(sweep: Sweep, objectives: Objectives) -> Iterator[ReportTable]:
     if len(sweep.statuses.keys() - {"ok"}):
         yield reasons_table(sweep)
     for network in sweep.networks:
@@ -32,7 +31,7 @@ def _tables(sweep: Sweep, objectives: Objectives) -> Iterator[Table]:
             yield front_table(sweep, objectives, network)
 
 
-def reasons_table(sweep: Sweep) -> Table:
+def reasons_table(sweep: Sweep) -> ReportTable:
     """Why points did not end ok, the most frequent reasons first."""
     found = reasons(sweep)
     table = plain_table(("not ok", "left"), ("why", "fold"), ("points", "right"))
@@ -48,14 +47,15 @@ def front_columns(sweep: Sweep, objectives: Objectives) -> tuple[str, ...]:
     return (*objectives, *(name for name in sweep.axes if name != "network" and name not in objectives))
 
 
-def front_table(sweep: Sweep, objectives: Objectives, network: str) -> Table:
+def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTable:
     """The points of a network that no other beats in both objectives."""
     points = sweep.of_network(network)
     front = sweep.front(objectives, points)
     names = front_columns(sweep, objectives)
-    table = plain_table(*((title(name) if name in objectives else name, "right") for name in names))
-    table.title = line(f"{network}: {len(front)} of {len(points):,} points are on the front")
-    table.title_justify = "left"
+    columns = (
+        (title(name), "right") if name in objectives else (name, "right", place) for place, name in enumerate(names)
+    )
+    table = plain_table(*columns, title=f"{network}: {len(front)} of {len(points):,} points are on the front")
     for point in front[:MOST_ROWS]:
         table.add_row(*(shown(name, sweep.columns[name][point]) for name in names))
     if len(front) > MOST_ROWS:
