@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
+import unicodedata
 from typing import TextIO
+
+ASCII = "dla-ascii"
+"""Name of the way to encode that shows what an encoding lacks by ASCII characters: ``->`` for an arrow."""
+_STANDINS = {
+    "→": "->", "←": "<-", "×": "x", "·": "*", "≥": ">=", "≤": "<=", "≠": "!=", "−": "-", "–": "-", "—": "-",
+    "…": "...", "⌈": "ceil(", "⌊": "floor(", "⌉": ")", "⌋": ")", "µ": "u", "μ": "u", "²": "^2", "³": "^3", "±": "+-",
+    "Σ": "sum ", "√": "sqrt ", "∞": "inf", "•": "*", "✓": "yes", "“": '"', "”": '"', "‘": "'", "’": "'", "°": " deg",
+    "π": "pi", "⊗": "(x)", "─": "-", "━": "-", "│": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "╴": "-",
+    "╸": "-", "╺": "-",
+}  # fmt: skip
 
 
 def literal(text: str) -> str:
@@ -14,6 +26,22 @@ def literal(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """The characters that could not be encoded, in ASCII: as above, without accents, else as escapes."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(map(_standin, lacking)), error.end
+
+
+def _standin(one: str) -> str:
+    plain = _STANDINS.get(one) or unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode()
+    return plain or one.encode("ascii", "backslashreplace").decode()
+
+
+codecs.register_error(ASCII, _in_ascii)
 
 
 def say(text: str, file: TextIO | None = None) -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -26,11 +25,9 @@ if TYPE_CHECKING:
 def models(json: options.Json = None) -> None:
     """List the built-in networks."""
     from experiments.models import MODELS
-
-    if json is not None:
-        write_atomically(json, dumps({model.name: model.description for model in MODELS.values()}, indent=1) + "\n")
-        return
     from experiments.report.terminal import plain_table, report_console
+
+    results.write_json(json, {model.name: model.description for model in MODELS.values()})
 
     table = plain_table(("name", "left"), ("network", "fold"))
     for model in MODELS.values():

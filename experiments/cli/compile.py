@@ -8,22 +8,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from byoc.options import CompileOptions
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import write_atomically
+from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork
     from byoc.package.package import Package
+    from byoc.partition import Partition
     from experiments.report.schema import EndToEnd
+    from experiments.report.terminal import ReportTable
     from isa.program import Program
 
 
@@ -72,6 +73,8 @@ def partition(
     calibration: options.Calibration = None,
     seed: options.Seed = 0,
     json: options.Json = None,
+    csv: options.Csv = None,
+    summary: options.Summary = False,
 ) -> None:
     """List every node: where it runs, and if on the CPU the reason with the actual values; then what each reason costs.
 
@@ -79,6 +82,7 @@ def partition(
     """
     from experiments.running.network import load_network
 
+    check_distinct(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
@@ -86,7 +90,9 @@ def partition(
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from dla_sim.program_timing import ProgramTiming
+        from experiments.report.assemble import placement_entries
         from experiments.report.end_to_end import end_to_end, host_estimate
+        from experiments.report.rows import placement_rows
 
         progress(f"compiling {model}")
         compiled = compile_network(network.package, machine.arch, replace(choices, strict=False))
@@ -94,32 +100,29 @@ def partition(
         cycles = {index: found.total for index, found in timings}
         host = host_estimate(compiled.partition)
         whole = end_to_end(compiled, host, cycles, machine.timing.bus_bytes)
-    if json is not None:
-        write_atomically(json, _as_json(compiled, whole))
-    _print_partition(compiled, whole)
+    results.write_json(json, _content(compiled, whole))
+    results.write_csv(csv, placement_rows(placement_entries(compiled.partition)))
+    _print_partition(compiled, whole, summary)
     _warn(network.package)
     if choices.strict:
         refuse_fallback(compiled.partition)
 
 
-def _print_partition(compiled: CompiledNetwork, whole: EndToEnd) -> None:
+def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) -> None:
     from experiments.report.assemble import port_entries
     from experiments.report.tables import end_to_end_line, fallback_table, integer_line, port_line
-    from experiments.report.terminal import line, plain_table, report_console
+    from experiments.report.terminal import line, report_console
 
     console, partition = report_console(), compiled.partition
-    table = plain_table(("node", "fold"), ("operator", "left"), ("where", "left"), ("reason", "fold"))
-    for entry in partition.placement:
-        where = "cpu" if entry.region is None else f"dla {entry.region}"
-        table.add_row(entry.node, entry.op_type, where, entry.reason or "")
-    console.print(table)
+    if not summary:
+        console.print(_placement_table(partition))
     for region in partition.regions:
         ends = f"{', '.join(region.inputs)} → {', '.join(region.outputs)}"
         console.print(line(f"region {region.index}: {len(region.nodes)} nodes, {ends}"))
     for port in port_entries(compiled.interface):
         if port.integer or port.reason:
             console.print(line(f"{port.role} {port_line(port)}"))
-    if whole.fallbacks:
+    if whole.fallbacks and not summary:
         console.print(fallback_table(whole))
     count, macs = sum(entry.on == "dla" for entry in partition.placement), whole.dla_macs + whole.cpu_macs
     share = whole.dla_macs / macs if macs else 0.0
@@ -130,7 +133,18 @@ def _print_partition(compiled: CompiledNetwork, whole: EndToEnd) -> None:
     console.print(f"end to end {end_to_end_line(whole)}")
 
 
-def _as_json(compiled: CompiledNetwork, whole: EndToEnd) -> str:
+def _placement_table(partition: Partition) -> ReportTable:
+    """One row a node."""
+    from experiments.report.terminal import plain_table
+
+    table = plain_table(("node", "fold"), ("operator", "fold", 1), ("where", "left"), ("reason", "fold"))
+    for entry in partition.placement:
+        where = "cpu" if entry.region is None else f"dla {entry.region}"
+        table.add_row(entry.node, entry.op_type, where, entry.reason or "")
+    return table
+
+
+def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:
     from experiments.report.assemble import placement_entries, port_entries
 
     partition = compiled.partition
@@ -141,8 +155,7 @@ def _as_json(compiled: CompiledNetwork, whole: EndToEnd) -> str:
     placement = [entry.model_dump() for entry in placement_entries(partition)]
     ports = [port.model_dump(mode="json") for port in port_entries(compiled.interface)]
     whole_json = whole.model_dump(mode="json")
-    found = {"interface": ports, "placement": placement, "regions": regions, "end_to_end": whole_json}
-    return dumps(found, indent=1) + "\n"
+    return {"interface": ports, "placement": placement, "regions": regions, "end_to_end": whole_json}
 
 
 Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]

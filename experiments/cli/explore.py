@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
 from experiments.literal import literal, say
 from isa.files import write_atomically
@@ -103,7 +102,7 @@ def _print(found: Exploration) -> None:
 
 def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
     if json is not None:
-        write_atomically(json, dumps(found.content(), indent=1) + "\n")
+        results.write_json(json, found.content())
         say(f"written: {json}")
     if png is not None:
         from experiments.explore.presentation import draw

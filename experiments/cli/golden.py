@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
 from isa.files import check_distinct, write_atomically
@@ -134,8 +133,7 @@ def check(
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
         outcomes = verify(corpus, names, progress, fail_fast=fail_fast)
-    if json is not None:
-        _write_json(json, corpus.digest, outcomes)
+    results.write_json(json, _checked(corpus.digest, outcomes))
     failed = [outcome for outcome in outcomes if not outcome.passed]
     for outcome in failed:
         for line in checked_lines(outcome):
@@ -207,8 +205,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     check_distinct(json=json, html=html)
     with options.stages() as progress:
         found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
-    if json is not None:
-        write_atomically(json, dumps(comparison_json(found), indent=1, ensure_ascii=False) + "\n")
+    results.write_json(json, comparison_json(found))
     if html is not None:
         write_atomically(html, comparison_page(found))
     print_comparison(found, report_console())
@@ -253,11 +250,10 @@ def _different(message: str) -> int:
     return 1
 
 
-def _write_json(place: Path, digest: str, outcomes: list[CheckedCase]) -> None:
+def _checked(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
     from experiments.golden.deviation import checked_json
 
-    document = {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
-    write_atomically(place, dumps(document, indent=1, ensure_ascii=False) + "\n")
+    return {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
 
 
 def _export_source(case: str, corpus: Path | None, tensors: Sequence[str], settings: Sequence[str]) -> Source:

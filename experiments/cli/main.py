@@ -14,8 +14,22 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import asm, catalogue, compile, explore, golden, options, report, repro, run, simulate, sweep, tune
-from experiments.literal import say
+from experiments.cli import (
+    asm,
+    catalogue,
+    compile,
+    explore,
+    golden,
+    machines,
+    options,
+    report,
+    repro,
+    run,
+    simulate,
+    sweep,
+    tune,
+)
+from experiments.literal import ASCII, say
 from isa.errors import InputError
 
 MAXIMUM_LINE = 2000
@@ -25,7 +39,8 @@ DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 app = typer.Typer(
     name="dla",
     help="Compile ONNX networks for a deep-learning accelerator and simulate it, exact to the bit and the cycle.",
-    add_completion=False,
+    add_completion=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -41,6 +56,8 @@ COMMANDS = {
     "disasm": asm.disasm,
     "simulate": simulate.command,
     "models": catalogue.models,
+    "presets": machines.presets,
+    "settings": machines.settings,
     "report": report.command,
     "sweep": sweep.command,
     "explore": explore.command,
@@ -86,9 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except MemoryError as error:
         return _fail(f"the memory is used up ({error or 'no estimate saw it coming'}); give a lower --max-memory")
-    except (BrokenPipeError, SystemExit):  # our reader went away, as in `dla disasm FILE | head`: typer exits with 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+    except (BrokenPipeError, SystemExit) as error:
+        if getattr(error, "code", 1) != 0:  # our reader went away, as in `dla disasm FILE | head`: typer exits with 1
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE  # else typer told a shell what it asked
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
@@ -124,10 +142,10 @@ def _report_bug(error: Exception) -> int:
 
 
 def _degrade() -> None:
-    """Let the terminal show a question mark where its encoding lacks a character."""
+    """Where a stream's encoding lacks a character, it shows what stands for it in ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=ASCII)
 
 
 if __name__ == "__main__":

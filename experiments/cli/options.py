@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from byoc.options import OPTIONS, CompileOptions, Option
+from experiments.cli import completion, results
 from experiments.running import Progress, silent
 from isa import memory
 from isa.errors import InputError
@@ -33,12 +34,30 @@ class HostChoice(StrEnum):
 
 
 Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="An .onnx, .tflite or .dla file, or a built-in name (dla models).")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="An .onnx, .tflite or .dla file, or a built-in name (dla models).",
+        autocompletion=completion.models,
+    ),
 ]
-Preset = Annotated[str | None, typer.Option("--preset", metavar="NAME|FILE.toml", help="Hardware to start from.")]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="NAME|FILE.toml",
+        help="Hardware to start from (dla presets).",
+        autocompletion=completion.presets,
+    ),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one key of the hardware, e.g. pe.oc=64. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable.",
+        autocompletion=completion.settings,
+    ),
 ]
 Isa = Annotated[str | None, typer.Option("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
 Host = Annotated[HostChoice, typer.Option("--host", help="What runs the nodes on the CPU.")]
@@ -73,7 +92,15 @@ Accuracy = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
+]
+Csv = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
+]
+Summary = Annotated[bool, typer.Option("--summary", help="Print only what is about the whole, no table.")]
 Timeline = Annotated[
     Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 ]
@@ -203,7 +230,7 @@ def limited(command: Command) -> Command:
     parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in (*signature.parameters.values(), limit)]
 
     def taking_limit(max_memory: str | None = None, **given: Any) -> int | None:
-        with memory.limited(max_memory):
+        with memory.limited(max_memory), results.reserved(given):
             return command(**given)
 
     return _presented(taking_limit, command, parameters)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -28,7 +28,7 @@ Output = Annotated[
     typer.Option("--output", "-o", metavar="DIR|FILE.html", help="Where it goes. Default: <name>-report beside RUN."),
 ]
 Pictures = Annotated[Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go.")]
-Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write nothing.")]
+Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write no page.")]
 Across = Annotated[
     str | None, typer.Option("--x", metavar="COLUMN", help="Sweeps: Pareto front over this. Default: pe_sram.")
 ]
@@ -45,6 +45,8 @@ def command(
     x: Across = None,
     y: Up = None,
     cost: options.Cost = None,
+    csv: options.Csv = None,
+    summary: options.Summary = False,
 ) -> None:
     """Show a saved run, and write it as an HTML page with charts and as PNG pictures."""
     from experiments.report.terminal import report_console
@@ -54,12 +56,16 @@ def command(
     sweep = not compare and is_sweep(files[0])
     if not sweep and (x, y, cost) != (None, None, None):
         raise InputError("--x, --y and --cost are for the results of sweeps; leave them out for runs")
+    if summary and (sweep or compare):
+        raise InputError("--summary is for one run; leave it out for sweeps and comparisons")
     if compare:
         document = _comparison(files[0], files[1])
     elif sweep:
         document = _sweep(files[0], x, y, cost)
     else:
-        document = _run(files[0])
+        document = _run(files[0], summary)
+    if csv is not None:
+        results.write_csv(csv, document.rows())
     document.show(report_console())
     if tables:
         return
@@ -97,26 +103,29 @@ class _Document:
 
     name: str
     show: Callable[[Console], None]
+    rows: Callable[[], Sequence[Mapping[str, Any]]]
     page: Callable[[], str]
     pictures: Callable[[Path], tuple[Path, ...]]
 
 
-def _run(file: Path) -> _Document:
+def _run(file: Path, summary: bool) -> _Document:
     """The report of one run; raises InputError when the file is none."""
     from experiments.report.charts.run import run_charts
     from experiments.report.html_run import run_page
     from experiments.report.plots import save_charts
+    from experiments.report.rows import layer_rows
     from experiments.report.store import load_report
     from experiments.report.tables import print_report
 
     report = load_report(file)
     charts = partial(save_charts, run_charts(report))
-    return _Document(file.stem, partial(print_report, report), partial(run_page, report), charts)
+    show = partial(print_report, report, summary=summary)
+    return _Document(file.stem, show, partial(layer_rows, report), partial(run_page, report), charts)
 
 
 def _comparison(before: Path, after: Path) -> _Document:
     """Two runs side by side; raises InputError when one of the files is none."""
-    from experiments.compare.comparison import compare
+    from experiments.compare.comparison import compare, comparison_rows
     from experiments.compare.page import comparison_charts, comparison_page
     from experiments.compare.sources import report_snapshot
     from experiments.compare.tables import print_comparison
@@ -126,7 +135,8 @@ def _comparison(before: Path, after: Path) -> _Document:
     found = compare(*(report_snapshot(load_report(file), file.stem) for file in (before, after)))
     charts = partial(save_charts, comparison_charts(found))
     name = f"{before.stem}-against-{after.stem}"
-    return _Document(name, partial(print_comparison, found), partial(comparison_page, found), charts)
+    shown, rows = partial(print_comparison, found), partial(comparison_rows, found)
+    return _Document(name, shown, rows, partial(comparison_page, found), charts)
 
 
 def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> _Document:
@@ -134,6 +144,7 @@ def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> 
 
     ``cost`` names a table by which energy and area are estimated; they are columns, too.
     """
+    from experiments.sweep.frame import flat_rows
     from experiments.sweep.page import sweep_page
     from experiments.sweep.plots import save_sweep
     from experiments.sweep.results import load_sweep
@@ -144,6 +155,7 @@ def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> 
     return _Document(
         file.stem,
         partial(print_sweep, sweep, chosen),
+        lambda: list(flat_rows(file, cost)),
         partial(sweep_page, sweep, chosen),
         partial(save_sweep, sweep, chosen),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byoc.options import CompileOptions
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from isa.files import check_distinct
 
@@ -28,19 +28,23 @@ def command(
     accuracy: options.Accuracy = None,
     seed: options.Seed = 0,
     json: options.Json = None,
+    csv: options.Csv = None,
+    summary: options.Summary = False,
     trace: options.Timeline = None,
     cost: options.Cost = None,
     cache: options.Cache = True,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
     with options.loading():
-        from experiments.report.store import default_path, save_report
+        from experiments.report.rows import layer_rows
+        from experiments.report.schema import report_json
+        from experiments.report.store import default_path
         from experiments.report.tables import print_report
         from experiments.report.terminal import report_console
         from experiments.running.package_cache import users_cache
         from experiments.running.workflow import run
 
-    check_distinct(json=json, trace=trace)
+    check_distinct(json=json, csv=csv, trace=trace)
     with options.stages() as progress:
         report = run(
             model,
@@ -61,8 +65,9 @@ def command(
             cache=users_cache() if cache else None,
         )
     place = json or default_path(report)
-    save_report(report, place)
-    print_report(report, report_console())
+    results.write(place, report_json(report))
+    results.write_csv(csv, layer_rows(report))
+    print_report(report, report_console(), summary)
     say(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
     return _status(report)
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byoc.options import CompileOptions
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct, write_atomically
+from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -112,6 +110,8 @@ def command(
     seed: options.Seed = 0,
     output: options.Output = None,
     json: options.Json = None,
+    csv: options.Csv = None,
+    summary: options.Summary = False,
     wishes: Wishes,
 ) -> int:
     """Run a package or a program without any check; print cycles and accounts, write the outputs (-o FILE.npz).
@@ -119,14 +119,16 @@ def command(
     With --break or --until it stops there and says what the machine does; with --against a difference is exit status 1.
     """
     from experiments.debug import session
+    from experiments.report.rows import figure_rows
+    from experiments.report.store import write_arrays
     from experiments.running.network import is_package
     from experiments.running.simulate import simulate_package, simulate_program
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
-    check_distinct(output=output, json=json, trace=wishes.trace, log=wishes.log)
-    if (output or json) and wishes.stop:
-        raise InputError(f"{file}: --output and --json need the whole run; leave out --break and --until")
+    check_distinct(output=output, json=json, csv=csv, trace=wishes.trace, log=wishes.log)
+    if (output or json or csv) and wishes.stop:
+        raise InputError(f"{file}: --output, --json and --csv need the whole run; leave out --break and --until")
     package = is_package(file)
     if sanitize and _sanitize(file, package, hardware, choices, given):
         return 1
@@ -147,7 +149,13 @@ def command(
             findings = session.debug(file, simulation.hardware, simulation.regions(), looked)
         finished = None if findings.stopped else simulation.finish()
     if finished is not None:
-        _present(file, finished[1], finished[0], output, json)
+        outputs, figures = finished
+        results.write_json(json, figures.model_dump(mode="json", by_alias=True))
+        results.write_csv(csv, figure_rows(figures))
+        _present(file, figures, summary)
+        if output is not None:
+            write_arrays(output, outputs)
+            say(f"{output}: {', '.join(outputs)}")
     return _tell(findings)
 
 
@@ -176,18 +184,12 @@ def _tell(findings: Findings) -> int:
     return 1
 
 
-def _present(file: Path, figures: Figures, outputs: Mapping[str, Any], output: Path | None, json: Path | None) -> None:
-    from experiments.report.store import write_arrays
+def _present(file: Path, figures: Figures, summary: bool) -> None:
     from experiments.report.tables import figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 
-    if json is not None:
-        write_atomically(json, dumps(figures.model_dump(mode="json", by_alias=True), indent=1) + "\n")
     console = report_console()
-    for part in (figures_table(figures), kind_table(figures), unit_table(figures)):
+    for part in () if summary else (figures_table(figures), kind_table(figures), unit_table(figures)):
         console.print(part)
     totals = figures.totals
     say(f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation {totals.utilization:.1%}")
-    if output is not None:
-        write_arrays(output, outputs)
-        say(f"{output}: {', '.join(outputs)}")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from json import dumps
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from byoc.options import CompileOptions
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
-from isa.files import write_atomically
+from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from byoc.choices import Choices, GroupChoice, LayerChoice
@@ -141,24 +141,32 @@ def explain(
     calibration: options.Calibration = None,
     seed: options.Seed = 0,
     json: options.Json = None,
+    csv: options.Csv = None,
 ) -> None:
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
     from experiments.running.network import load_network
     from experiments.tune.explain import chosen_schedules
     from experiments.tune.explain import explain as explain_layer
 
+    check_distinct(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
         network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
         progress(f"compiling {network.name}")
         if layer is None:
-            _list(chosen_schedules(network.package, machine.arch, choices))
-            return
-        found = explain_layer(network.package, layer, machine.arch, choices)
-    if json is not None:
-        write_atomically(json, dumps(found.content(), indent=1) + "\n")
-    _print_explanation(found)
+            chosen = chosen_schedules(network.package, machine.arch, choices)
+        else:
+            found = explain_layer(network.package, layer, machine.arch, choices)
+    if layer is None:
+        rows = [{"region": region} | asdict(choice) for region, one in enumerate(chosen) for choice in one.layers]
+        results.write_json(json, [asdict(one) for one in chosen])
+        results.write_csv(csv, rows)
+        _list(chosen)
+    else:
+        results.write_json(json, found.content())
+        results.write_csv(csv, found.rows())
+        _print_explanation(found)
 
 
 def _list(chosen: Sequence[Choices]) -> None:

@@ -176,3 +176,16 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             for layer in found.layers
         ],
     }
+
+
+def comparison_rows(found: Comparison) -> list[dict[str, Any]]:
+    """A row a layer: its name, what became of its values, and every figure of A and of B; None is not known."""
+    return [
+        {"layer": layer.name, "values": layer.values, "remark": layer.remark}
+        | {
+            f"{key}_{side}": value
+            for key, pair in layer.figures.items()
+            for side, value in zip("ab", pair, strict=True)
+        }
+        for layer in found.layers
+    ]

@@ -11,6 +11,7 @@ from rich.text import Text
 from byoc.package.origin import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from experiments.cost.estimate import cost_lines
+from experiments.report.rows import in_order
 from experiments.report.schema import (
     Bus,
     EndToEnd,
@@ -31,18 +32,27 @@ MOST_GROUPS = 6
 """Groups of layers that are named one by one."""
 
 
-def print_report(report: RunReport, console: Console) -> None:
-    """Print everything of the report that a person looks at."""
+def print_report(report: RunReport, console: Console, summary: bool = False) -> None:
+    """Print everything of the report that a person looks at; of a ``summary`` only what is about the whole run."""
     console.print(line(f"{report.model} on {machine_line(report)}", style="bold"))
     whole = report.end_to_end
     if whole is not None:
         console.print(line(f"end to end {end_to_end_line(whole)}", style="bold"))
-    breakdown = breakdown_table(report)
-    waits = () if breakdown is None else (breakdown,)
-    fallbacks = () if whole is None or not whole.fallbacks else (fallback_table(whole),)
-    parts = (layer_table(report), *waits, kind_table(report), unit_table(report), *fallbacks, totals_table(report))
-    for part in parts:
+    for part in () if summary else _parts(report):
         console.print(part)
+    console.print(totals_table(report))
+
+
+def _parts(report: RunReport) -> Iterator[ReportTable]:
+    """What the whole run consists of."""
+    yield layer_table(report)
+    breakdown = breakdown_table(report)
+    if breakdown is not None:
+        yield breakdown
+    yield kind_table(report)
+    yield unit_table(report)
+    if report.end_to_end is not None and report.end_to_end.fallbacks:
+        yield fallback_table(report.end_to_end)
 
 
 def end_to_end_line(found: EndToEnd) -> str:
@@ -96,7 +106,7 @@ def machine_line(report: RunReport) -> str:
 
 def layer_table(report: RunReport) -> ReportTable:
     """One row a layer, the CPU's among them in the network's order, marked as estimates."""
-    return _filled(_layer_rows(report))
+    return _filled(_host_row(one) if isinstance(one, HostLayer) else _layer_row(one) for one in in_order(report))
 
 
 def figures_table(figures: Figures) -> ReportTable:
@@ -118,18 +128,6 @@ def _filled(rows: Iterable[tuple[str, ...]]) -> ReportTable:
     for row in rows:
         table.add_row(*row)
     return table
-
-
-def _layer_rows(report: RunReport) -> Iterator[tuple[str, ...]]:
-    """Rows in the network's order: a region stands where its first node stands."""
-    host = {layer.node: layer for layer in report.host.layers}
-    seen: set[int] = set()
-    for entry in report.placement:
-        if entry.on == "cpu" and entry.node in host:
-            yield _host_row(host[entry.node])
-        elif entry.region is not None and entry.region not in seen:
-            seen.add(entry.region)
-            yield from (_layer_row(layer) for layer in report.layers if layer.region == entry.region)
 
 
 def _layer_row(layer: Layer) -> tuple[str, ...]:

@@ -79,6 +79,15 @@ class Explanation:
         """The explanation as JSON has it; every figure of a tiling but its bytes is an estimate."""
         return {"schema": "dla-explain/1", **asdict(self), "why": self.why}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a tiling, the one that won first; ``missing`` bytes are those by which one does not fit."""
+        found = (self.winner, *self.others, *self.misfits)
+        rows = [asdict(one) for one in found]
+        return [
+            {"chosen": one is self.winner, "fits": not one.missing} | row.pop("choice") | row
+            for one, row in zip(found, rows, strict=True)
+        ]
+
     @property
     def why(self) -> str:
         """Why the winner won, in one sentence."""

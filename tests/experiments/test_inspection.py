@@ -145,7 +145,7 @@ def test_bad_values_are_one_line_each(capsys: Capture) -> None:
         ("--dump-sram", "-1..4"): f"--dump-sram -1..4: {_RANGE}",
         ("--dump-sram", "8..8"): f"--dump-sram 8..8: {_INSIDE}",
         ("--dump-sram", "0..0x80001"): f"--dump-sram 0..0x80001: {_INSIDE}",
-        ("--until", "5", "-o", "x.npz"): "digits.dla: --output and --json need the whole run; "
+        ("--until", "5", "-o", "x.npz"): "digits.dla: --output, --json and --csv need the whole run; "
         "leave out --break and --until",
     }
     for arguments, message in bad.items():
