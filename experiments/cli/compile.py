@@ -38,11 +38,10 @@ def compile(
 ) -> None:
     """Quantise a model if needed and write its package (.dla): no tile, no address, no instruction in it yet."""
     from byoc.package.package import save_package
-    from experiments.running.network import load_network
 
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
+        network = opening.load(model, seed, calibration)
     place = output or Path(f"{network.name}.dla")
     save_package(network.package, place)
     graph = network.package.graph
@@ -80,13 +79,12 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
     """
-    from experiments.running.network import load_network
 
     check_distinct(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
+        network = opening.load(model, seed, calibration)
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from dla_sim.program_timing import ProgramTiming
@@ -173,13 +171,12 @@ def emit(
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
-    from experiments.running.network import load_network
     from isa import program_file
 
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"compiling {model}")
-        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
+        network = opening.load(model, seed, calibration)
         from byoc.compiler import compile as compile_network
 
         compiled = compile_network(network.package, machine.arch, choices)

@@ -22,6 +22,7 @@ from isa.errors import InputError
 
 if TYPE_CHECKING:
     from dla_sim import presets
+    from experiments.running.network import Network
 
 DEFAULT_PRESET = "balanced-64"
 
@@ -74,6 +75,14 @@ Shapes = Annotated[
 Fixed = Annotated[
     list[str] | None,
     typer.Option("--fix", metavar="NAME=16000", help="Make an input a constant, all of it that number. Repeatable."),
+]
+OnCpu = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cpu",
+        metavar="PATTERN",
+        help="Keep the nodes of these names on the CPU, e.g. 'block3*', or of a type, 'op:Softmax'. Repeatable.",
+    ),
 ]
 Calibration = Annotated[
     Path | None,
@@ -130,10 +139,17 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", h
 
 @dataclass(frozen=True)
 class Opening:
-    """What a model leaves open."""
+    """What a model leaves open, and which of its nodes stay on the CPU."""
 
     shape: Shapes = None
     fix: Fixed = None
+    cpu: OnCpu = None
+
+    def load(self, model: str, seed: int, calibration: Path | None) -> Network:
+        """The network that MODEL names; raises InputError as ``load_network`` does."""
+        from experiments.running.network import load_network
+
+        return load_network(model, self.shapes, seed, calibration, self.fixed).keeping_on_cpu(self.cpu or ())
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -56,6 +56,7 @@ def command(
             input=input,
             shapes=opening.shapes,
             fixed=opening.fixed,
+            cpu=opening.cpu or (),
             calibration=calibration,
             accuracy=accuracy,
             seed=seed,

@@ -47,14 +47,13 @@ def command(
     donors: Donors = None,
 ) -> None:
     """Measure schedules of a network, keep them in a log, and name the best; run it again to continue or go further."""
-    from experiments.running.network import load_network
     from experiments.tune.run import Wanted, tune
 
     machine = hardware.load()
     wanted = Wanted(measurements, search_seed, learn, tuple(donors or ()))
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
+        network = opening.load(model, seed, calibration)
         place = log or Path("runs") / f"{network.name}-tuning.jsonl"
 
         def report(count: int, cycles: int) -> None:
@@ -144,7 +143,6 @@ def explain(
     csv: options.Csv = None,
 ) -> None:
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
-    from experiments.running.network import load_network
     from experiments.tune.explain import chosen_schedules
     from experiments.tune.explain import explain as explain_layer
 
@@ -152,7 +150,7 @@ def explain(
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"reading {model}")
-        network = load_network(model, opening.shapes, seed, calibration, opening.fixed)
+        network = opening.load(model, seed, calibration)
         progress(f"compiling {network.name}")
         if layer is None:
             chosen = chosen_schedules(network.package, machine.arch, choices)

@@ -7,7 +7,7 @@ when one is imported: a package needs none of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from byoc.forcing import keep_on_cpu
 from byoc.frontend.tflite.file import is_tflite
 from byoc.graph import Graph, Value
 from byoc.interface import Interface, connect
@@ -45,6 +46,10 @@ class Network:
     package: Package
     float_model: ModelProto | None = None
     builtin: BuiltinModel | None = None
+
+    def keeping_on_cpu(self, patterns: Sequence[str]) -> Network:
+        """The network with the nodes that ``patterns`` match on the CPU; raises as :func:`keep_on_cpu` does."""
+        return replace(self, package=keep_on_cpu(self.package, patterns)) if patterns else self
 
 
 def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +63,7 @@ class Request:
     seed: int
     cost: str | None
     accuracy: str | Path | None
+    cpu: tuple[str, ...]
 
     @property
     def command(self) -> str:
@@ -79,6 +80,7 @@ class Request:
         for name, shape in self.shapes.items():
             words += ["--shape", f"{name}={','.join(map(str, shape))}"]
         words += [word for name, number in self.fixed.items() for word in ("--fix", f"{name}={number:.17g}")]
+        words += [word for pattern in self.cpu for word in ("--cpu", pattern)]
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--cost", self.cost] if self.cost is not None else []
         return shlex.join(words)
@@ -95,6 +97,7 @@ def run(
     input: str | Path | None = None,
     shapes: Shapes | None = None,
     fixed: Fixed | None = None,
+    cpu: Sequence[str] = (),
     calibration: str | Path | None = None,
     accuracy: str | Path | None = None,
     seed: int = 0,
@@ -112,10 +115,11 @@ def run(
     the preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``.
     ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from
     ``seed``. With ``integer_io`` it may hold integers, too; real numbers are quantised first. ``shapes`` fixes
-    dynamic inputs, ``fixed`` makes inputs constants. ``calibration`` is a .npz file with the samples that a float
-    model is quantised on, ``accuracy`` one with held-out samples and their ``labels``. ``cost`` is a cost table's name
-    or file, for an estimate of energy and area. ``progress``
-    is called with the name of each stage. A ``cache`` keeps what import makes of a model; no figure depends on it.
+    dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the CPU (:func:`keep_on_cpu`).
+    ``calibration`` is a .npz file with the samples that a float model is quantised on, ``accuracy`` one with held-out
+    samples and their ``labels``. ``cost`` is a cost table's name or file, for an estimate of energy and area.
+    ``progress`` is called with the name of each stage. A ``cache`` keeps what import makes of a model; no figure
+    depends on it.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -123,7 +127,7 @@ def run(
     options, settings = replace(options, **choices), tuple(settings)
     opening = shapes or {}, fixed or {}
     request = Request(
-        str(model), preset, settings, isa, options, host, input, *opening, calibration, seed, cost, accuracy
+        str(model), preset, settings, isa, options, host, input, *opening, calibration, seed, cost, accuracy, tuple(cpu)
     )
     if not isinstance(model, str | Path):
         raise InputError(f"the model is a {type(model).__name__}: save it, and give the file, which reports name")
@@ -132,6 +136,7 @@ def run(
     progress(f"reading {model}")
     samples = Path(calibration) if calibration is not None else None
     network = load_network(str(model), shapes, seed, samples, fixed, cache, keep_float=accuracy is not None)
+    network = network.keeping_on_cpu(cpu)
     labelled = labelled_samples(network, Path(accuracy) if accuracy is not None else None)
     feeds = network_feeds(network, Path(input) if input is not None else None, seed, options)
     done = infer(network, hardware, feeds, options, host, progress)

@@ -1,0 +1,57 @@
+"""Nodes that somebody wants on the CPU, whatever the accelerator can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from byoc.graph import Graph, Node
+from byoc.operators.registry import Annotation
+from byoc.package.package import Package, build_package
+from isa.errors import InputError, meant
+
+FORCED = "forced"
+"""The rule by which such a node is refused."""
+BY_TYPE = "op:"
+
+
+def keep_on_cpu(package: Package, patterns: Sequence[str]) -> Package:
+    """``package`` with the nodes that any of ``patterns`` matches on the CPU, for that reason; without any, as it is.
+
+    A pattern is of shell style (``*``, ``?``, ``[ab]``) and matches names of canonical nodes; behind ``op:`` their
+    types. A node that runs on the CPU anyway keeps its own reason. Raises InputError for one that matches no node.
+    """
+    if not patterns:
+        return package
+    for pattern in patterns:
+        if not any(_matches(pattern, node) for node in package.graph.nodes):
+            raise InputError(f"--cpu {pattern}: no node matches; {_advice(pattern, package.graph)}")
+    annotations = tuple(
+        _forced(node, annotation, patterns)
+        for node, annotation in zip(package.graph.nodes, package.annotations, strict=True)
+    )
+    return build_package(
+        package.graph, annotations, package.model, package.rewritten_activations, package.source, package.fidelity
+    )
+
+
+def _forced(node: Node, annotation: Annotation, patterns: Sequence[str]) -> Annotation:
+    found = next((pattern for pattern in patterns if _matches(pattern, node)), None)
+    if found is None or annotation.family is None:
+        return annotation
+    return replace(annotation, family=None, reason=f"kept on the CPU by --cpu {found}", rule=FORCED)
+
+
+def _matches(pattern: str, node: Node) -> bool:
+    if pattern.startswith(BY_TYPE):
+        return fnmatchcase(node.op_type, pattern.removeprefix(BY_TYPE))
+    return node.name == pattern or fnmatchcase(node.name, pattern)
+
+
+def _advice(pattern: str, graph: Graph) -> str:
+    types = sorted({node.op_type for node in graph.nodes})
+    if pattern.startswith(BY_TYPE):
+        return f"the types are {', '.join(types)}"
+    close = meant(pattern, [node.name for node in graph.nodes])
+    return f"{close}'dla partition MODEL' lists them; a type of operator is written op:{types[0] if types else 'Conv'}"
