@@ -7,21 +7,21 @@ shortest one most and makes ratios to it look small.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, TypeVar
 
+from experiments.installation import THREADS, blas, products  # which load NumPy when they are called
+
 if TYPE_CHECKING:
     from dla_sim.presets import Preset
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 for _name in THREADS:
     os.environ[_name] = "1"
 
@@ -67,38 +67,6 @@ def settings() -> str:
             f"products   {products()}",
         )
     )
-
-
-def blas() -> str:
-    """Name, version and core of NumPy's BLAS: kernels differ by the core that OpenBLAS took this processor for."""
-    import numpy as np
-
-    build = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    return f"{build['name']} {build['version']}, core {_core() or 'unknown'}"
-
-
-def products() -> str:
-    """How kernels multiply integers here, and whether some of them can be compiled."""
-    from dla_sim.kernels.products import integer_products
-
-    found = integer_products()
-    how = "float32 by BLAS alone" if found is None else f"MatMulInteger of uint8 by {found.kind} on ONNX Runtime"
-    try:
-        return f"{how}; numba {version('numba')}"
-    except PackageNotFoundError:
-        return f"{how}; no numba"
-
-
-def _core() -> str | None:
-    """What the OpenBLAS library in this process calls the processor."""
-    for path in sorted(set(re.findall(r"/\S*blas\S*", Path("/proc/self/maps").read_text()))):
-        library = ctypes.CDLL(path)
-        for symbol in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename", "openblas_get_corename"):
-            if hasattr(library, symbol):
-                function = getattr(library, symbol)
-                function.restype = ctypes.c_char_p
-                return str(function().decode())
-    return None
 
 
 def machine(preset: Preset) -> str:

@@ -21,6 +21,7 @@ FLOORS = {
 
 LATE = {
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
+    "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
     "experiments.running.network": "what comes from a package or the cache does not wait for what imports models",
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""

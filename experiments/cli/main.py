@@ -18,6 +18,7 @@ from experiments.cli import (
     asm,
     catalogue,
     compile,
+    doctor,
     explore,
     golden,
     machines,
@@ -66,6 +67,7 @@ COMMANDS = {
     "repro": repro.command,
     "support": catalogue.support,
     "isa": catalogue.isa,
+    "doctor": doctor.command,
 }
 for _name, _command in COMMANDS.items():
     app.command(_name)(options.limited(_command))

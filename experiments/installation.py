@@ -1,0 +1,153 @@
+"""What is installed here: this program, what it needs, its extras, and what decides how fast it computes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from experiments.version import tool_version
+
+NAME = "dla-byoc-simulator"
+PURPOSES = {
+    "docs": "building the documentation site",
+    "explore": "dla explore",
+    "fast": "compiled kernels, Device(compiled=True)",
+    "sweep": "tables in Python, dla sweep --export and --scheduler",
+    "test": "the tests",
+    "tflite": "TensorFlow Lite models",
+    "train": "training the digits network again",
+    "tune": "the learned cost model of dla tune",
+    "vela": "the comparison with Vela",
+}
+"""What each extra is for."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables that limit the threads of NumPy's products."""
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """One package of others: what is wanted, which version there is ("" for none), and whether that will do."""
+
+    wanted: str
+    found: str
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Extra:
+    """One extra, what it is for, and its packages; those of other extras that it includes are not among them."""
+
+    name: str
+    purpose: str
+    packages: tuple[Dependency, ...]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What would have to be installed for it."""
+        return missing(self.packages)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """All of it. ``facts`` are names and texts; ``needed`` are the packages without which nothing works."""
+
+    facts: tuple[tuple[str, str], ...]
+    needed: tuple[Dependency, ...]
+    extras: tuple[Extra, ...]
+
+
+def missing(packages: Iterable[Dependency]) -> tuple[str, ...]:
+    """What of ``packages`` would have to be installed."""
+    return tuple(one.wanted for one in packages if not one.fits)
+
+
+def look() -> Installation:
+    """What is installed here."""
+    try:
+        given = tuple(map(Requirement, requires(NAME) or ()))
+    except PackageNotFoundError:  # it runs without being installed
+        given = ()
+    own = [one for one in given if one.name != NAME]
+    extras = {name: [one for one in own if _belongs(one, name)] for name in PURPOSES}
+    return Installation(
+        facts=tuple(_facts()),
+        needed=tuple(_dependency(one) for one in own if _belongs(one, "")),
+        extras=tuple(
+            Extra(name, PURPOSES[name], tuple(map(_dependency, packages)))
+            for name, packages in extras.items()
+            if packages
+        ),
+    )
+
+
+def _belongs(wanted: Requirement, extra: str) -> bool:
+    """Whether a requirement is one of an extra, on this computer; of none for ``""``."""
+    if wanted.marker is None:
+        return not extra
+    return wanted.marker.evaluate({"extra": extra}) and (not extra or not wanted.marker.evaluate({"extra": ""}))
+
+
+def _dependency(wanted: Requirement) -> Dependency:
+    text = f"{wanted.name}{'[' + ','.join(sorted(wanted.extras)) + ']' if wanted.extras else ''}{wanted.specifier}"
+    try:
+        found = version(wanted.name)
+    except PackageNotFoundError:
+        return Dependency(text, "", False)
+    return Dependency(text, found, wanted.specifier.contains(found, prereleases=True))
+
+
+def _facts() -> Sequence[tuple[str, str]]:
+    threads = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
+    return (
+        ("dla", tool_version()),
+        ("Python", f"{platform.python_version()} at {sys.executable}"),
+        ("system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"),
+        ("BLAS", blas()),
+        ("threads", threads or "as the libraries choose"),
+        ("products", products()),
+    )
+
+
+def blas() -> str:
+    """Name, version and core of NumPy's BLAS: kernels differ by the core that OpenBLAS took this processor for."""
+    import numpy as np
+
+    build = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return f"{build['name']} {build['version']}, core {_core() or 'unknown'}"
+
+
+def products() -> str:
+    """How kernels multiply integers here, and whether some of them can be compiled."""
+    from dla_sim.kernels.products import integer_products
+
+    found = integer_products()
+    how = "float32 by BLAS alone" if found is None else f"MatMulInteger of uint8 by {found.kind} on ONNX Runtime"
+    try:
+        return f"{how}; numba {version('numba')}"
+    except PackageNotFoundError:
+        return f"{how}; no numba"
+
+
+def _core() -> str | None:
+    """What the OpenBLAS library in this process calls the processor; None where that cannot be found out."""
+    try:
+        mapped = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    for path in sorted(set(re.findall(r"/\S*blas\S*", mapped))):
+        library = ctypes.CDLL(path)
+        for symbol in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename", "openblas_get_corename"):
+            if hasattr(library, symbol):
+                function = getattr(library, symbol)
+                function.restype = ctypes.c_char_p
+                return str(function().decode())
+    return None

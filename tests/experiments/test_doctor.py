@@ -1,0 +1,78 @@
+"""``dla doctor``: every dependency and extra as declared, with what would have to be installed."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from experiments import installation
+from experiments.installation import PURPOSES, look
+from tests.experiments.command_line import dla
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+WANTED = ["numpy>=2.0", 'numba>=0.61; extra == "fast"', 'dla-byoc-simulator[fast]; extra == "test"',
+          'dask[distributed]>=2025.1; extra == "sweep"', 'pandas>=2.2; extra == "sweep"',
+          'winmore>=1; sys_platform == "nowhere"']  # fmt: skip
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str]) -> None:
+    """An installation with these packages."""
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(installation, "requires", lambda name: WANTED)
+    monkeypatch.setattr(installation, "version", version)
+
+
+def test_every_extra_has_a_purpose() -> None:
+    assert PURPOSES.keys() == PROJECT["optional-dependencies"].keys()
+
+
+def test_what_is_needed_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    found = look()
+    assert all(one.fits for one in found.needed)
+    assert {one.wanted for one in found.needed} <= set(PROJECT["dependencies"])
+    said = dla(capsys, "doctor")
+    assert (said.status, said.err) == (0, "")
+    assert "core " in said.out
+    assert json.loads(dla(capsys, "doctor", "--json", "-").out)["needed"][0].keys() == {"wanted", "found", "fits"}
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pretend(monkeypatch, {"numpy": "2.3", "dask": "2024.1", "pandas": "2.2"})
+    found = look()
+    assert [(one.wanted, one.found, one.fits) for one in found.needed] == [("numpy>=2.0", "2.3", True)]
+    assert {extra.name: extra.missing for extra in found.extras} == {
+        "fast": ("numba>=0.61",),
+        "sweep": ("dask[distributed]>=2025.1",),
+    }
+    said = dla(capsys, "doctor")
+    assert said.status == 0
+    assert f"for {PURPOSES['fast']}: python3 -m pip install 'numba>=0.61'" in said.out.splitlines()
+    assert "'dask[distributed]>=2025.1'" in said.out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("versions", "word"), [({}, "missing"), ({"numpy": "1.26.4"}, "does not fit")])
+def test_a_lack_of_what_is_needed_is_status_1(
+    versions: dict[str, str], word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(monkeypatch, versions)
+    said = dla(capsys, "doctor")
+    assert said.status == 1
+    assert word in said.out
+    assert "needed: python3 -m pip install 'numpy>=2.0'" in said.out.splitlines()
+
+
+def test_a_folder_that_was_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def requires(name: str) -> list[str]:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(installation, "requires", requires)
+    assert (look().needed, look().extras) == ((), ())
