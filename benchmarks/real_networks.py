@@ -150,7 +150,7 @@ def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator
         save_package(load_network(model, real.shapes, calibration=calibration, fixed=real.fixed).package, package)
         for machine in machines:
             preset, *settings = machine.split(":")
-            yield outcome(run(package, input=input, isa="v4", preset=preset, settings=settings))
+            yield outcome(run(package, inputs=input, isa="v4", preset=preset, settings=settings).report)
 
 
 def _save(path: Path, arrays: Mapping[str, Any]) -> None:

@@ -41,7 +41,6 @@ def command(
         from experiments.report.store import default_path
         from experiments.report.tables import print_report
         from experiments.report.terminal import report_console
-        from experiments.running.package_cache import users_cache
         from experiments.running.workflow import run
 
     check_distinct(json=json, csv=csv, trace=trace)
@@ -53,7 +52,7 @@ def command(
             isa=hardware.isa,
             options=choices,
             host=host.value,
-            input=input,
+            inputs=input,
             shapes=opening.shapes,
             fixed=opening.fixed,
             cpu=opening.cpu or (),
@@ -63,8 +62,8 @@ def command(
             timeline=trace,
             cost=cost,
             progress=progress,
-            cache=users_cache() if cache else None,
-        )
+            cache=cache,
+        ).report
     place = json or default_path(report)
     results.write(place, report_json(report))
     results.write_csv(csv, layer_rows(report))

@@ -61,7 +61,11 @@ if TYPE_CHECKING:
     from dla_sim.device import Device
     from dla_sim.presets import Preset, load_hardware, preset_names
     from dla_sim.timing import Timing
-    from experiments.running.workflow import run
+    from experiments.models import MODELS
+    from experiments.report.schema import RunReport
+    from experiments.report.store import load_report
+    from experiments.running.result import Result
+    from experiments.running.workflow import import_model, run
     from experiments.sweep.frame import load
     from isa.arch import Arch, PeArray
     from isa.errors import InputError
@@ -76,14 +80,19 @@ else:
             "CompiledNetwork": "byoc.compiler",
             "Device": "dla_sim.device",
             "InputError": "isa.errors",
+            "MODELS": "experiments.models",
             "Package": "byoc.package.package",
             "PeArray": "isa.arch",
             "Preset": "dla_sim.presets",
+            "Result": "experiments.running.result",
+            "RunReport": "experiments.report.schema",
             "Timing": "dla_sim.timing",
             "compile": "byoc.compiler",
+            "import_model": "experiments.running.workflow",
             "load": "experiments.sweep.frame",
             "load_hardware": "dla_sim.presets",
             "load_package": "byoc.package.package",
+            "load_report": "experiments.report.store",
             "preset_names": "dla_sim.presets",
             "run": "experiments.running.workflow",
             "save_package": "byoc.package.package",
@@ -91,6 +100,7 @@ else:
     )
 
 __all__ = [
-    "Arch", "CompileOptions", "CompiledNetwork", "Device", "InputError", "Package", "PeArray", "Preset", "Timing",
-    "compile", "load", "load_hardware", "load_package", "preset_names", "run", "save_package",
+    "MODELS", "Arch", "CompileOptions", "CompiledNetwork", "Device", "InputError", "Package", "PeArray", "Preset",
+    "Result", "RunReport", "Timing", "compile", "import_model", "load", "load_hardware", "load_package", "load_report",
+    "preset_names", "run", "save_package",
 ]  # fmt: skip

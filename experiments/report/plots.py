@@ -44,13 +44,34 @@ def save_charts(charts: Iterable[Chart], folder: Path) -> tuple[Path, ...]:
 
 
 def _saved(chart: Chart, folder: Path) -> Path:
+    height, draw = _drawing(chart)
+    return save_figure(folder / f"{chart.identity}.png", height, draw)
+
+
+def _drawing(chart: Chart) -> tuple[float, Callable[[Axes], None]]:
+    """Inches that a chart is high, and what draws it."""
     if isinstance(chart, Bars):
-        return save_figure(folder / f"{chart.identity}.png", bars_height(chart), lambda axes: draw_bars(axes, chart))
+        return bars_height(chart), lambda axes: draw_bars(axes, chart)
     if isinstance(chart, Roofline):
-        return save_figure(folder / f"{chart.identity}.png", 5.0, lambda axes: draw_roofline(axes, chart))
+        return 5.0, lambda axes: draw_roofline(axes, chart)
     if isinstance(chart, Spans):
-        return save_figure(folder / f"{chart.identity}.png", 2.2, lambda axes: draw_spans(axes, chart))
-    return save_figure(folder / f"{chart.identity}.png", 4.0, lambda axes: draw_steps(axes, chart))
+        return 2.2, lambda axes: draw_spans(axes, chart)
+    return 4.0, lambda axes: draw_steps(axes, chart)
+
+
+def draw_chart(chart: Chart, axes: Axes | None = None) -> Axes:
+    """Draw a chart on ``axes``, or on new ones of pyplot, which notebooks show; the axes that it is on."""
+    import matplotlib
+
+    height, draw = _drawing(chart)
+    settings: Any = _SETTINGS
+    with matplotlib.rc_context(settings):
+        if axes is None:
+            from matplotlib import pyplot
+
+            _, axes = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
+        draw(axes)
+    return axes
 
 
 def save_figure(path: Path, height: float, draw: Callable[[Axes], None]) -> Path:

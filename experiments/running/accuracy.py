@@ -15,7 +15,8 @@ from byoc.compiler import CompiledNetwork
 from byoc.host.parts import Oracle
 from byoc.host.runtime import Runtime
 from experiments.report.schema import Accuracy
-from experiments.running.network import Feeds, Network, read_samples
+from experiments.running.given import Feeds
+from experiments.running.network import Network, read_samples
 from isa.errors import InputError
 
 LABELS = "labels"

@@ -11,7 +11,7 @@ TensorFlow Lite model; for an ONNX model nothing here can, and the check says so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Graph, Value
-from byoc.host.parts import Oracle, defined_units, oracle_text
+from byoc.host.parts import DefinedUnits, Oracle, defined_units, oracle_text
 from byoc.host.runtime import NetworkRun
-from byoc.host.sessions import vouches
+from byoc.host.sessions import Numerics, vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
+from byoc.package.package import Package
 from byoc.partition import OTHER_ROUNDING
 from experiments.report.schema import Check, DefinitionCheck, FirstDifference, OutputsCheck, Suspicion
 from isa.errors import InputError
@@ -143,8 +144,57 @@ def check_values(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any]
             differences=whole.mismatches,
             max_abs_diff=whole.max_abs_diff,
         ),
-        definitions=tuple(DefinitionCheck(**asdict(unit)) for unit in units),
+        definitions=_reported(units),
     )
+
+
+def joint_check(package: Package, numerics: Numerics, checks: Sequence[Check]) -> Check:
+    """The check of several inferences of one network: what was compared is counted together."""
+    first, *others = checks
+    if not others:
+        return first
+    units = _joint_units([check.definitions or () for check in checks])
+    outputs = [check.outputs for check in checks if check.outputs is not None]
+    return first.model_copy(
+        update={
+            "oracle": oracle_text(package, units, numerics) if first.definitions is not None else first.oracle,
+            "tensors": sum(check.tensors for check in checks),
+            "elements": sum(check.elements for check in checks),
+            "mismatches": sum(check.mismatches for check in checks),
+            "max_abs_diff": max(check.max_abs_diff for check in checks),
+            "first": next((check.first for check in checks if check.first is not None), None),
+            "outputs": _joint_outputs(outputs) if outputs else None,
+            "definitions": None if first.definitions is None else _reported(units),
+        }
+    )
+
+
+def _joint_units(found: Sequence[Sequence[DefinitionCheck]]) -> list[DefinedUnits]:
+    """The same units, with the elements of every inference."""
+    return [
+        DefinedUnits(
+            op_type=same[0].op_type,
+            units=same[0].units,
+            elements=sum(unit.elements for unit in same),
+            differences=sum(unit.differences for unit in same),
+            max_abs_diff=max(unit.max_abs_diff for unit in same),
+        )
+        for same in zip(*found, strict=True)
+    ]
+
+
+def _joint_outputs(found: Sequence[OutputsCheck]) -> OutputsCheck:
+    return OutputsCheck(
+        exact=found[0].exact,
+        tensors=sum(one.tensors for one in found),
+        elements=sum(one.elements for one in found),
+        differences=sum(one.differences for one in found),
+        max_abs_diff=max(one.max_abs_diff for one in found),
+    )
+
+
+def _reported(units: Iterable[DefinedUnits]) -> tuple[DefinitionCheck, ...]:
+    return tuple(DefinitionCheck(**asdict(unit)) for unit in units)
 
 
 def _restored(graph: Graph, tensors: Tensors) -> dict[str, NDArray[Any]]:

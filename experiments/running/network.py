@@ -25,11 +25,22 @@ from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
+from experiments.running.given import (
+    Batch,
+    Feeds,
+    Inputs,
+    Model,
+    Samples,
+    Wanted,
+    batch_of,
+    model_name,
+    proto_of,
+    samples_of,
+)
 from experiments.running.package_cache import PackageCache, key_of, sum_of
 from isa.errors import InputError, meant
 from isa.reading import read_npz
 
-Feeds = dict[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 Fixed = Mapping[str, float]
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -89,35 +100,57 @@ def is_package(path: Path) -> bool:
 
 
 def load_network(
-    model: str,
+    model: Model,
     shapes: Shapes | None = None,
     seed: int = 0,
-    calibration: Path | None = None,
+    calibration: Samples | None = None,
     fixed: Fixed | None = None,
     cache: PackageCache | None = None,
     keep_float: bool = False,
 ) -> Network:
     """The network ``model`` names: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
 
+    It may be in memory as well: an ONNX model, what PyTorch's exporter makes, or a package.
     ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
-    quantised: on the samples of the file ``calibration``, else built-in networks on their own data and files on
-    four standard-normal inputs drawn from ``seed``. What import makes of a model may come from a ``cache``.
+    quantised: on the samples ``calibration``, a file or arrays, else built-in networks on their own data and others on
+    four standard-normal inputs drawn from ``seed``. What import makes of a file may come from a ``cache``.
     ``keep_float``: the float model is wanted, too, as it is of networks with labels. Raises InputError for whatever is
     wrong with name, file or model.
     """
+    if isinstance(model, Package):
+        _refuse(model.source, *_OF_PACKAGES, shapes, calibration, fixed)
+        return _of_package(model)
+    proto = proto_of(model)
+    if proto is not None:
+        return _build(proto, None, shapes or {}, seed, calibration, fixed or {}, keep_float)
+    if not isinstance(model, str | Path):
+        raise InputError(f"the model is a {type(model).__name__}; give a name, a file, an ONNX model or a package")
+    return _load(str(model), shapes, seed, _file_or_samples(calibration), fixed, cache, keep_float)
+
+
+def _file_or_samples(given: Samples | None) -> Samples | None:
+    """The same; a file is a path."""
+    return Path(given) if isinstance(given, str) else given
+
+
+def _load(
+    model: str,
+    shapes: Shapes | None,
+    seed: int,
+    calibration: Samples | None,
+    fixed: Fixed | None,
+    cache: PackageCache | None,
+    keep_float: bool,
+) -> Network:
+    """The network of a name or a file."""
     builtin = MODELS.get(model)
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
-        return _load_package(path, shapes, calibration, fixed)
+        _refuse(path, *_OF_PACKAGES, shapes, calibration, fixed)
+        return _of_package(load_package(path))
     if builtin is None and path.is_file() and is_tflite(path):
-        _refuse(
-            path,
-            "a TensorFlow Lite model",
-            "leave {option} out, or convert the model otherwise",
-            shapes,
-            calibration,
-            fixed,
-        )
+        remedy = "leave {option} out, or convert the model otherwise"
+        _refuse(path, "a TensorFlow Lite model", remedy, shapes, calibration, fixed)
     given = model, builtin, shapes or {}, seed, calibration, fixed or {}
     key = _key(*given) if cache is not None and not keep_float else None
     if cache is None or key is None:
@@ -132,14 +165,16 @@ def load_network(
 
 
 def _key(
-    model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
+    model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Samples | None, fixed: Fixed
 ) -> str | None:
     """The name of the network's package in a cache; None where it is not for one.
 
-    That is a network with labels, of which more than the package is wanted, a file that is not there, and a model whose
-    weights may lie in files beside it: those say where.
+    That is a network with labels, of which more than the package is wanted, a file that is not there, samples that are
+    in none, and a model whose weights may lie in files beside it: those say where.
     """
-    if (calibration is not None and not calibration.is_file()) or (builtin is None and not Path(model).is_file()):
+    if calibration is not None and not (isinstance(calibration, Path) and calibration.is_file()):
+        return None
+    if builtin is None and not Path(model).is_file():
         return None
     content = b"" if builtin else Path(model).read_bytes()
     if (builtin is not None and builtin.dataset() is not None) or b"location" in content:
@@ -152,19 +187,26 @@ def _key(
     })  # fmt: skip
 
 
+_OF_PACKAGES = "a package", "give {option} to 'dla compile' instead"
+
+
 def _refuse(
-    path: Path, what: str, remedy: str, shapes: Shapes | None, calibration: Path | None, fixed: Fixed | None
+    source: str | Path,
+    what: str,
+    remedy: str,
+    shapes: Shapes | None,
+    calibration: Samples | None,
+    fixed: Fixed | None,
 ) -> None:
-    """Raises InputError for an option that ``what`` is in ``path`` has no use for; ``remedy`` names it as {option}."""
+    """Raises InputError for an option that ``what`` in ``source`` has no use for; ``remedy`` names it as {option}."""
     facts = {"--shape": "has fixed shapes", "--calibration": "is quantised already", "--fix": "has fixed inputs"}
-    for (option, fact), given in zip(facts.items(), (shapes, calibration, fixed), strict=True):
-        if given:
-            raise InputError(f"{path}: {what} {fact}; {remedy.format(option=option)}")
+    given = shapes or None, calibration, fixed or None
+    for (option, fact), value in zip(facts.items(), given, strict=True):
+        if value is not None:
+            raise InputError(f"{source}: {what} {fact}; {remedy.format(option=option)}")
 
 
-def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, fixed: Fixed | None) -> Network:
-    _refuse(path, "a package", "give {option} to 'dla compile' instead", shapes, calibration, fixed)
-    package = load_package(path)
+def _of_package(package: Package) -> Network:
     builtin = MODELS.get(package.source)
     if builtin is not None and not _fits(package.graph, builtin.sample_input()):
         builtin = None  # it goes by the name of a built-in network and is another
@@ -172,37 +214,54 @@ def _load_package(path: Path, shapes: Shapes | None, calibration: Path | None, f
 
 
 def _build(
-    model: str,
+    model: str | ModelProto,
     builtin: BuiltinModel | None,
     shapes: Shapes,
     seed: int,
-    calibration: Path | None,
+    calibration: Samples | None,
     fixed: Fixed,
     keep_float: bool,
 ) -> Network:
-    from byoc.frontend.onnx.file import load_model
     from byoc.frontend.onnx.rewriting.branches import fix_inputs
     from byoc.importing import import_model
 
-    if builtin is None and "." not in model and "/" not in model and not Path(model).exists():
-        close = meant(model, MODELS)
-        raise InputError(f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists")
-    if builtin is None and Path(model).is_file() and is_tflite(Path(model)):
+    if isinstance(model, str) and builtin is None and Path(model).is_file() and is_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
-    source = fix_inputs(builtin.build(seed) if builtin else load_model(model), fixed, shapes)
+    name, given = _opened(model, builtin, seed)
+    source = fix_inputs(given, fixed, shapes)
+    del given
     shapes = {name: dims for name, dims in shapes.items() if name not in fixed}
-    name = builtin.name if builtin else Path(model).stem
     samples = _samples(source, builtin, shapes, seed, calibration, fixed)
-    origin = "the network's own samples" if calibration is None else calibration.name
+    origin = _origin(calibration) if samples is not None else ""
     kept = builtin if not fixed else None  # its samples and labels are those of all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, shapes) if wanted and not _fixed_scales(source) else None
     handed = [source]
     del source  # hundreds of megabytes of weights, perhaps
-    package = import_model(
-        handed.pop(), name, shapes=shapes, calibration=samples, seed=seed, origin=origin if samples else ""
-    )
+    package = import_model(handed.pop(), name, shapes=shapes, calibration=samples, seed=seed, origin=origin)
     return Network(name, package, float_model, kept)
+
+
+def _opened(model: str | ModelProto, builtin: BuiltinModel | None, seed: int) -> tuple[str, ModelProto]:
+    """The name that a model goes by, and the model."""
+    from byoc.frontend.onnx.file import check_model, load_model
+
+    if isinstance(model, ModelProto):
+        check_model(model, model_name(model))
+        return model_name(model), model
+    if builtin is not None:
+        return builtin.name, builtin.build(seed)
+    if "." not in model and "/" not in model and not Path(model).exists():
+        close = meant(model, MODELS)
+        raise InputError(f"unknown model '{model}'; {close}give a file, or a name that 'dla models' lists")
+    return Path(model).stem, load_model(model)
+
+
+def _origin(calibration: Samples | None) -> str:
+    """Where the samples are from, for reports."""
+    if calibration is None:
+        return "the network's own samples"
+    return calibration.name if isinstance(calibration, Path) else "the arrays given"
 
 
 def _float32(source: ModelProto, shapes: Shapes) -> ModelProto:
@@ -223,15 +282,43 @@ def _fixed_scales(model: ModelProto) -> bool:
 
 
 def _samples(
-    source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Path | None, fixed: Fixed
+    source: ModelProto,
+    builtin: BuiltinModel | None,
+    shapes: Shapes,
+    seed: int,
+    calibration: Samples | None,
+    fixed: Fixed,
 ) -> Iterable[Feeds] | None:
     """What to calibrate on; None leaves it to the quantiser."""
     if calibration is None:
         own = builtin.calibration(seed) if builtin else ()
         return ({key: feed[key] for key in feed if key not in fixed} for feed in own) if builtin else None
     if _fixed_scales(source):
-        raise InputError(f"--calibration {calibration}: the model is quantised already; leave the option out")
-    return load_calibration(calibration, _float32(source, shapes))
+        given = f"--calibration {calibration}" if isinstance(calibration, Path) else "calibration"
+        raise InputError(f"{given}: the model is quantised already; leave the option out")
+    wanted = _wanted(_float32(source, shapes))
+    if isinstance(calibration, Path):
+        return read_samples(calibration, f"--calibration {calibration}", wanted)[0]
+    return samples_of(calibration, wanted)
+
+
+def _wanted(model: ModelProto) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shapes and types of a model's inputs."""
+    return {
+        value.name: (
+            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
+            np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)),
+        )
+        for value in model.graph.input
+    }
+
+
+def network_batch(network: Network, inputs: Inputs | None, seed: int, options: CompileOptions) -> Batch:
+    """The inputs of one inference or of several: arrays, or those of :func:`network_feeds`."""
+    if inputs is None or isinstance(inputs, str | Path):
+        return Batch((network_feeds(network, None if inputs is None else Path(inputs), seed, options),))
+    ports = connect(network.package, options).inputs
+    return batch_of(inputs, {port.name: port.value.shape for port in ports})
 
 
 def network_feeds(
@@ -285,23 +372,8 @@ def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
     return np.zeros(value.shape, dtype)
 
 
-def load_calibration(path: Path, model: ModelProto) -> list[Feeds]:
-    """One feed a sample from a ``.npz`` with an array for every input of ``model``, samples along an extra first axis.
-
-    Raises InputError: no such file, not a .npz, an input missing or unknown, sample counts that differ, wrong shapes.
-    """
-    wanted = {
-        value.name: (
-            tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim),
-            np.dtype(tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)),
-        )
-        for value in model.graph.input
-    }
-    return read_samples(path, f"--calibration {path}", wanted)[0]
-
-
 def read_samples(
-    path: Path, option: str, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], beside: Sequence[str] = ()
+    path: Path, option: str, wanted: Wanted, beside: Sequence[str] = ()
 ) -> tuple[list[Feeds], list[NDArray[Any]]]:
     """One feed a sample from a ``.npz`` with arrays of the ``wanted`` inputs, and the arrays ``beside`` them.
 

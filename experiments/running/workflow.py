@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,23 +13,25 @@ from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.host.runtime import NetworkRun, Runtime
 from byoc.options import DEFAULTS, CompileOptions
+from byoc.package.package import Package
 from dla_sim.device import Device, Engine
 from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
-from dla_sim.presets import DEFAULT_PRESET, Preset, load_hardware
+from dla_sim.presets import DEFAULT_PRESET, Preset, Settings, load_hardware, setting_texts
 from dla_sim.trace import Trace
 from experiments.cost.table import load_table
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
-from experiments.report.schema import RunReport
+from experiments.report.schema import Check, Suspicion
 from experiments.report.timeline import timeline_json
 from experiments.running import Progress, silent
 from experiments.running.accuracy import labelled_samples, measure_accuracy
-from experiments.running.check import check_values, find_warnings
-from experiments.running.network import Feeds, Fixed, Network, Shapes, load_network, network_feeds
-from experiments.running.package_cache import PackageCache
-from isa.errors import InputError
+from experiments.running.check import Tensors, check_values, find_warnings, joint_check
+from experiments.running.given import Batch, Feeds, Inputs, Model, Samples, spelled
+from experiments.running.network import Fixed, Network, Shapes, load_network, network_batch
+from experiments.running.package_cache import users_cache
+from experiments.running.result import Result
 from isa.files import write_atomically
 
 Host = Literal["onnxruntime", "reference"]
@@ -48,7 +50,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class Request:
-    """All that the figures of a run depend on, as :func:`run` is given it."""
+    """All that the figures of a run depend on, as :func:`run` is given it; what is in memory in angle brackets."""
 
     model: str
     preset: str | None
@@ -56,100 +58,163 @@ class Request:
     isa: str | None
     options: CompileOptions
     host: Host
-    input: str | Path | None
+    inputs: str | None
+    calibration: str | None
+    accuracy: str | None
     shapes: Shapes
     fixed: Fixed
-    calibration: str | Path | None
     seed: int
     cost: str | None
-    accuracy: str | Path | None
     cpu: tuple[str, ...]
 
     @property
     def command(self) -> str:
-        """The ``dla run`` command that repeats the run; options at their defaults are left out."""
-        words = ["dla", "run", self.model]
+        """The ``dla run`` command that repeats the run; options at their defaults are left out.
+
+        It begins with ``dla.run`` where something was given in memory: then no command repeats it.
+        """
+        words = [self.model]
         words += ["--preset", self.preset] if self.preset not in (None, DEFAULT_PRESET) else []
         words += [word for setting in self.settings for word in ("--set", setting)]
         words += ["--isa", self.isa] if self.isa is not None else []
         words += self.options.words
         words += ["--host", self.host] if self.host != "onnxruntime" else []
-        words += ["--calibration", str(self.calibration)] if self.calibration is not None else []
-        words += ["--input", str(self.input)] if self.input is not None else []
-        words += ["--accuracy", str(self.accuracy)] if self.accuracy is not None else []
+        words += ["--calibration", self.calibration] if self.calibration is not None else []
+        words += ["--input", self.inputs] if self.inputs is not None else []
+        words += ["--accuracy", self.accuracy] if self.accuracy is not None else []
         for name, shape in self.shapes.items():
             words += ["--shape", f"{name}={','.join(map(str, shape))}"]
         words += [word for name, number in self.fixed.items() for word in ("--fix", f"{name}={number:.17g}")]
         words += [word for pattern in self.cpu for word in ("--cpu", pattern)]
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--cost", self.cost] if self.cost is not None else []
-        return shlex.join(words)
+        given = (self.model, self.inputs, self.calibration)
+        in_memory = any(name is not None and name.startswith("<") for name in given)
+        return shlex.join([*(["dla.run"] if in_memory else ["dla", "run"]), *words])
 
 
 def run(
-    model: str | Path,
+    model: Model,
     *,
-    preset: str | None = None,
-    settings: Iterable[str] = (),
+    preset: str | Path | None = None,
+    settings: Settings = (),
     isa: str | None = None,
     options: CompileOptions = DEFAULTS,
     host: Host = "onnxruntime",
-    input: str | Path | None = None,
+    inputs: Inputs | None = None,
     shapes: Shapes | None = None,
     fixed: Fixed | None = None,
     cpu: Sequence[str] = (),
-    calibration: str | Path | None = None,
+    calibration: Samples | None = None,
     accuracy: str | Path | None = None,
     seed: int = 0,
     timeline: str | Path | None = None,
     cost: str | None = None,
     progress: Progress = silent,
-    cache: PackageCache | None = None,
+    cache: bool = True,
     **choices: Any,
-) -> RunReport:
-    """Compile ``model``, simulate one inference, check every bit, report.
+) -> Result:
+    """Compile ``model``, simulate an inference, check every bit, report.
 
-    ``model`` is a built-in name, an .onnx, .tflite or .dla file.
+    ``model`` is a built-in name, an .onnx, .tflite or .dla file; or an ONNX model, what PyTorch's exporter makes of a
+    module, or a package.
 
-    ``preset`` is a name or a TOML file, ``settings`` are texts such as ``"sram_bytes=524288"``, ``isa`` replaces
-    the preset's variant. ``choices`` replace fields of ``options``, as in ``run(model, schedule="seed")``.
-    ``input`` is a .npy, .npz or image file; without one the built-in network's sample, or numbers drawn from
-    ``seed``. With ``integer_io`` it may hold integers, too; real numbers are quantised first. ``shapes`` fixes
-    dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the CPU (:func:`keep_on_cpu`).
-    ``calibration`` is a .npz file with the samples that a float model is quantised on, ``accuracy`` one with held-out
-    samples and their ``labels``. ``cost`` is a cost table's name or file, for an estimate of energy and area.
-    ``progress`` is called with the name of each stage. A ``cache`` keeps what import makes of a model; no figure
-    depends on it.
+    ``preset`` is a name or a TOML file, ``settings`` change keys of it (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or
+    texts such as ``"pe.oc=64"``), ``isa`` replaces the preset's variant. ``choices`` replace fields of ``options``, as
+    in ``run(model, schedule="seed")``.
+    ``inputs`` is a .npy, .npz or image file, an array, arrays by input, or many of them, a batch; without any the
+    built-in network's sample, or numbers drawn from ``seed``. With ``integer_io`` they may be integers, too; real
+    numbers are quantised first. ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes
+    on the CPU (:func:`keep_on_cpu`). ``calibration`` is what a float model is quantised on: a .npz file, arrays with
+    samples along the first axis, or samples one by one.
+    ``accuracy`` is a .npz file with held-out samples and their ``labels``; ``cost`` is a cost table's name
+    or file, for an estimate of energy and area. ``timeline`` is a file for Perfetto. ``progress``
+    is called with the name of each stage. ``cache``: what import makes of a file may be kept in the user's cache folder
+    for later runs; no figure depends on it.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
-    options, settings = replace(options, **choices), tuple(settings)
-    opening = shapes or {}, fixed or {}
+    options, texts = replace(options, **choices), setting_texts(settings)
     request = Request(
-        str(model), preset, settings, isa, options, host, input, *opening, calibration, seed, cost, accuracy, tuple(cpu)
+        model=spelled(model),
+        preset=None if preset is None else str(preset),
+        settings=texts,
+        isa=isa,
+        options=options,
+        host=host,
+        inputs=None if inputs is None else spelled(inputs),
+        calibration=None if calibration is None else spelled(calibration),
+        accuracy=None if accuracy is None else str(accuracy),
+        shapes=shapes or {},
+        fixed=fixed or {},
+        seed=seed,
+        cost=cost,
+        cpu=tuple(cpu),
     )
-    if not isinstance(model, str | Path):
-        raise InputError(f"the model is a {type(model).__name__}: save it, and give the file, which reports name")
-    hardware = load_hardware(preset, settings, isa)
+    hardware = load_hardware(request.preset, texts, isa)
     table = load_table(cost) if cost is not None else None
-    progress(f"reading {model}")
-    samples = Path(calibration) if calibration is not None else None
-    network = load_network(str(model), shapes, seed, samples, fixed, cache, keep_float=accuracy is not None)
+    progress(f"reading {request.model}")
+    kept = users_cache() if cache else None
+    network = load_network(model, shapes, seed, calibration, fixed, kept, keep_float=accuracy is not None)
     network = network.keeping_on_cpu(cpu)
     labelled = labelled_samples(network, Path(accuracy) if accuracy is not None else None)
-    feeds = network_feeds(network, Path(input) if input is not None else None, seed, options)
-    done = infer(network, hardware, feeds, options, host, progress)
+    batch = network_batch(network, inputs, seed, options)
+    done = infer(network, hardware, batch.feeds[0], options, host, progress)
+    runs = tuple(RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items())
     if timeline is not None:
-        runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
         write_atomically(Path(timeline), timeline_json(runs))
-    progress("checking every region output")
-    check = check_values(done.compiled, feeds, done.result)
-    suspicions = find_warnings(done.compiled, feeds, done.result)
+    found = _checked(done, batch, progress)
     progress("measuring accuracy")
     measured = measure_accuracy(network, done.compiled, done.runtime, labelled) if labelled is not None else None
     conditions = Conditions(request.command, network.name, seed, hardware)
-    return assemble(conditions, done.compiled, feeds, done.result.traces, check, suspicions, measured, table)
+    given = batch.joined(batch.feeds)
+    report = assemble(
+        conditions, done.compiled, given, done.result.traces, found.check, found.suspicions, measured, table
+    )
+    return Result(report, batch.joined(found.outputs), runs)
+
+
+def import_model(
+    model: Model,
+    *,
+    shapes: Shapes | None = None,
+    fixed: Fixed | None = None,
+    calibration: Samples | None = None,
+    seed: int = 0,
+    cache: bool = True,
+) -> Package:
+    """The package of whatever :func:`run` takes as ``model``: quantised if it was float, and good for every machine.
+
+    The other arguments are as for :func:`run`. Raises InputError for a model that cannot be imported.
+    """
+    return load_network(model, shapes, seed, calibration, fixed, users_cache() if cache else None).package
+
+
+@dataclass(frozen=True, eq=False)
+class _Checked:
+    """What every inference of a batch gave, and how right it was."""
+
+    check: Check
+    suspicions: tuple[Suspicion, ...]
+    outputs: tuple[Tensors, ...]
+
+
+def _checked(done: Inference, batch: Batch, progress: Progress) -> _Checked:
+    """The inferences of a batch, of which the first is ``done``, each held against the oracle."""
+    progress("checking every region output")
+    compiled = done.compiled
+    checks: list[Check] = []
+    outputs: list[Tensors] = []
+    suspicions: dict[tuple[str, str], Suspicion] = {}
+    for number, feeds in enumerate(batch.feeds):
+        result = done.runtime.run(feeds) if number else done.result
+        checks.append(check_values(compiled, feeds, result))
+        outputs.append(result.outputs)
+        for suspicion in find_warnings(compiled, feeds, result):
+            suspicions.setdefault((suspicion.kind, suspicion.tensor), suspicion)
+    check = joint_check(compiled.package, compiled.arch.numerics, checks)
+    return _Checked(check, tuple(suspicions.values()), tuple(outputs))
 
 
 def infer(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from byoc.options import PROGRAM_OPTIONS
 from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
+from experiments.extras import require_pandas
 from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, STATUSES, Store
 from isa.arch import flat
 from isa.errors import InputError
@@ -88,7 +89,7 @@ def load(path: str | Path, cost: str | None = None) -> pandas.DataFrame:
     ``estimated_energy_pj`` and ``estimated_area_um2`` as well. Raises InputError where there are no results.
     """
     rows = list(flat_rows(Path(path), cost))
-    pandas = _pandas()
+    pandas = require_pandas()
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     return pandas.DataFrame(
@@ -127,15 +128,5 @@ def check_export(target: Path) -> None:
     """Raises InputError, before any work is done, where :func:`export` would."""
     if target.suffix not in ENDINGS:
         raise InputError(f"--export {target}: it must end in {' or '.join(ENDINGS)}")
-    _pandas()
+    require_pandas()
     check_writable(target)
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise InputError(
-            "tables of results need pandas; install it with: pip install 'dla-byoc-simulator[sweep]'"
-        ) from error
-    return pandas

@@ -35,9 +35,9 @@ QUANTISED = ("same6", "same_avg", "double", "mixed", "false")
 BOUNDED = ("lb_8_2", "lb_64_4", "lb_9_8")
 
 
-def _report(name: str, **choices: object) -> RunReport:
+def _report(name: str, **choices: Any) -> RunReport:
     given = CASES / f"{INPUTS[name]}.npy" if name in INPUTS else None
-    return experiments.run(CASES / f"{name}.onnx", input=given, **choices)
+    return experiments.run(CASES / f"{name}.onnx", inputs=given, **choices).report
 
 
 def _outputs(name: str) -> tuple[list[NDArray[np.generic]], list[NDArray[np.generic]]]:
@@ -301,7 +301,7 @@ def _suspicions(tmp_path: Path, factor: float, calibration: float | None = None)
     if calibration is not None:
         samples = tmp_path / "samples.npz"
         np.savez(samples, x=(draw((4, 1, 3, 16, 16)) * calibration).astype(np.float32))
-    report = experiments.run(model, input=tmp_path / "x.npy", calibration=samples)
+    report = experiments.run(model, inputs=tmp_path / "x.npy", calibration=samples).report
     assert report.check.mismatches == 0
     for suspicion in report.warnings:
         assert suspicion.tensor in suspicion.message()
@@ -335,7 +335,7 @@ def test_an_input_that_is_no_number_is_refused(number: float, tmp_path: Path) ->
         "input 'x' has 1 elements that are infinite or no number, the first at \\[0, 1, 2, 3\\]; correct the input"
     )
     with pytest.raises(InputError, match=f"^{message}"):
-        experiments.run(_model(tmp_path), input=tmp_path / "x.npy")
+        experiments.run(_model(tmp_path), inputs=tmp_path / "x.npy")
 
 
 def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> None:
@@ -354,7 +354,7 @@ def test_a_negative_slope_runs_with_integers_alone_as_in_tensorflow_lite() -> No
 
 
 def test_what_integers_alone_cannot_scale_runs_on_the_cpu_with_the_reason() -> None:
-    report = experiments.run(CASES / "big.onnx", settings=["numerics=fixed"])
+    report = experiments.run(CASES / "big.onnx", settings=["numerics=fixed"]).report
     reasons = [place.reason for place in report.placement if place.on == "cpu"]
     assert reasons == [
         "a value of 1074561024 is to be multiplied by 2; "

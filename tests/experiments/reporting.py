@@ -49,7 +49,7 @@ def folder() -> Path:
 @cache
 def tiny_run(schedule: Literal["seed", "default"] = "default") -> RunReport:
     """A run with a convolution on the accelerator and a Hardmax that falls back."""
-    return run(folder() / "tiny.onnx", schedule=schedule)
+    return run(folder() / "tiny.onnx", schedule=schedule).report
 
 
 @cache

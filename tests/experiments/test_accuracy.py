@@ -25,8 +25,8 @@ def test_a_file_of_the_digits_says_what_the_built_in_network_does(tmp_path: Path
     images, labels = digits.held_out_digits()
     held_out = _saved(tmp_path / "digits.npz", image=images[:, None], labels=labels)
     calibration = _saved(tmp_path / "samples.npz", image=digits.calibration_digits()[:, None])
-    found = run(FOLDER / digits.MODEL_FILE, accuracy=held_out, calibration=calibration)
-    assert found.accuracy == run("digits-cnn").accuracy
+    found = run(FOLDER / digits.MODEL_FILE, accuracy=held_out, calibration=calibration).report
+    assert found.accuracy == run("digits-cnn").report.accuracy
     assert f"--accuracy {held_out}" in found.command
 
 
@@ -36,7 +36,7 @@ def test_int8_digits_on_litert_and_on_the_accelerator(numerics: str, tmp_path: P
     images, labels = digits.held_out_digits()
     stored = (np.rint(images * 255) - 128).astype(np.int8).transpose(0, 2, 3, 1)[:, None]
     held_out = _saved(tmp_path / "digits.npz", image=stored, labels=labels)
-    found = run(FOLDER / digits.TFLITE_FILE, settings=[f"numerics={numerics}"], accuracy=held_out)
+    found = run(FOLDER / digits.TFLITE_FILE, settings=[f"numerics={numerics}"], accuracy=held_out).report
     assert found.check.mismatches == 0
     assert found.accuracy == Accuracy(float_=None, int8=442 / 450, dla=442 / 450, images=450, differences=0)
 
@@ -68,7 +68,7 @@ def test_the_first_output_of_several_is_judged(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "two.onnx")
     images, labels = digits.held_out_digits()
     held_out = _saved(tmp_path / "digits.npz", image=images[:20, None], labels=labels[:20])
-    found = run(tmp_path / "two.onnx", accuracy=held_out).accuracy
+    found = run(tmp_path / "two.onnx", accuracy=held_out).report.accuracy
     assert found is not None
     assert (found.images, found.differences) == (20, 0)
     assert found.float_ >= 0.9

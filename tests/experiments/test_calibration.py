@@ -44,13 +44,13 @@ def test_samples_decide_the_ranges(model: Path, tmp_path: Path) -> None:
         else:
             assert found is not None
             np.testing.assert_array_equal(found.scale, value.quantization.scale)
-    report = experiments.run(model, calibration=samples)
+    report = experiments.run(model, calibration=samples).report
     assert report.check.mismatches == 0
     assert f"--calibration {samples}" in report.command
 
 
 def test_fixed_inputs_of_a_built_in_network_are_none_of_its_samples() -> None:
-    report = experiments.run("digits-cnn", fixed={"image": 0.5})
+    report = experiments.run("digits-cnn", fixed={"image": 0.5}).report
     assert report.check.mismatches == 0
     assert report.accuracy is None
     assert calibrated(report).samples == 64
@@ -104,7 +104,7 @@ def shown(report: RunReport) -> dict[str, str]:
 def test_a_run_says_what_it_was_calibrated_on(model: Path, tmp_path: Path) -> None:
     samples = tmp_path / "samples.npz"
     np.savez(samples, image=np.stack([feed["image"] for feed in MODELS["digits-cnn"].calibration(0)]))
-    own, builtin = experiments.run(model, calibration=samples), experiments.run("digits-cnn")
+    own, builtin = experiments.run(model, calibration=samples).report, experiments.run("digits-cnn").report
     found = calibrated(own)
     assert (found.samples, found.random, found.origin) == (64, False, "samples.npz")
     assert calibrated(builtin).origin == "the network's own samples"
@@ -125,7 +125,7 @@ def test_random_numbers_are_warned_of_wherever_the_package_goes(
     assert made.err == dla(capsys, "partition", model).err == warned
     assert dla(capsys, "emit", model, "-o", tmp_path / "digits.prog").err == warned
     for given in (model, tmp_path / "digits.dla"):
-        report = experiments.run(given)
+        report = experiments.run(given).report
         assert (calibrated(report).samples, calibrated(report).random) == (4, True)
         (warning,) = (item for item in report.warnings if item.kind == "uncalibrated")
         wanted = "quantised on 4 inputs of random numbers; give real ones with --calibration FILE.npz"
@@ -149,14 +149,14 @@ def test_the_error_of_int8_is_that_over_all_samples(model: Path) -> None:
 
 
 def test_outputs_that_tell_no_classes_have_no_agreement(tmp_path: Path) -> None:
-    report = experiments.run(save_tiny(tmp_path))
+    report = experiments.run(save_tiny(tmp_path)).report
     assert calibrated(report).agreement == {}
     assert shown(report)["calibration"] == "quantised on 4 inputs of random numbers"
 
 
 def test_a_model_that_came_quantised_was_calibrated_elsewhere(tmp_path: Path) -> None:
     onnx.save(load_network("digits-cnn").package.model, tmp_path / "quantised.onnx")
-    report = experiments.run(tmp_path / "quantised.onnx")
+    report = experiments.run(tmp_path / "quantised.onnx").report
     assert report.fidelity is not None
     assert report.fidelity.calibration is None
     assert "calibration" not in shown(report)

@@ -88,7 +88,7 @@ def test_a_run_and_the_row_of_a_sweep_did_the_same(tmp_path: Path) -> None:
     swept(tmp_path, GRID)
     row = next(row for row in flat_rows(tmp_path / "results.sqlite") if row["status"] == "ok")
     settings = ("pe.ic=4", "pe.oc=16", "sram_bytes=524288")
-    report = run(save_tiny(tmp_path), settings=settings, cost="horowitz-45nm")
+    report = run(save_tiny(tmp_path), settings=settings, cost="horowitz-45nm").report
     activity = row_activity(row)
     assert report.cost is not None
     assert report.cost.counts == {
@@ -115,12 +115,12 @@ def test_scratchpad_bytes_worked_by_hand(tmp_path: Path) -> None:
 
 
 def test_a_report_keeps_its_estimate(tmp_path: Path) -> None:
-    report = run(save_tiny(tmp_path), cost="horowitz-45nm")
+    report = run(save_tiny(tmp_path), cost="horowitz-45nm").report
     assert report.command.endswith("--cost horowitz-45nm")
     save_report(report, tmp_path / "run.json")
     assert load_report(tmp_path / "run.json").cost == report.cost
     assert isinstance(report.cost, Estimate)
-    assert run(save_tiny(tmp_path)).cost is None
+    assert run(save_tiny(tmp_path)).report.cost is None
 
 
 def test_tables_of_sweeps_have_columns_of_estimates(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def summing(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
-    return run(summing(tmp_path_factory.mktemp("model")))
+    return run(summing(tmp_path_factory.mktemp("model"))).report
 
 
 def account(report: RunReport) -> EndToEnd:
@@ -97,7 +97,7 @@ def test_integers_leave_the_quantisation_at_the_ends_to_the_application(
     real = account(report)
     (first,) = (layer for layer in report.host.layers if layer.op_type == "QuantizeLinear")
     assert real.interface_cycles == first.estimated_cycles  # what the CPU computes in float needs the other one
-    integers = account(run(summing(tmp_path), integer_io=True))
+    integers = account(run(summing(tmp_path), integer_io=True).report)
     assert (integers.interface_cycles, integers.cycles) == (0, real.cycles - real.interface_cycles)
     assert integers.share(integers.cpu_cycles) == real.integer_cpu_share
     said = f"with --integer-io {real.integer_cpu_share:.1%} of the time ({integers.cpu_cycles:,} cycles) on the CPU\n"

@@ -11,7 +11,7 @@ from experiments.running.workflow import run
 
 
 def _small_resnext() -> RunReport:
-    return run("resnext-11", isa="v4", settings=["sram_bytes=65536"])
+    return run("resnext-11", isa="v4", settings=["sram_bytes=65536"]).report
 
 
 def test_layers_name_their_groups(capsys: pytest.CaptureFixture[str]) -> None:

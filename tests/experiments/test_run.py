@@ -68,7 +68,7 @@ def test_equal_runs_give_equal_bytes_and_a_name_of_their_own(capsys: Capture) ->
     [{}, {"schedule": "seed"}, {"isa": "v1"}, {"isa": "v1", "emulate_depthwise": True}, {"integer_io": True}],
 )
 def test_every_scenario_is_exact(options: Mapping[str, Any]) -> None:
-    report = run("digits-cnn", **options)
+    report = run("digits-cnn", **options).report
     assert report.check.mismatches == 0
     assert report.accuracy is not None
     assert report.accuracy.differences == 0
@@ -76,7 +76,9 @@ def test_every_scenario_is_exact(options: Mapping[str, Any]) -> None:
 
 
 def test_command_repeats_the_run(capsys: Capture) -> None:
-    report = run("digits-cnn", preset="seed-o64", settings=["bus_bytes=16"], isa="v1", emulate_depthwise=True, seed=3)
+    report = run(
+        "digits-cnn", preset="seed-o64", settings=["bus_bytes=16"], isa="v1", emulate_depthwise=True, seed=3
+    ).report
     words = "dla run digits-cnn --preset seed-o64 --set bus_bytes=16 --isa v1 --emulate-depthwise --seed 3"
     assert report.command == words
     assert dla(capsys, *words.split()[1:], "--json", "again.json").status == 0
@@ -84,14 +86,14 @@ def test_command_repeats_the_run(capsys: Capture) -> None:
 
 
 def test_timing_changes_cycles_and_no_bit_of_the_program() -> None:
-    slow, fast = run("digits-cnn"), run("digits-cnn", settings=["bus_bytes=32", "dram_latency=10"])
+    slow, fast = run("digits-cnn").report, run("digits-cnn", settings=["bus_bytes=32", "dram_latency=10"]).report
     assert slow.hashes["programs"] == fast.hashes["programs"]
     assert slow.totals.cycles > fast.totals.cycles
 
 
 def test_float_parts_on_the_host_are_estimated_and_outside_the_total(capsys: Capture) -> None:
     for host in ("onnxruntime", "reference"):
-        report = run(save_tiny(Path(), softmax=True), host=host)
+        report = run(save_tiny(Path(), softmax=True), host=host).report
         assert report.check.oracle.startswith("ONNX Runtime ")
         softmax = next(layer for layer in report.host.layers if layer.node == "softmax")
         assert softmax.estimated_cycles > 0
@@ -100,14 +102,14 @@ def test_float_parts_on_the_host_are_estimated_and_outside_the_total(capsys: Cap
 
 
 def test_fixed_numerics_have_no_oracle_here() -> None:
-    report = run("digits-cnn", settings=["numerics=fixed"])
+    report = run("digits-cnn", settings=["numerics=fixed"]).report
     assert report.check.oracle == "none (numerics = fixed rounds otherwise than ONNX Runtime)"
     assert (report.check.tensors, report.check.mismatches) == (0, 0)
 
 
 def test_input_from_a_file_changes_the_input_and_not_the_cycles(capsys: Capture) -> None:
     np.save("zeros.npy", np.zeros((1, 1, 8, 8), np.float32))
-    own, given = run("digits-cnn"), run("digits-cnn", input="zeros.npy")
+    own, given = run("digits-cnn").report, run("digits-cnn", inputs="zeros.npy").report
     assert own.hashes["input"] != given.hashes["input"]
     assert own.totals == given.totals
     assert given.check.mismatches == 0
@@ -142,9 +144,9 @@ def test_integers_in_and_out(capsys: Capture) -> None:
     """A file of integers is taken as it is, one of real numbers quantised; both are the inference of the float run."""
     numbers = np.random.default_rng(7).standard_normal((1, 1, 8, 8)).astype(np.float32)
     np.savez("real.npz", numbers)
-    plain = run("digits-cnn", input="real.npz")
+    plain = run("digits-cnn", inputs="real.npz").report
     assert [(port.dtype, port.scale, port.integer) for port in plain.interface] == [("float32", None, False)] * 2
-    report = run("digits-cnn", input="real.npz", integer_io=True)
+    report = run("digits-cnn", inputs="real.npz", integer_io=True).report
     entry, result = report.interface
     assert (entry.name, entry.role, entry.dtype, entry.shape) == ("image", "input", "int8", (1, 1, 8, 8))
     assert (result.name, result.role, result.dtype, result.shape) == ("logits", "output", "int8", (1, 10))

@@ -113,7 +113,7 @@ def test_biases_that_name_the_axis_of_their_filters() -> None:
         tensor.quantization.quantizedDimension = 3
 
     FILE.write_bytes(changed(tflite_model(), misnamed))
-    assert workflow.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
+    assert workflow.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
 
 
 def test_weights_of_four_bits_stay_on_the_cpu() -> None:
@@ -177,12 +177,12 @@ def test_kernels_that_end_their_process(capsys: Capture) -> None:
     )
     line = refused(capsys, content)
     assert "LiteRT ended its process on the model (exit status -" in line
-    assert workflow.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
+    assert workflow.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
 
 
 def _fallback(content: bytes) -> dict[str, str | None]:
     FILE.write_bytes(content)
-    report = workflow.run(FILE, settings=["numerics=fixed"])
+    report = workflow.run(FILE, settings=["numerics=fixed"]).report
     assert report.check.mismatches == report.check.outputs.differences == 0
     return {place.op_type: place.reason for place in report.placement if place.on == "cpu"}
 
@@ -274,4 +274,4 @@ def test_the_python_api_takes_it() -> None:
     assert package.source == "net"
     compiled = byoc.compile(package, Arch.model_validate({"isa": "v4", "numerics": "fixed"}))
     assert compiled.programs
-    assert experiments.run(FILE, settings=["numerics=fixed"]).check.mismatches == 0
+    assert experiments.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0

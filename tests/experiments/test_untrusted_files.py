@@ -282,11 +282,11 @@ def test_a_terminal_that_knows_few_characters() -> None:
     assert b"?" in done.stdout
 
 
-def test_a_model_that_is_no_file() -> None:
+def test_a_model_of_no_kind() -> None:
     with pytest.raises(
-        InputError, match=r"^the model is a ModelProto: save it, and give the file, which reports name$"
+        InputError, match=r"^the model is a GraphProto; give a name, a file, an ONNX model or a package$"
     ):
-        run(tiny_model())  # type: ignore[arg-type]
+        run(tiny_model().graph)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,112 @@
+"""What a run gives back in Python: the report, the outputs, tables and pictures, and itself in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from dla_sim.engine.breakdown import PARTS
+from experiments.extras import require_pandas
+from experiments.report.charts.model import Chart
+from experiments.report.charts.run import layer_cycles, roofline
+from experiments.report.charts.units import unit_spans
+from experiments.report.figures import RegionRun
+from experiments.report.plots import draw_chart
+from experiments.report.rows import LAYER_COLUMNS, layer_rows, placement_rows
+from experiments.report.schema import PlacementEntry, RunReport
+from experiments.report.store import save_report
+from experiments.report.summary import summary_html, summary_lines
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """One run. ``report`` is the model of the JSON file of ``dla run``, ``outputs`` the network's outputs by name.
+
+    Of a batch, outputs have the samples along the first axis, and the report's check counts all of them; its cycles are
+    those of one inference. ``runs`` are the programs and their traces, a region each.
+    """
+
+    report: RunReport
+    outputs: Mapping[str, NDArray[Any]]
+    runs: tuple[RegionRun, ...]
+
+    @property
+    def layers(self) -> pandas.DataFrame:
+        """The table of ``dla run --csv``: a row a layer in the network's order, those on the CPU with estimates.
+
+        ``cycles`` are the sum of the columns of what they went into (compute, weights, ...). Raises InputError where
+        pandas is not installed, as the other tables do.
+        """
+        whole = ["region", "tiles", "group", "dram_read_bytes", "dram_write_bytes", *PARTS]
+        return _table(layer_rows(self.report), LAYER_COLUMNS, whole)
+
+    @property
+    def stalls(self) -> pandas.DataFrame:
+        """A row for each layer, unit and cause for which the unit's commands of the layer waited, in cycles."""
+        rows = [
+            {"layer": layer.name, "region": layer.region, "unit": unit, "cause": cause, "cycles": cycles}
+            for layer in self.report.layers
+            for unit, causes in layer.stalls.items()
+            for cause, cycles in causes.items()
+            if cycles
+        ]
+        return _table(rows, ("layer", "region", "unit", "cause", "cycles"), ("region", "cycles"))
+
+    @property
+    def placement(self) -> pandas.DataFrame:
+        """A row a node: where it runs and, on the CPU, the reason."""
+        return _table(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))
+
+    @property
+    def plot(self) -> Plots:
+        """The pictures of the run."""
+        return Plots(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as ``dla run --json`` does, for ``dla report``."""
+        save_report(self.report, Path(path))
+
+    def __repr__(self) -> str:
+        return "\n".join(summary_lines(self.report))
+
+    def _repr_html_(self) -> str:
+        return summary_html(self.report)
+
+
+def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], whole: Sequence[str]) -> pandas.DataFrame:
+    """``rows`` as a table; the columns ``whole`` are integers, with gaps."""
+    table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=list(columns))
+    return table.astype(dict.fromkeys(whole, "Int64"))
+
+
+@dataclass(frozen=True, eq=False)
+class Plots:
+    """Pictures of a run: each is drawn on ``axes``, by default new ones, which it returns."""
+
+    result: Result
+
+    def layers(self, axes: Axes | None = None) -> Axes:
+        """Cycles of each layer by what they went into."""
+        return self._drawn(layer_cycles(self.result.report), axes)
+
+    def roofline(self, axes: Axes | None = None) -> Axes:
+        """Every layer under the roofs of the array and the bus."""
+        return self._drawn(roofline(self.result.report), axes)
+
+    def timeline(self, axes: Axes | None = None) -> Axes:
+        """What loads, computes and stores when, over the whole run."""
+        return self._drawn(unit_spans(self.result.runs), axes)
+
+    def _drawn(self, chart: Chart, axes: Axes | None) -> Axes:
+        if not self.result.report.layers:
+            raise InputError(f"{self.result.report.model}: no layer runs on the accelerator; there is nothing to draw")
+        return draw_chart(chart, axes)
