@@ -8,7 +8,7 @@ A group is grown backwards from its last layer, one layer at a time, so that eve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -133,13 +133,31 @@ class _Fact(NamedTuple):
 class _Region(NamedTuple):
     """What is known of a region's layers: what each takes alone, what groups that end there can save at most, which
     buffers are resident, what those take, and what there is.
+
+    ``best``: cycles of the cheapest cover of all layers before one. ``begun``: what those take at least if the last of
+    them are in one group with it.
     """
 
     singles: Sequence[float]
     saved: Sequence[float]
+    best: Sequence[float]
+    begun: Sequence[float]
     residents: frozenset[str]
     taken: Taken
     budget: Budget
+
+
+@dataclass(eq=False, slots=True)
+class _Cheapest:
+    """The cheapest cover so far of all layers up to one: its cycles, and the group at its end."""
+
+    cycles: float
+    group: Group | None = None
+
+    def offer(self, cycles: float, group: Group) -> None:
+        """A cover that takes so many cycles and ends with this group."""
+        if cycles < self.cycles:
+            self.cycles, self.group = cycles, group
 
 
 @dataclass(eq=False, slots=True)
@@ -167,31 +185,26 @@ class Fusion:
         self._parts: dict[int, tuple[_Part, ...]] = {}
         self._covers = Answers[Question, tuple[Group, ...]]()
 
-    def cover(self, question: Question, capacity: int) -> tuple[Group, ...]:
+    def cover(self, question: Question, capacity: Budget) -> tuple[Group, ...]:
         """The groups of the cheapest cover of all layers in ``capacity`` bytes, residents included."""
-        return self._covers.find(question, capacity, lambda budget: self._cover(question, budget))
+        return self._covers.within(question, capacity, 0, lambda budget: self._cover(question, budget))
 
     def _cover(self, question: Question, budget: Budget) -> tuple[Group, ...]:
         singles, self._pinned = question.singles, question.pinned
-        best, saved = [0.0], [0.0]
+        best, begun, saved = [0.0], [math.inf], [0.0]
         residents = frozenset(name for name, *_ in question.residents)
-        region = _Region(singles, saved, residents, question.taken(), budget)
+        region = _Region(singles, saved, best, begun, residents, question.taken(), budget)
         taken: list[Group | None] = []
         for last, alone in enumerate(singles):
-            cost, group = best[last] + alone, None
-            for cycles, found in self._ridden(last, region):
-                total = best[found.first] + cycles
-                if total < cost:
-                    cost, group = total, found
-            saving = self._saving(last, alone) if self.able(last) else -saved[last]
+            cheapest, least = _Cheapest(best[last] + alone), self._least(last)
+            self._ridden(last, region, cheapest)
+            saving = alone * GAIN - least if self.able(last) else -saved[last]
             saved.append(max(0.0, saved[last] + saving))
             if saved[-1] > 0 and saved[last] > 0:
-                for cycles, found in self._ending(last, region):
-                    total = best[found.first] + cycles
-                    if total < cost:
-                        cost, group = total, found
-            best.append(cost)
-            taken.append(group)
+                self._ending(last, region, cheapest)
+            best.append(cheapest.cycles)
+            begun.append(min(begun[last], best[last]) + least)
+            taken.append(cheapest.group)
         groups, at = list[Group](), len(singles)
         while at:
             group = taken[at - 1]
@@ -200,8 +213,8 @@ class Fusion:
             at = at - 1 if group is None else group.first
         return tuple(groups[::-1])
 
-    def _ridden(self, last: int, region: _Region) -> Iterator[tuple[float, Group]]:
-        """A layer on the tiles of the one before it, with the cycles of both, if that pays."""
+    def _ridden(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
+        """Offer a layer on the tiles of the one before it, if that pays."""
         first = last - 1
         if not (last and self.able(first) and self.able(last) and may_ride(self.layers, self.fabric, last)):
             return
@@ -221,18 +234,15 @@ class Fusion:
         computed = self.searches[last].cost.tile_cycles(1, self.layers[last].nest.rows) + tiles * COMMAND_OVERHEAD
         cycles = found.cycles + computed
         if cycles < most:
-            yield cycles, Group(first, last, 0, (), (), ())
+            cheapest.offer(region.best[first] + cycles, Group(first, last, 0, (), (), ()))
 
-    def _saving(self, index: int, cycles: float) -> float:
-        """What a group of two bands can save at most of a layer's ``cycles``."""
+    def _least(self, index: int) -> float:
+        """What a layer takes at least in a group, which has two bands or more."""
         nest, cost = self.layers[index].nest, self.searches[index].cost
-        return cycles * GAIN - cost.tile_cycles(nest.channels, nest.rows) - 2 * TILE_OVERHEAD
+        return cost.tile_cycles(nest.channels, nest.rows) + 2 * TILE_OVERHEAD
 
-    def _ending(self, last: int, region: _Region) -> Iterator[tuple[float, Group]]:
-        """Candidate groups that end with a layer, with their cycles.
-
-        Of each run of layers those in the coarsest bands that fit.
-        """
+    def _ending(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
+        """Offer groups that end with a layer: of each run of layers those in the coarsest bands that fit."""
         rows, tried = self.fact(last).made.rows, _Tried()
         heights = dict.fromkeys(ceil_div(rows, cut) for cut in (*_CUTS, rows))
         for height in (height for height in heights if height < rows):
@@ -240,27 +250,31 @@ class Fusion:
             tried.unfit = tried.finer = False
             for keep in (True, False):
                 growth = _Growth(self, last, height, keep, region.residents)
-                yield from self._grown(growth, region, tried)
+                self._grown(growth, region, tried, cheapest)
                 if not (tried.unfit and growth.halo):
                     break
             if not tried.unfit and not tried.finer:
                 break
 
-    def _grown(self, growth: _Growth, region: _Region, tried: _Tried) -> Iterator[tuple[float, Group]]:
-        """Candidate groups that grow from one layer, where none has been found for their layers."""
+    def _grown(self, growth: _Growth, region: _Region, tried: _Tried, cheapest: _Cheapest) -> None:
+        """Offer groups that grow from one layer, where none has been found for their layers."""
         last = growth.first
         alone = region.singles[last]
         while growth.grow():
             first = growth.first
             alone += region.singles[first]
-            over = growth.least - GAIN * alone
-            if over >= region.saved[first]:
+            before = min(region.best[first], region.begun[first])
+            if growth.least - GAIN * alone >= region.saved[first] or growth.least + before >= cheapest.cycles:
                 return
             room = _Room(region.budget, region.taken(first, last))
             if not room.holds(growth.fixed):
                 tried.unfit = True
                 return
-            if over >= 0 or growth.missing or first in tried.held or first in tried.fitted:
+            if growth.missing or first in tried.held or first in tried.fitted:
+                continue
+            if growth.floor() >= min(GAIN * alone, cheapest.cycles - region.best[first]):
+                tried.fitted.add(first)  # no other way to compute these bands is below that
+                tried.finer = True
                 continue
             found = growth.choice(room)
             if found is None:
@@ -272,7 +286,7 @@ class Fusion:
             else:
                 tried.finer = True
             if found.cycles < GAIN * alone:
-                yield found.cycles, growth.group(found)
+                cheapest.offer(region.best[first] + found.cycles, growth.group(found))
 
     def able(self, index: int) -> bool:
         """Whether a layer can be in a group."""
@@ -426,7 +440,8 @@ class _Layer(NamedTuple):
 class _Growth:
     """Groups that end with layer ``last`` in bands of ``height`` rows, from that layer alone backwards.
 
-    ``halo``: bands overlap somewhere. ``least``: a bound of the cycles so far, ``fixed``: one of the bytes of windows.
+    ``halo``: bands overlap somewhere. ``least``: what these layers take at least, whatever others come in front.
+    ``fixed``: a bound of the bytes of windows.
     ``missing``: makers of what is made and read here that are not here yet.
     """
 
@@ -439,6 +454,7 @@ class _Growth:
         self._layers: list[_Layer] = []  # the last one first
         self._results: list[_Result] = []
         self._constants = _Part(0, 0, 0, 0)  # of all layers together
+        self._computed, self._stored = 0, 0  # cycles of all, bus cycles of results
         self.first, self.halo, self.least, self.fixed = last + 1, False, 0.0, 0
         self.missing: set[int] = set()
         self._add(last, fusion.fact(last))
@@ -470,7 +486,10 @@ class _Growth:
         height, again = min(stop - start, made.rows), stop - start > step
         if not inside and member.writes.buffer not in self._residents:
             planes, band = member.writes.planes, height * made.row_bytes
-            self._results.append(_Result(index, planes, band, rows_cycles(planes, band, made.row_bytes)))
+            result = _Result(index, planes, band, rows_cycles(planes, band, made.row_bytes))
+            self._results.append(result)
+            self._stored += self._bands * result.cycles
+            self.least += TRAFFIC * self._bands * result.cycles
         low = start * member.stride - member.pad
         high = (stop - 1) * member.stride - member.pad + member.extent
         for piece in member.reads:
@@ -479,7 +498,22 @@ class _Growth:
         self._layers.append(_Layer(fact, height, again, cycles, self._overhead(index, 1)))
         self._constants = self._constants.beside(fact.whole)
         self.first = index
-        self.least += cycles + TILE_OVERHEAD * self._bands
+        self._computed += cycles
+        # Constants are held, and the first layer waits for all, or come again in every band: the cheaper of both.
+        price = TRAFFIC + min(EXPOSED, TRAFFIC * (self._bands - 1))
+        self.least += cycles + self._layers[-1].overhead + price * (fact.whole.nbytes // BUS_BYTES)
+
+    def floor(self) -> float:
+        """What a group of these layers takes at least, whatever room there is."""
+        moved = 0
+        for name, wanted in self._wanted.items():
+            planes = self._planes[name]
+            leaves = wanted.made and stays(planes, self._last)
+            if name not in self._residents and (leaves or not wanted.made):
+                count = planes.count if wanted.made else wanted.end - wanted.first
+                moved += self._bands * rows_cycles(count, wanted.step * planes.row_bytes, planes.row_bytes)
+        waits = moved + self._stored + self._constants.nbytes // BUS_BYTES - self._computed
+        return self.least + TRAFFIC * moved + max(0, waits)
 
     def _make(self, wanted: _Wanted, made: Planes) -> None:
         """What layers read of a buffer is made here, too."""

@@ -6,8 +6,7 @@ Greedy in order of production: a buffer stays if every layer in between still ha
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from byoc.choices import NOTHING, Choices
 from byoc.lowering import Buffer, Lowered
@@ -15,6 +14,7 @@ from byoc.operators.layer import Layer
 from byoc.scheduling.chosen import chosen_groups, chosen_residents, misfit, pins_of, tiling_of
 from byoc.scheduling.fusion import Fusion, Question
 from byoc.scheduling.groups import Fabric, Group, fabric_of, ridden_buffers
+from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling, aligned
@@ -45,7 +45,10 @@ class Life:
 
 @dataclass(frozen=True, eq=False)
 class Ground:
-    """What all plans of a region have in common, for machines that differ in the scratchpad's size at most."""
+    """What all plans of a region have in common, for machines that differ in the scratchpad's size at most.
+
+    ``plans`` are those made so far for all of the scratchpad, of which nothing has been chosen beforehand.
+    """
 
     layers: Sequence[Layer]
     searches: Sequence[TileSearch]
@@ -53,6 +56,7 @@ class Ground:
     fabric: Fabric
     fusion: Fusion
     rooms: Rooms
+    plans: Answers[None, LayerPlan] = field(default_factory=Answers)
 
 
 def ground_of(layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch) -> Ground:
@@ -66,7 +70,6 @@ class Rooms:
     """What could stay in the scratchpad, ``lives`` in order of production, and what that would leave every layer."""
 
     def __init__(self, layers: Sequence[Layer], lowered: Lowered, arch: Arch) -> None:
-        self._whole = arch.sram_bytes
         self._uses = [
             (
                 tuple(lowered.place(item).buffer for item in layer.operation.inputs),
@@ -76,22 +79,17 @@ class Rooms:
         ]
         self.lives = _candidates(layers, self._uses, lowered.buffers, arch)
 
-    def resized(self, nbytes: int) -> Rooms:
-        """The same for a scratchpad of so many bytes."""
-        found = copy(self)
-        found._whole = nbytes
-        return found
-
     def of(self, index: int, residents: Collection[str], capacity: int) -> tuple[Resident, int]:
-        """Which operands of a layer are resident, and what residents leave it of ``capacity`` bytes.
+        """Which operands of a layer are resident, and what residents leave it of ``capacity`` bytes."""
+        resident, taken = self.beside(index, residents)
+        return resident, capacity - taken
 
-        Where nothing is resident, that is the whole scratchpad.
-        """
+    def beside(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
+        """Which operands of a layer are resident, and the bytes of all residents that are there meanwhile."""
         sources, target = self._uses[index]
         lives = (self.lives[name] for name in residents)
-        taken = sum(life.nbytes for life in lives if life.first <= index <= life.last)
-        resident = Resident(tuple(name in residents for name in sources), target in residents, follows=index > 0)
-        return resident, (capacity if taken else self._whole) - taken
+        taken = sum([life.nbytes for life in lives if life.first <= index <= life.last])
+        return Resident(tuple([name in residents for name in sources]), target in residents, follows=index > 0), taken
 
 
 def plan_layers(ground: Ground, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
@@ -100,10 +98,17 @@ def plan_layers(ground: Ground, arch: Arch, capacity: int, choices: Choices = NO
     What ``choices`` say is so. Tilings may always use the whole scratchpad where nothing is resident. Raises InputError
     for a layer that has no tiling at all, or none that agrees with the choices.
     """
-    planner = _Planner(ground, arch, choices)
-    if capacity and choices.residents is None:
+    if choices or capacity != arch.sram_bytes:
+        return _planned(ground, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices)
+    return ground.plans.find(None, capacity, lambda budget: _planned(ground, arch, budget, budget, choices))
+
+
+def _planned(ground: Ground, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices) -> LayerPlan:
+    """:func:`plan_layers` for ``whole``, all bytes of the scratchpad, and ``capacity``, those beside residents."""
+    planner = _Planner(ground, arch, whole, choices)
+    if capacity is not None and choices.residents is None:
         planner.choose_residents(capacity)
-    if capacity and choices.residents is None and choices.groups is None:
+    if capacity is not None and choices.residents is None and choices.groups is None:
         planner.choose_groups(ground.fusion)
     return LayerPlan(planner.tilings(), tuple(planner.residents), planner.groups)
 
@@ -111,20 +116,20 @@ def plan_layers(ground: Ground, arch: Arch, capacity: int, choices: Choices = NO
 class _Planner:
     """The residents so far and the best tilings beside them."""
 
-    def __init__(self, ground: Ground, arch: Arch, choices: Choices) -> None:
+    def __init__(self, ground: Ground, arch: Arch, whole: Budget, choices: Choices) -> None:
         layers = ground.layers
         self._searches = ground.searches
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
         self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
-        self._rooms = ground.rooms.resized(arch.sram_bytes)
+        self._rooms = ground.rooms
         groups = chosen_groups(choices, layers, ground.fabric)
         dense = {name for group in groups if group.rides for name in ridden_buffers(ground.fabric, group.last)}
         self._lives = {name: life for name, life in self._rooms.lives.items() if name not in dense}
         self.residents = {name: self._lives[name] for name in chosen_residents(choices, self._lives) or ()}
         self._operands = [len(layer.operation.inputs) for layer in layers]
         self._group(groups)
-        self._capacity = arch.sram_bytes
+        self._whole = self._capacity = whole
         self.choices = [self._required(layers[index], index) for index in range(len(layers))]
 
     def _required(self, layer: Layer, index: int) -> Choice:
@@ -137,7 +142,7 @@ class _Planner:
             )
         return choice
 
-    def choose_residents(self, capacity: int) -> None:
+    def choose_residents(self, capacity: Budget) -> None:
         """Add residents while they pay. What outlives an image of a batch comes last: it takes room from all images."""
         self._capacity = capacity
         lives = sorted(self._lives.items(), key=lambda item: item[1].last - item[1].first > self._image)
@@ -175,27 +180,37 @@ class _Planner:
         for index in reversed(range(len(self.choices))):
             choice, search, room = self.choices[index], self._searches[index], self._room(index, self.residents)
             if index in self._beside and self._pins[index] is None:
-                choice = search.best(*room) or choice
+                choice = search.best_beside(*room) or choice
             tiling = choice.tiling
             alone = index not in self._together
             if alone and ahead > 0 and self._pins[index] is None:
-                tiling = search.thriftiest(choice, *room)
+                tiling = search.thriftiest_beside(choice, *room)
             found.append(tiling)
             shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
             waits = search.cost.waits(shape, tiling, room[0]) if alone else -shape.compute
-            ahead = min(self._arch.sram_bytes // BUS_BYTES, max(ahead, 0) + waits)
+            ahead = max(ahead, 0) + waits
+            if not self._whole.holds(ahead * BUS_BYTES):
+                ahead = self._whole.all() // BUS_BYTES
         return tuple(reversed(found))
 
     def _choice(self, index: int, residents: Collection[str]) -> Choice | None:
         search, room, pin = self._searches[index], self._room(index, residents), self._pins[index]
         if index in self._together and pin is not None and None not in vars(pin).values():
             return Choice(tiling_of(pin), 0.0)  # nothing is tiled so: what would be, were the layer alone
-        return search.best(*room) if pin is None else search.pinned(pin, *room)
+        if pin is None:
+            return search.best_beside(*room)
+        resident, budget, taken = room
+        return search.pinned(pin, resident, budget.all() - taken)
 
-    def _room(self, index: int, residents: Collection[str]) -> tuple[Resident, int]:
-        resident, room = self._rooms.of(index, residents, self._capacity)
+    def _room(self, index: int, residents: Collection[str]) -> tuple[Resident, Budget, int]:
+        """Which operands of a layer are resident, and its room: a budget, and what residents take of it.
+
+        Where nothing is resident, that is the whole scratchpad.
+        """
+        resident, taken = self._rooms.beside(index, residents)
         beside = self._beside.get(index, 0)
-        return (resident._replace(beside=beside) if beside else resident), room
+        resident = resident._replace(beside=beside) if beside else resident
+        return resident, self._capacity if taken else self._whole, taken
 
 
 def _candidates(

@@ -36,6 +36,11 @@ class Budget:
         """The bytes beside so many others: who uses them says by :meth:`narrow` for which all would be alike."""
         return self._nbytes - taken
 
+    def all(self) -> int:
+        """All of the bytes: the answer is for exactly so many."""
+        self.narrow(self._nbytes, self._nbytes + 1)
+        return self._nbytes
+
     def narrow(self, least: float, most: float) -> None:
         """An answer was for ``least`` bytes and more, but for fewer than ``most``."""
         self.least, self.most = max(self.least, least), min(self.most, most)

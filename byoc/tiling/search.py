@@ -90,12 +90,13 @@ class TileSearch:
             return None
         return self._best.within(resident, budget, taken, lambda asked: self._search(resident, asked))
 
-    def thriftiest(self, choice: Choice, resident: Resident, budget: int) -> Tiling:
-        """``choice``, the best for ``budget``, or the double-buffered tiling in the fewest bytes that takes as long.
+    def thriftiest_beside(self, choice: Choice, resident: Resident, budget: Budget, taken: int) -> Tiling:
+        """``choice``, the best for that, or the double-buffered tiling in the fewest bytes that takes as long.
 
         What a layer leaves of the scratchpad lets loads of later layers run ahead.
         """
-        return self._thriftiest.find((choice, resident), budget, lambda asked: self._thrifty(choice, resident, asked))
+        question = choice, resident
+        return self._thriftiest.within(question, budget, taken, lambda asked: self._thrifty(choice, resident, asked))
 
     def _thrifty(self, choice: Choice, resident: Resident, budget: Budget) -> Tiling:
         tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost

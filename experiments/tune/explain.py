@@ -21,6 +21,7 @@ from byoc.scheduling.pool import SearchPool, sizeless
 from byoc.scheduling.residency import Rooms
 from byoc.scheduling.steps import moved_by
 from byoc.scheduling.stream import stream_layer
+from byoc.tiling.budget import Budget
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling
@@ -139,9 +140,9 @@ class _WatchedSearch(TileSearch):
         self.cost = self.watched = _WatchedCost(geometry, arch)
         self.rooms: list[tuple[Resident, int, Choice | None]] = []
 
-    def best(self, resident: Resident, budget: int) -> Choice | None:
-        found = super().best(resident, budget)
-        self.rooms.append((resident, budget, found))
+    def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
+        found = super().best_beside(resident, budget, taken)
+        self.rooms.append((resident, budget.left(taken), found))
         return found
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:

@@ -160,7 +160,7 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
             shape = search.cost.shape(choice.tiling.channels, choice.tiling.rows, choice.tiling.depth)
             taken = working_set(layer.geometry, choice.tiling, resident, 8)
             assert search.cost.working_set(shape, choice.tiling, resident) == taken
-            thrifty = search.thriftiest(choice, resident, budget)
+            thrifty = search.thriftiest_beside(choice, resident, Budget(budget), 0)
             shape = search.cost.shape(thrifty.channels, thrifty.rows, thrifty.depth)
             assert working_set(layer.geometry, thrifty, resident, 8) <= taken
             assert search.cost.estimate(shape, thrifty, resident) <= 1.01 * choice.cycles
