@@ -264,7 +264,7 @@ class Bound:
 def _slots(transfer: Transfer) -> int:
     """Least slots of a transfer: every row begins a burst of its own at best, and none takes less than the gap."""
     rows = transfer.total // transfer.nbytes
-    gaps = ceil_div(transfer.nbytes, TIMING.burst_bytes) * TIMING.burst_gap
+    gaps = ceil_div(transfer.nbytes, TIMING.burst_bytes) * TIMING.main.burst_gap
     return rows * max(ceil_div(transfer.nbytes, TIMING.bus_bytes), gaps)
 
 

@@ -347,7 +347,7 @@ def measure(name: str) -> Points:
             points[Place(name, shape, kib)] = Point(
                 cycles=sum(one.run(TIMING).total for one in timed),
                 overlapped=sum(overlapped_cycles(one.program) for one in programs),
-                roofline=sum(TIMING.least_cycles(one.compute_cycles, one.commands, one.nbytes) for one in demands),
+                roofline=sum(TIMING.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands),
                 moved_bytes=sum(one.dram_read_bytes + one.dram_write_bytes for one in timed),
             )
     return points

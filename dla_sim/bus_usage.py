@@ -122,7 +122,7 @@ class _Chunks:
         freed = chunk - self._timing.fetch_buffers
         requested = self._used_up(freed) + 1 if freed >= 0 else 0
         before = self.phases[-1][1] if self.phases else 0
-        self._begin = max(requested + self._timing.dram_latency, before)
+        self._begin = max(requested + self._timing.constants.latency, before)
         return self._begin, self._slots[chunk]
 
     def ended(self, now: int) -> None:

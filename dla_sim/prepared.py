@@ -37,7 +37,7 @@ def prepare(program: Program) -> Prepared:
         commands,
         sources,
         operands,
-        _demands(program, commands, operands),
+        demands(commands, operands, program),
         label(commands, operands, sources),
         Footprints(commands, operands, sources),
         highest_byte(operands, "sram"),
@@ -50,8 +50,4 @@ def resized(prepared: Prepared, program: Program) -> Prepared:
     What takes time to work out is shared. Raises InputError as :func:`prepare` does.
     """
     check_addresses(program, prepared.commands, prepared.operands)
-    return replace(prepared, demands=_demands(program, prepared.commands, prepared.operands))
-
-
-def _demands(program: Program, commands: tuple[Command, ...], operands: tuple[Operands, ...]) -> Demands:
-    return demands(commands, operands, program.arch, len(program.words), program.command_address)
+    return replace(prepared, demands=demands(prepared.commands, prepared.operands, program))

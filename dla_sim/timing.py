@@ -6,11 +6,49 @@ compiles once.
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from isa.arch import about
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTiming:
+    """One memory behind the bus: beats of ``width`` bytes, bursts of ``burst_bytes``, ``outstanding`` in flight.
+
+    ``latency`` in cycles: request to first data; last data to acknowledgement.
+    """
+
+    width: int
+    burst_bytes: int
+    latency: int
+    outstanding: int
+
+    @property
+    def burst_beats(self) -> int:
+        """Beats of a whole burst."""
+        return self.burst_bytes // self.width
+
+    @property
+    def burst_gap(self) -> int:
+        """Cycles between the starts of two bursts that ``outstanding`` in flight can sustain."""
+        return -(-(self.latency + self.burst_beats) // self.outstanding)
+
+    @property
+    def sustained_bytes(self) -> float:
+        """Bytes a cycle that whole bursts one after another move: ``width``, or less where ``burst_gap`` binds."""
+        return self.burst_bytes / max(self.burst_beats, self.burst_gap)
+
+    @property
+    def bursts_to_fill(self) -> int:
+        """The fewest ``outstanding`` with which whole bursts one after another move ``width`` bytes a cycle."""
+        return -(-(self.latency + self.burst_beats) // self.burst_beats)
+
+    def least_slots(self, nbytes: int) -> int:
+        """Slots that ``nbytes`` take at least: a burst moves ``burst_bytes`` at most, in ``burst_gap`` at least."""
+        return max(-(-nbytes // self.burst_bytes) * self.burst_gap, -(-nbytes // self.width))
 
 
 class Timing(BaseModel):
@@ -26,6 +64,15 @@ class Timing(BaseModel):
         100
     )
     outstanding_bursts: Annotated[int, about("bursts", "in flight, all requesters together", 1, 1 << 20)] = 16
+    flash_bytes: Annotated[
+        int,
+        about("bytes/cycle", "width of the flash, which holds constants and command words; 0 is none", 0, 4096),
+    ] = 0
+    flash_burst_bytes: Annotated[
+        int, about("bytes", "aligned block of the flash that one burst can cover, a power of two", 1, 65536)
+    ] = 128
+    flash_latency: Annotated[int, about("cycles", "flash: request to first data", 0, 1 << 20)] = 64
+    flash_outstanding_bursts: Annotated[int, about("bursts", "flash: in flight", 1, 1 << 20)] = 2
     queue_depth: Annotated[
         int, about("commands", "entries of a unit's queue, the executing one included", 1, 1 << 16)
     ] = 2
@@ -43,50 +90,70 @@ class Timing(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Timing:
-        for name in ("bus_bytes", "burst_bytes"):
+        widths = [("bus_bytes", "burst_bytes"), *([("flash_bytes", "flash_burst_bytes")] if self.flash_bytes else [])]
+        for name in (name for pair in widths for name in pair):
             value = getattr(self, name)
             if value & (value - 1):
                 raise ValueError(f"{name} is {value}; it must be a power of two")
-        if self.burst_bytes < self.bus_bytes:
-            raise ValueError(f"burst_bytes {self.burst_bytes} must be at least bus_bytes {self.bus_bytes}")
+        for width, burst in widths:
+            if getattr(self, burst) < getattr(self, width):
+                raise ValueError(f"{burst} {getattr(self, burst)} must be at least {width} {getattr(self, width)}")
+        if self.flash_bytes > self.bus_bytes:
+            raise ValueError(f"flash_bytes {self.flash_bytes} must be at most bus_bytes {self.bus_bytes}")
         if self.fetch_bytes % 8:
             raise ValueError(
                 f"fetch_bytes is {self.fetch_bytes}; it must be a multiple of the 8 bytes of a command word"
             )
         return self
 
-    @property
-    def burst_beats(self) -> int:
-        """Beats of a whole burst."""
-        return self.burst_bytes // self.bus_bytes
+    @model_serializer(mode="wrap")
+    def _without_flash(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A machine without a flash says nothing of it that is not chosen: it is written as if none could be had."""
+        values: dict[str, Any] = dump(self)
+        fields = type(self).model_fields
+        return {
+            name: value
+            for name, value in values.items()
+            if self.flash_bytes or not name.startswith("flash_") or value != fields[name].default
+        }
 
     @property
-    def burst_gap(self) -> int:
-        """Cycles between the starts of two bursts that ``outstanding_bursts`` in flight can sustain."""
-        return -(-(self.dram_latency + self.burst_beats) // self.outstanding_bursts)
+    def main(self) -> MemoryTiming:
+        """The main memory: all that is not in the flash."""
+        return MemoryTiming(self.bus_bytes, self.burst_bytes, self.dram_latency, self.outstanding_bursts)
 
     @property
-    def sustained_bytes(self) -> float:
-        """Bytes a cycle that whole bursts one after another move: ``bus_bytes``, or less where ``burst_gap`` binds."""
-        return self.burst_bytes / max(self.burst_beats, self.burst_gap)
+    def flash(self) -> MemoryTiming | None:
+        """The memory of the constants, if they have one of their own."""
+        if not self.flash_bytes:
+            return None
+        return MemoryTiming(self.flash_bytes, self.flash_burst_bytes, self.flash_latency, self.flash_outstanding_bursts)
 
     @property
-    def bursts_to_fill(self) -> int:
-        """The fewest ``outstanding_bursts`` with which whole bursts one after another fill the bus."""
-        return -(-(self.dram_latency + self.burst_beats) // self.burst_beats)
+    def constants(self) -> MemoryTiming:
+        """The memory that holds constants and command words: the flash or, without one, the main memory."""
+        return self.flash or self.main
 
-    def lower_bound(self, macs: int, elements: int, nbytes: int) -> int:
+    def lower_bound(self, macs: int, elements: int, nbytes: int, apart: tuple[int, int]) -> int:
         """Cycles that no program takes fewer on ``elements`` processing elements: all of them busy, or whole beats.
 
-        ``nbytes``: what must move at least once.
+        ``nbytes``: what must move at least once; ``apart``: to and from the main memory, and of constants, which count
+        instead where those are in a flash.
         """
-        return max(-(-macs // elements), -(-nbytes // self.bus_bytes))
+        if self.flash is None:
+            beats = -(-nbytes // self.bus_bytes)
+        else:
+            beats = sum(-(-part // memory.width) for part, memory in zip(apart, (self.main, self.flash), strict=True))
+        return max(-(-macs // elements), beats)
 
-    def least_cycles(self, compute: int, commands: int, nbytes: int) -> int:
+    def least_cycles(self, compute: int, commands: int, apart: tuple[int, int]) -> int:
         """Cycles that no program takes fewer that has so many compute cycles in so many commands of EX and moves so
         many bytes: those of its only EX, and those of its only bus (the roofline).
 
-        A burst moves ``burst_bytes`` at most, in ``burst_gap`` slots at least, and every beat ``bus_bytes`` at most.
+        ``apart``: bytes to and from the main memory, and of constants.
         """
-        bursts, beats = -(-nbytes // self.burst_bytes), -(-nbytes // self.bus_bytes)
-        return max(compute + commands * (self.ex_fill + self.ex_drain), bursts * self.burst_gap, beats)
+        if self.flash is None:
+            slots = self.main.least_slots(sum(apart))
+        else:
+            slots = self.main.least_slots(apart[0]) + self.flash.least_slots(apart[1])
+        return max(compute + commands * (self.ex_fill + self.ex_drain), slots)

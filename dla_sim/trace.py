@@ -110,6 +110,11 @@ class Trace:
         return int(self.labels.read.sum())
 
     @property
+    def flash_read_bytes(self) -> int:
+        """Those of ``dram_read_bytes`` that came from the flash; 0 of a machine without one."""
+        return int((self.labels.read * self.workload.columns["flash"]).sum())
+
+    @property
     def dram_write_bytes(self) -> int:
         """Bytes that ST wrote to system memory."""
         return int(self.labels.write.sum())

@@ -46,6 +46,16 @@ class Segment:
     address: int
     data: NDArray[np.uint8]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Bytes that are all one and take no memory take none where they are pickled, either."""
+        if self.data.strides == (0,) and self.data.size:
+            return _repeated, (self.address, int(self.data[0]), self.data.size)
+        return Segment, (self.address, self.data)
+
+
+def _repeated(address: int, byte: int, count: int) -> Segment:
+    return Segment(address, np.broadcast_to(np.uint8(byte), (count,)))
+
 
 @dataclass(frozen=True)
 class Provenance:

@@ -22,11 +22,18 @@ class Demand:
 
     ``compute_cycles`` without fill and drain, in so many ``commands`` of EX. ``nbytes``: what is read of the inputs,
     the outputs, and the constants without gaps and look-up tables, each byte once; nothing of what lies between.
+    ``constants`` of them are such.
     """
 
     compute_cycles: int
     commands: int
     nbytes: int
+    constants: int
+
+    @property
+    def apart(self) -> tuple[int, int]:
+        """Bytes of inputs and outputs, and of constants: they may lie in two memories."""
+        return self.nbytes - self.constants, self.constants
 
 
 def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, arch: Arch) -> Demand:
@@ -35,10 +42,12 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
     # What can be fused is, however small the scratchpad: a schedule that fuses less computes more.
     fused = fuse(original, tuple(stored), arch, lambda one: True)
     work = [LayerCost(make_layer(one, arch).geometry, arch).least_compute() for one in fused if not one.free]
+    constants = _constants(original, fused, arch)
     return Demand(
         compute_cycles=sum(item.cycles for item in work),
         commands=sum(item.commands for item in work),
-        nbytes=moved + _constants(original, fused, arch),
+        nbytes=moved + constants,
+        constants=constants,
     )
 
 

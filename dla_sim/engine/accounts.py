@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.causes import CAUSES, DRAINED, Causes
+from dla_sim.engine.causes import BUSY, CAUSES, DRAINED, Causes
 from dla_sim.engine.labels import DMA, ISSUE, Labels
 from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, UNIT_NAMES, Demands
@@ -111,15 +111,16 @@ def _layers(labels: Labels, causes: Causes, cycles: Int64, table: Int64) -> tupl
             dram_read_bytes=int(sums[1, i]),
             dram_write_bytes=int(sums[2, i]),
             tiles=labels.tiles[i],
-            stalls={name: _named(stalls[unit, i]) for unit, name in enumerate(UNIT_NAMES)},
+            stalls={name: _named(stalls[unit, i], causes.names) for unit, name in enumerate(UNIT_NAMES)},
         )
         for i in range(count)
     )
 
 
-def _named(cycles: Int64) -> dict[str, int]:
-    """Cycles by cause, without ``busy`` and ``drained``, which are no stalls of a layer."""
-    return {cause: int(cycles[index]) for index, cause in enumerate(CAUSES) if index not in (0, DRAINED)}
+def _named(cycles: Int64, names: Sequence[str]) -> dict[str, int]:
+    """Cycles by those causes, without ``busy`` and ``drained``, which are no stalls of a layer."""
+    indices = [index for index, cause in enumerate(CAUSES) if cause in names and index not in (BUSY, DRAINED)]
+    return {CAUSES[index]: int(cycles[index]) for index in indices}
 
 
 def kind_cycles(labels: Labels, demands: Demands, times: CommandTimes) -> tuple[dict[str, int], dict[str, int]]:

@@ -14,7 +14,7 @@ from dla_sim.engine.causes import BUS as BUS_CAUSE
 from dla_sim.engine.causes import SRAM, Causes
 from dla_sim.engine.labels import Labels
 from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
-from dla_sim.engine.workload import EX, LD, ST, Workload
+from dla_sim.engine.workload import EX, LD, ST, Workload, among_constants
 from isa.instruction import Command, Operands, Unit
 from isa.program import Program
 
@@ -35,17 +35,8 @@ def roles(program: Program, commands: Sequence[Command], operands: Sequence[Oper
     found[np.array([command.instruction.unit is None for command in commands], dtype=np.bool_)] = ISSUE
     loads = np.flatnonzero((units == Unit.LD.value) & (found != ISSUE))
     first = np.array([operands[number].reads[0].address for number in loads.tolist()], dtype=np.int64)
-    constants = _within(first, [(segment.address, segment.data.size) for segment in program.segments])
-    tensors = _within(first, [(tensor.address, tensor.nbytes) for tensor in program.tensors])
-    found[loads] = np.where(constants & ~tensors, WEIGHTS, INPUT)
+    found[loads] = np.where(among_constants(program, first), WEIGHTS, INPUT)
     return found
-
-
-def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Whether each address lies in one of the ranges (address, bytes)."""
-    start, size = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
-    offset = addresses[:, None] - start
-    return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
 def break_down(

@@ -10,21 +10,29 @@ from numpy.typing import NDArray
 
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES, Workload
+from dla_sim.timing import Timing
 
-CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "sram", "queue_empty", "drained")
-BUSY, TOKEN, BUS, DRAM, SRAM, QUEUE_EMPTY, DRAINED = 0, 1, 4, 5, 6, 7, 8
+CAUSES = ("busy", "token_LD", "token_EX", "token_ST", "bus", "dram", "flash", "sram", "queue_empty", "drained")
+BUSY, TOKEN, BUS, DRAM, FLASH, SRAM, QUEUE_EMPTY, DRAINED = 0, 1, 4, 5, 6, 7, 8, 9
+
+
+def causes_of(timing: Timing) -> tuple[str, ...]:
+    """The causes that cycles of a machine can have: ``flash`` only where it has one."""
+    return tuple(cause for cause in CAUSES if cause != CAUSES[FLASH] or timing.flash is not None)
 
 
 @dataclass(frozen=True, eq=False)
 class Causes:
-    """``commands`` int64 (commands, 9): cycles before a command's start and within it, for each of :data:`CAUSES`.
+    """``commands`` int64 (commands, 10): cycles before a command's start and within it, for each of :data:`CAUSES`.
 
-    ``drained`` is 0 for every command; it is what remains of a unit's cycles after its last one.
+    ``drained`` is 0 for every command; it is what remains of a unit's cycles after its last one. ``names`` are those
+    that the machine can have.
     """
 
     commands: NDArray[np.int64]
     by_unit: tuple[NDArray[np.int64], ...]
     total: int
+    names: tuple[str, ...]
 
     @cached_property
     def units(self) -> dict[str, dict[str, int]]:
@@ -33,7 +41,8 @@ class Causes:
         for name, members in zip(UNIT_NAMES, self.by_unit, strict=True):
             sums = self.commands[members].sum(axis=0)
             sums[DRAINED] = self.total - sums.sum()
-            tables[name] = dict(zip(CAUSES, sums.tolist(), strict=True))
+            by_cause = dict(zip(CAUSES, sums.tolist(), strict=True))
+            tables[name] = {cause: by_cause[cause] for cause in self.names}
         return tables
 
 
@@ -50,12 +59,14 @@ def explain(workload: Workload, times: CommandTimes) -> Causes:
         _explain_waits(members, times, tokens, causes)
     shared = (columns["slots"] > 0) * (times.end - times.start - columns["lead"] - columns["tail"] - columns["slots"])
     causes[:, BUS] = shared
-    causes[:, DRAM] = columns["latency"] + columns["slots"] - columns["beats"]
+    memory = columns["latency"] + columns["slots"] - columns["beats"]
+    causes[:, FLASH] = memory * columns["flash"]
+    causes[:, DRAM] = memory - causes[:, FLASH]
     causes[:, SRAM] = columns["scratchpad"]
     constant = columns["lead"] + columns["tail"] + columns["beats"] - columns["latency"] - columns["scratchpad"]
     causes[:, BUSY] = constant
     _check(workload, times, causes)
-    return Causes(causes, workload.demands.by_unit, times.total)
+    return Causes(causes, workload.demands.by_unit, times.total, causes_of(workload.timing))
 
 
 def _token_times(workload: Workload, times: CommandTimes) -> NDArray[np.int64]:

@@ -90,7 +90,7 @@ def _issue(workload: Workload, times: Times) -> InOrder:
 
 def _fetch(workload: Workload, times: Times, bus: Bus) -> InOrder:
     """The command fetch: the chunks, one after the other."""
-    known, before, latency = times.known, 0, workload.timing.dram_latency
+    known, before, latency = times.known, 0, workload.timing.constants.latency
     for chunk, slots in enumerate(workload.chunk_slots):
         requested, ready = times.requested + chunk, times.ready + chunk
         if known[requested] == NEVER:

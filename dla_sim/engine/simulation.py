@@ -292,7 +292,7 @@ def simulate(workload: Workload) -> CommandTimes:
         for port in (LD_PORT, None, ST_PORT)
     ]
     tokens.readers = [units[reader].try_start for _, reader in TOKEN_QUEUES]
-    fetch = CommandFetch(clock, bus, workload.chunk_slots, workload.timing.dram_latency)
+    fetch = CommandFetch(clock, bus, workload.chunk_slots, workload.timing.constants.latency)
     processor = CommandProcessor(clock, workload, fetch, units, arrival)
     for _ in range(workload.timing.fetch_buffers):
         fetch.request(0)

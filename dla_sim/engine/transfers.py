@@ -14,7 +14,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.timing import Timing
+from dla_sim.timing import MemoryTiming
 from isa.access import Access
 
 Int64 = NDArray[np.int64]
@@ -33,28 +33,28 @@ class _Groups:
     last: Int64
     between: Int64
 
-    def slots(self, timing: Timing) -> Int64:
+    def slots(self, memory: MemoryTiming) -> Int64:
         """Slots of each group: every burst takes its beats or the burst gap, whatever is longer."""
-        gap = timing.burst_gap
+        gap = memory.burst_gap
         last = np.where(self.last > 0, np.maximum(self.last, gap), 0)
-        return (np.maximum(self.first, gap) + self.between * max(timing.burst_beats, gap) + last) * self.count
+        return (np.maximum(self.first, gap) + self.between * max(memory.burst_beats, gap) + last) * self.count
 
 
 class TransferTable:
-    """The system-memory sides of some transfers, dense dimensions merged; their slots and beats under any Timing."""
+    """The system-memory sides of some transfers, dense dimensions merged; their slots and beats in any memory."""
 
     def __init__(self, accesses: Sequence[Access]) -> None:
         self._accesses = tuple(accesses)
         self._groups: dict[tuple[int, int], _Groups] = {}
 
-    def cost(self, timing: Timing) -> tuple[Int64, Int64]:
+    def cost(self, memory: MemoryTiming) -> tuple[Int64, Int64]:
         """(slots, beats) of each transfer."""
-        bus, burst = timing.bus_bytes, timing.burst_bytes
-        if (bus, burst) not in self._groups:
-            self._groups[bus, burst] = _grouped(self._accesses, bus, burst)
-        groups = self._groups[bus, burst]
-        beats = (groups.first + groups.between * timing.burst_beats + groups.last) * groups.count
-        return self._summed(groups.owner, groups.slots(timing)), self._summed(groups.owner, beats)
+        width, burst = memory.width, memory.burst_bytes
+        if (width, burst) not in self._groups:
+            self._groups[width, burst] = _grouped(self._accesses, width, burst)
+        groups = self._groups[width, burst]
+        beats = (groups.first + groups.between * memory.burst_beats + groups.last) * groups.count
+        return self._summed(groups.owner, groups.slots(memory)), self._summed(groups.owner, beats)
 
     def _summed(self, owner: Int64, values: Int64) -> Int64:
         sums = np.zeros(len(self._accesses), dtype=np.int64)
@@ -62,16 +62,16 @@ class TransferTable:
         return sums
 
 
-def transfer(access: Access, timing: Timing) -> tuple[int, int]:
+def transfer(access: Access, memory: MemoryTiming) -> tuple[int, int]:
     """(slots, beats) of the rows of ``access``."""
-    slots, beats = TransferTable([access]).cost(timing)
+    slots, beats = TransferTable([access]).cost(memory)
     return int(slots[0]), int(beats[0])
 
 
-def row_slots(starts: Int64, nbytes: Int64, timing: Timing) -> Int64:
+def row_slots(starts: Int64, nbytes: Int64, memory: MemoryTiming) -> Int64:
     """Slots of single rows of ``nbytes`` > 0 bytes at addresses ``starts``."""
-    burst, none = timing.burst_bytes, np.zeros_like(starts)
-    return _in_beats(none, starts % burst, none + 1, nbytes, timing.bus_bytes, burst).slots(timing)
+    burst, none = memory.burst_bytes, np.zeros_like(starts)
+    return _in_beats(none, starts % burst, none + 1, nbytes, memory.width, burst).slots(memory)
 
 
 def _grouped(accesses: Sequence[Access], bus: int, burst: int) -> _Groups:

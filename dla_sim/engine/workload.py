@@ -17,6 +17,7 @@ from dla_sim.timing import Timing
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command, Operands, Unit
+from isa.program import Program
 
 Int64 = NDArray[np.int64]
 
@@ -34,8 +35,9 @@ class Demands:
     """The commands of a program but for its ``OP_END``; arrays of int64 (bool ``sync``) with one entry a command.
 
     ``compute``, ``crowd`` (streams in the fullest bank), ``reads`` and ``writes`` (scratchpad bytes) are EX's;
-    ``moving`` are the numbers of the DMA commands, whose transfers are ``transfers``. ``pops`` and ``pushes`` are the
-    token counters of each command, the previous unit's first.
+    ``moving`` are the numbers of the DMA commands, whose transfers are ``transfers``; ``constant`` are those of them to
+    or from where constants lie. ``pops`` and ``pushes`` are the token counters of each command, the previous unit's
+    first.
     """
 
     unit: Int64
@@ -47,6 +49,7 @@ class Demands:
     writes: Int64
     moving: Int64
     transfers: TransferTable
+    constant: Int64
     pops: tuple[tuple[int, ...], ...]
     pushes: tuple[tuple[int, ...], ...]
     word_count: int
@@ -99,10 +102,9 @@ def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
     return tuple(np.array([i for i, c in enumerate(counters) if queue in c], dtype=np.int64) for queue in queues)
 
 
-def demands(
-    commands: Sequence[Command], operands: Sequence[Operands], arch: Arch, word_count: int, command_address: int
-) -> Demands:
-    """The demands of ``commands`` (without ``OP_END``) with their ``operands``; words lie at ``command_address``."""
+def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
+    """The demands of ``commands`` of ``program`` (all but its ``OP_END``) with their ``operands``."""
+    arch = program.arch
     bank_bytes = arch.sram_bytes // arch.sram_banks
     rows = [_row(command, item, arch, bank_bytes) for command, item in zip(commands, operands, strict=True)]
     columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
@@ -111,14 +113,30 @@ def demands(
     sides = [
         operands[number].reads[0] if unit[number] == LD else operands[number].writes[0] for number in moving.tolist()
     ]
+    addresses = np.array([side.address for side in sides], dtype=np.int64)
     tokens = [
         _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
     ]
     return Demands(
         unit=unit, word=columns[1], sync=sync, compute=columns[3], crowd=columns[4], reads=columns[5],
-        writes=columns[6], moving=moving, transfers=TransferTable(sides), pops=tuple(pops for pops, _ in tokens),
-        pushes=tuple(pushes for _, pushes in tokens), word_count=word_count, command_address=command_address,
+        writes=columns[6], moving=moving, transfers=TransferTable(sides),
+        constant=moving[among_constants(program, addresses)], pops=tuple(pops for pops, _ in tokens),
+        pushes=tuple(pushes for _, pushes in tokens), word_count=len(program.words),
+        command_address=program.command_address,
     )  # fmt: skip
+
+
+def among_constants(program: Program, addresses: Int64) -> NDArray[np.bool_]:
+    """Whether each address of system memory lies in a segment of the program and in no tensor: constants do."""
+    segments = _within(addresses, [(segment.address, segment.data.size) for segment in program.segments])
+    return segments & ~_within(addresses, [(tensor.address, tensor.nbytes) for tensor in program.tensors])
+
+
+def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Whether each address lies in one of the ranges (address, bytes)."""
+    start, size = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
+    offset = addresses[:, None] - start
+    return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
 def _row(command: Command, operands: Operands, arch: Arch, bank_bytes: int) -> tuple[int, ...]:
@@ -187,22 +205,29 @@ class Workload:
         """Cycles of each command, as int64 arrays (docs/machine.md, section 5).
 
         ``lead``, ``slots``, ``tail`` as in :class:`Cost`; ``beats`` of the slots move data; ``latency`` cycles of lead
-        and tail wait for the system memory and ``scratchpad`` cycles for the scratchpad.
+        and tail wait for the system memory and ``scratchpad`` cycles for the scratchpad. ``flash`` is 1 where that
+        memory is the flash.
         """
         demands, timing = self.demands, self.timing
         scratchpad = _scratchpad_cycles(demands.compute, demands.crowd, demands.reads, demands.writes, timing)
         lead = demands.compute + scratchpad + (timing.ex_fill + timing.ex_drain)
         lead[demands.sync] = timing.sync_cycles
-        tail, slots, beats, latency = (np.zeros_like(lead) for _ in range(4))
+        tail, slots, beats, latency, flash = (np.zeros_like(lead) for _ in range(5))
         moving = demands.moving
+        latency[moving] = timing.main.latency
+        slots[moving], beats[moving] = demands.transfers.cost(timing.main)
+        if timing.flash is not None:
+            flash[demands.constant] = 1
+            constant = np.flatnonzero(flash[moving])
+            latency[demands.constant] = timing.flash.latency
+            in_flash = demands.transfers.cost(timing.flash)
+            slots[demands.constant], beats[demands.constant] = (column[constant] for column in in_flash)
         loading = demands.unit[moving] == LD
-        latency[moving] = timing.dram_latency
-        lead[moving] = timing.dma_setup + timing.dram_latency * loading
-        tail[moving] = timing.dma_drain + timing.dram_latency * ~loading
-        slots[moving], beats[moving] = demands.transfers.cost(timing)
+        lead[moving] = timing.dma_setup + latency[moving] * loading
+        tail[moving] = timing.dma_drain + latency[moving] * ~loading
         lead[lead + slots + tail == 0] = 1
-        names = ("lead", "slots", "beats", "tail", "latency", "scratchpad")
-        return dict(zip(names, (lead, slots, beats, tail, latency, scratchpad), strict=True))
+        names = ("lead", "slots", "beats", "tail", "latency", "scratchpad", "flash")
+        return dict(zip(names, (lead, slots, beats, tail, latency, scratchpad, flash), strict=True))
 
     @cached_property
     def costs(self) -> tuple[Cost, ...]:
@@ -218,7 +243,7 @@ class Workload:
         first, timing = self.demands.command_address, self.timing
         starts = np.arange(first, first + 8 * self.word_count, timing.fetch_bytes, dtype=np.int64)
         ends = np.minimum(starts + timing.fetch_bytes, first + 8 * self.word_count)
-        slots: list[int] = row_slots(starts, ends - starts, timing).tolist()
+        slots: list[int] = row_slots(starts, ends - starts, timing.constants).tolist()
         return slots
 
 

@@ -108,9 +108,9 @@ def bus_entry(timing: Timing) -> Bus:
     """What the bus moves at best."""
     return Bus(
         width_bytes=timing.bus_bytes,
-        sustained_bytes=timing.sustained_bytes,
+        sustained_bytes=max(timing.main.sustained_bytes, timing.constants.sustained_bytes),
         outstanding_bursts=timing.outstanding_bursts,
-        bursts_to_fill=timing.bursts_to_fill,
+        bursts_to_fill=timing.main.bursts_to_fill,
     )
 
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc.emission.demand import Demand
-from dla_sim.engine.causes import CAUSES
+from dla_sim.engine.causes import causes_of
 from dla_sim.engine.times import completion_order
+from dla_sim.engine.workload import among_constants
 from dla_sim.occupancy import live_bytes
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
@@ -43,12 +44,13 @@ class RegionRun:
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
     """The figures of all regions together; raises ValueError when a sum does not add up."""
+    causes = causes_of(hardware.timing)
     return Figures(
         totals=_totals(hardware, runs),
         kinds=_summed((run.trace.kinds for run in runs), KINDS),
         ex_cycles=_summed((run.trace.ex_cycles for run in runs), KINDS),
         layers=tuple(_layers(runs, hardware.arch.pe.count)),
-        units={unit: _summed((run.trace.units[unit] for run in runs), CAUSES) for unit in UNITS},
+        units={unit: _summed((run.trace.units[unit] for run in runs), causes) for unit in UNITS},
     )
 
 
@@ -70,6 +72,7 @@ def _totals(hardware: Preset, runs: Sequence[RegionRun]) -> Totals:
         roofline_cycles=_roofline(hardware, runs),
         dram_read_bytes=sum(run.trace.dram_read_bytes for run in runs),
         dram_write_bytes=sum(run.trace.dram_write_bytes for run in runs),
+        flash_read_bytes=sum(run.trace.flash_read_bytes for run in runs),
         sram_peak_bytes=max((run.trace.sram_peak_bytes for run in runs), default=0),
         instructions=sum(run.trace.instructions for run in runs),
     )
@@ -81,10 +84,11 @@ def _utilization(macs: int, cycles: int, processing_elements: int) -> float:
 
 def _lower_bound(hardware: Preset, run: RegionRun) -> int:
     """Cycles that no schedule can beat: every MAC on a busy array, or inputs, outputs and constants once on the bus."""
-    compulsory = run.compulsory_bytes
-    if compulsory is None:
-        compulsory = moved_once(run.program)
-    return hardware.timing.lower_bound(run.trace.macs, hardware.arch.pe.count, compulsory)
+    if run.compulsory_bytes is None or run.demand is None:
+        nbytes, apart = moved_once(run.program)
+    else:
+        nbytes, apart = run.compulsory_bytes, run.demand.apart
+    return hardware.timing.lower_bound(run.trace.macs, hardware.arch.pe.count, nbytes, apart)
 
 
 def _roofline(hardware: Preset, runs: Sequence[RegionRun]) -> int | None:
@@ -92,26 +96,30 @@ def _roofline(hardware: Preset, runs: Sequence[RegionRun]) -> int | None:
     demands = [run.demand for run in runs if run.demand is not None]
     if len(demands) < len(runs):
         return None
-    return sum(hardware.timing.least_cycles(one.compute_cycles, one.commands, one.nbytes) for one in demands)
+    return sum(hardware.timing.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands)
 
 
-def moved_once(program: Program) -> int:
+def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
     """Bytes of the inputs and constants that a program loads and of the outputs that it stores, each byte once.
 
+    And how many of them in transfers of the main memory, how many in those of constants (docs/machine.md, section 6).
     Of a program alone nobody knows what another schedule could leave out.
     """
     regions = [(tensor.address, tensor.nbytes) for tensor in program.tensors]
     regions += [(segment.address, int(segment.data.size)) for segment in program.segments]
-    moved = {start: np.zeros(size, np.bool_) for start, size in regions}
+    moved = {start: np.zeros((2, size), np.bool_) for start, size in regions}
     for command in program.commands:
         operands = command.instruction.operands(command, program.arch)
         for access in (*operands.reads, *operands.writes):
             if access.space == "dram":
+                constant = int(among_constants(program, np.array([access.address]))[0])
                 for start, size in regions:
                     if access.address < start + size and start < access.end:
                         for first, last in access.runs():
-                            moved[start][max(first - start, 0) : max(last - start, 0)] = True
-    return sum(int(np.count_nonzero(mask)) for mask in moved.values())
+                            moved[start][constant, max(first - start, 0) : max(last - start, 0)] = True
+    once = sum(int(np.count_nonzero(mask.any(axis=0))) for mask in moved.values())
+    main, constants = (sum(int(np.count_nonzero(mask[which])) for mask in moved.values()) for which in (0, 1))
+    return once, (main, constants)
 
 
 def _layers(runs: Sequence[RegionRun], processing_elements: int) -> Iterable[Layer]:

@@ -48,6 +48,8 @@ class Totals(Part):
     ``lower_bound_cycles``: every multiply-accumulate on a full array, or inputs, outputs and constants at the width of
     the bus. ``roofline_cycles``: the same of this array with the best mapping of every layer, and of this bus at the
     rate that it sustains; None where it is not known: of programs without their network, and in earlier reports.
+    ``dram_read_bytes`` and ``dram_write_bytes`` are those of system memory; ``flash_read_bytes`` of those read are from
+    its flash, if it has one. Command words are in none of them.
     """
 
     cycles: Count
@@ -57,6 +59,7 @@ class Totals(Part):
     roofline_cycles: Count | None = None
     dram_read_bytes: Count
     dram_write_bytes: Count
+    flash_read_bytes: Count = 0
     sram_peak_bytes: Count
     instructions: Count
 
@@ -442,7 +445,7 @@ def _check_names(figures: Figures | RunReport) -> None:
     _expect("the kinds of ex_cycles", set(figures.ex_cycles), set(KINDS))
     _expect("the units", set(figures.units), set(UNITS))
     for unit, causes in figures.units.items():
-        _expect(f"the causes of {unit}", set(causes), set(CAUSES))
+        _expect(f"the causes of {unit}", {*causes, "flash"}, set(CAUSES))  # the others have no flash
 
 
 def _check_sums(figures: Figures | RunReport) -> None:

@@ -101,6 +101,8 @@ def machine_line(report: RunReport) -> str:
     array = f"{pe['ic']}x{pe['oc']}" + (f"x{pe['ow']}" if pe["ow"] > 1 else "")
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
+    if report.timing.get("flash_bytes"):
+        bus += f", of the flash {report.timing['flash_bytes']}"
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {report.arch['isa']}, schedule {report.schedule}"
 
 
@@ -196,6 +198,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "bus", bus_line(report.bus)
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
     yield "DRAM", f"{totals.dram_read_bytes:,} bytes read, {totals.dram_write_bytes:,} written"
+    if report.timing.get("flash_bytes"):
+        yield "flash", f"{totals.flash_read_bytes:,} of the bytes read are from the flash, and all command words"
     yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
     yield (
         "program",

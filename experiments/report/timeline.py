@@ -28,7 +28,7 @@ Event = dict[str, Any]
 PROCESS = 1
 TRACKS = ("program", "command fetch", *UNIT_NAMES)
 _THREAD = {name: number for number, name in enumerate(TRACKS, start=2)}
-_WITHIN = ("busy", "bus", "dram", "sram")
+_WITHIN = ("busy", "bus", "dram", "flash", "sram")
 _ORDER = {"M": 0, "X": 1, "s": 2, "f": 3, "C": 4}
 
 

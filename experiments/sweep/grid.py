@@ -123,7 +123,7 @@ class Grid:
             machines: dict[str, tuple[dict[str, Any], list[Timings]]] = {}
             for preset in axes["preset"]:
                 arch, base = self._machine(preset, chosen)
-                names = _names({**chosen, "preset": preset}, arch, base)
+                names = _names({**chosen, "preset": preset}, arch, dict(self._spec.presets[preset].timing))
                 if all(constraint.holds(names) for constraint in outer):
                     parts = machines.setdefault(canonical(arch), (arch, []))[1]
                     parts.append(Timings(preset, base, fast, names, inner))

@@ -61,8 +61,8 @@ class _Blanking(pickle.Pickler):
 
 @dataclass(frozen=True)
 class CompiledProgram:
-    """A program without its constants, the bytes of inputs, outputs and constants that must move at least once, and
-    what any program for its region asks for.
+    """A program whose constants are all 0 and take no memory, the bytes of inputs, outputs and constants that must move
+    at least once, and what any program for its region asks for.
     """
 
     program: Program
@@ -83,7 +83,7 @@ class Workshop:
         found = []
         for region in self._regions:
             program, report = compile_region(region, self._values, arch, options.schedule, data=False, pool=self._pool)
-            found.append(CompiledProgram(replace(program, segments=()), report.compulsory_bytes, report.demand))
+            found.append(CompiledProgram(program, report.compulsory_bytes, report.demand))
         return tuple(found)
 
     def timed(self, programs: tuple[CompiledProgram, ...]) -> tuple[ProgramTiming, ...]:
@@ -219,7 +219,7 @@ def _figures(
     """The figures of all regions together: they run one after another, so cycles add and the peak is the largest."""
     cycles, macs = sum(run.total for run in runs), sum(item.macs for item in timed)
     bounds = (
-        timing.lower_bound(item.macs, arch.pe.count, one.compulsory_bytes)
+        timing.lower_bound(item.macs, arch.pe.count, one.compulsory_bytes, one.demand.apart)
         for item, one in zip(timed, programs, strict=True)
     )
     demands = [one.demand for one in programs]
@@ -228,7 +228,7 @@ def _figures(
         macs,
         macs / (cycles * arch.pe.count) if cycles else 0.0,
         sum(bounds),
-        sum(timing.least_cycles(one.compute_cycles, one.commands, one.nbytes) for one in demands),
+        sum(timing.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands),
         sum(item.dram_read_bytes for item in timed),
         sum(item.dram_write_bytes for item in timed),
         max((item.sram_peak_bytes for item in timed), default=0),

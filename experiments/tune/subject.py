@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -290,7 +290,7 @@ class Subject:
             except InputError:  # they find no place: that is what was measured
                 self._known[key] = None
             else:
-                layers = ProgramTiming(replace(program, segments=())).layers(self.timing)
+                layers = ProgramTiming(program).layers(self.timing)
                 self._known[key] = sum(layers.values()), layers
         return self._known[key]
 

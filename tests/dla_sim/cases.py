@@ -17,12 +17,14 @@ from isa.encoding import encode_operation, encode_set
 from isa.instruction import Unit
 from isa.ops import ALL
 from isa.plugins import variant
-from isa.program import Program, Provenance
+from isa.program import Program, Provenance, Segment, Tensor
 from isa.variants import Variant
 
 DRAM_BYTES = 1 << 18
 FLAGS = ("pop_previous", "pop_next", "push_previous", "push_next")
 NEIGHBOUR = {("LD", "next"): "EX", ("EX", "previous"): "LD", ("EX", "next"): "ST", ("ST", "previous"): "EX"}
+
+NO_FLASH = {"flash_bytes": 0, "flash_burst_bytes": 128, "flash_latency": 64, "flash_outstanding_bursts": 2}
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """One machine and program. ``timing`` holds the constants of docs/machine.md section 2 that change cycles."""
+    """One machine and program. ``timing`` holds the constants of docs/machine.md section 2 that change cycles.
+
+    ``segments`` and ``tensors`` (inputs of the program) are ranges (address, bytes) of system memory.
+    """
 
     arch: Arch
     timing: Mapping[str, int]
     steps: tuple[Step, ...]
     command_address: int = 0
+    segments: tuple[tuple[int, int], ...] = ()
+    tensors: tuple[tuple[int, int], ...] = ()
 
     def describe(self) -> str:
         """Text to print for a failing case: everything that is needed to build it again."""
         lines = [f"arch {self.arch.to_json()}", f"timing {dict(self.timing)}", f"commands at {self.command_address}"]
+        lines.append(f"segments {self.segments}, tensors {self.tensors}")
         for step in legal_steps(self.steps):
             flags = " ".join(sorted(step.flags))
             words = f"+{step.padding} SET, layer '{step.layer}' '{step.kind}'"
@@ -110,6 +118,8 @@ def build_program(case: Case) -> Program:
             provenance.append(Provenance(first, len(words), step.layer, kind, step.mnemonic, number))
     words.append(encode_operation(ALL["OP_END"], {}))
     return Program(
-        name="random", arch=case.arch, words=np.array(words, dtype=np.uint64), tensors=(), segments=(),
+        name="random", arch=case.arch, words=np.array(words, dtype=np.uint64),
+        tensors=tuple(Tensor(f"x{at}", "input", "int8", (size,), at) for at, size in case.tensors),
+        segments=tuple(Segment(at, np.zeros(size, np.uint8)) for at, size in case.segments),
         provenance=tuple(provenance), dram_bytes=DRAM_BYTES, command_address=case.command_address,
     )  # fmt: skip

@@ -15,9 +15,11 @@ OPTIONS = tuple(
     for field in ALL[mnemonic].fields
     for value in range(field.highest + 1)
 )
+BURSTS = ("bound by burst_gap", "bound by its beats", "with a partial bus word")
 EVENTS = (
     "bus: fetch + LD", "bus: fetch + ST", "bus: LD + ST", "bus: fetch + LD + ST",
-    "burst bound by burst_gap", "burst bound by its beats", "burst with a partial bus word",
+    *(f"{memory}: burst {what}" for memory in ("dram", "flash") for what in BURSTS),
+    *(f"{unit} transfer, {memory}" for unit in ("LD", "ST") for memory in ("dram", "flash")),
     "LD transfer of zero bytes", "ST transfer of zero bytes", "LD transfer of some bytes", "ST transfer of some bytes",
     "transfer of several rows", "command of no cycles, which takes one",
     "command processor waits for a chunk", "chunk requested when a buffer was freed", "OP_END waits",
@@ -28,9 +30,9 @@ EVENTS = (
     "OP_SYNC on LD", "OP_SYNC on EX", "OP_SYNC on ST", "OP_DMA_READ", "OP_DMA_WRITE", *COMPUTE, *OPTIONS,
 )  # fmt: skip
 CAUSES = {
-    "LD": ("busy", "dram", "bus", "token_EX", "queue_empty", "drained"),
+    "LD": ("busy", "dram", "flash", "bus", "token_EX", "queue_empty", "drained"),
     "EX": ("busy", "sram", "token_LD", "token_ST", "queue_empty", "drained"),
-    "ST": ("busy", "dram", "bus", "token_EX", "queue_empty", "drained"),
+    "ST": ("busy", "dram", "flash", "bus", "token_EX", "queue_empty", "drained"),
 }
 """The causes that each unit can have: no more, and each must occur."""
 

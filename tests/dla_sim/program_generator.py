@@ -1,7 +1,8 @@
 """Random legal programs for random machines: :func:`random_case` makes the case of a seed.
 
 Every choice is made to meet its rivals: units that wait for one another, a fetch that is starved or far ahead, bursts
-bound by their beats or by the gap, scratchpads that serve everything or hardly anything.
+bound by their beats or by the gap, constants in a memory of their own or not, scratchpads that serve everything or
+hardly anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from isa.instruction import Command, Unit
 from isa.ops import ALL
 from isa.ops.pooling import GLOBAL_AVERAGE
 from isa.plugins import variant
-from tests.dla_sim.cases import DRAM_BYTES, FLAGS, Case, Step
+from tests.dla_sim.cases import DRAM_BYTES, FLAGS, NO_FLASH, Case, Step
 
 ISA = "v4"
 RESET = variant(ISA).register_file.reset
@@ -57,7 +58,26 @@ def random_case(seed: int) -> Case:
         flags = frozenset(flag for flag in FLAGS if rng.random() < (push if flag.startswith("push") else pop))
         step = replace(step, layer=rng.choice(("", "a", "b")), kind=rng.choice(("", "", "DEPTH")))
         steps.append(replace(step, flags=flags, padding=rng.randint(0, padding)))
-    return Case(arch, timing, tuple(steps), DRAM_BYTES // 2 + 8 * rng.randint(0, 40))
+    case = Case(arch, timing, tuple(steps), DRAM_BYTES // 2 + 8 * rng.randint(0, 40))
+    return _with_flash(case, random.Random(f"flash {seed}")) if seed % 2 else case
+
+
+def _with_flash(case: Case, rng: random.Random) -> Case:
+    """The case with its constants in a second memory: about half of what its transfers touch, but for some tensors."""
+    width = rng.choice([width for width in (1, 1, 2, 4, 8, 16, 32) if width <= case.timing["bus_bytes"]])
+    flash = {
+        "flash_bytes": width,
+        "flash_burst_bytes": width * rng.choice((1, 2, 4, 16)),
+        "flash_latency": rng.choice((0, 1, 3, 20, rng.randint(0, 80))),
+        "flash_outstanding_bursts": rng.choice((1, 2, 3, 8)),
+    }
+    addresses = [
+        step.registers[name] for step in case.steps for name in step.registers if name.endswith("DRAM_ADDRESS")
+    ]
+    size = rng.choice((1, 64, 700))
+    segments = tuple((address, size) for address in dict.fromkeys(addresses) if rng.random() < 0.6)
+    tensors = tuple((address, rng.choice((1, size))) for address, _ in segments if rng.random() < 0.2)
+    return replace(case, timing={**case.timing, **flash}, segments=segments, tensors=tensors)
 
 
 def _kind(step: Step) -> str:
@@ -88,6 +108,7 @@ def _timing(rng: random.Random) -> dict[str, int]:
         "burst_bytes": bus * rng.choice((1, 2, 4, 8)),
         "dram_latency": rng.choice((0, 1, 2, 5, 10, rng.randint(0, 50), 50)),
         "outstanding_bursts": rng.choice((1, 2, 3, 4, 8, 16)),
+        **NO_FLASH,
         "queue_depth": rng.randint(1, 4),
         "fetch_bytes": 512 if fast else 8 * rng.choice((1, 2, 3, 4, 8, 16)),
         "fetch_buffers": 4 if fast else rng.choice((1, 1, 2, 3)),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from isa.arch import Arch, PeArray
 from isa.plugins import variant
-from tests.dla_sim.cases import Case, Step, legal_steps
+from tests.dla_sim.cases import NO_FLASH, Case, Step, legal_steps
 
 PLAIN_TIMING = {
     "bus_bytes": 8, "burst_bytes": 64, "dram_latency": 0, "outstanding_bursts": 16, "queue_depth": 4,
     "fetch_bytes": 512, "fetch_buffers": 4, "dma_setup": 1, "dma_drain": 0, "ex_fill": 1, "ex_drain": 0,
-    "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4,
+    "sync_cycles": 1, "sram_read_bytes": 0, "sram_write_bytes": 0, "bank_ports": 4, **NO_FLASH,
 }  # fmt: skip
 PLAIN_ARCH = Arch(isa="v4", pe=PeArray(ic=8, oc=8, ow=1), alignment=1)
 RESET = variant(PLAIN_ARCH.isa).register_file.reset
@@ -35,13 +35,26 @@ def simplifications(case: Case) -> Iterator[Case]:
         yield replace(case, arch=PLAIN_ARCH)
     if case.command_address != 1 << 17:
         yield replace(case, command_address=1 << 17)
+    for name in ("segments", "tensors"):
+        ranges = getattr(case, name)
+        for number in range(len(ranges)):
+            yield replace(case, **{name: (*ranges[:number], *ranges[number + 1 :])})
     for name, value in PLAIN_TIMING.items():
-        if case.timing[name] != value and not (name == "bus_bytes" and case.timing["burst_bytes"] < value):
-            yield replace(case, timing={**case.timing, name: value})
+        timing = {**case.timing, name: value}
+        if case.timing[name] != value and _is_machine(timing):
+            yield replace(case, timing=timing)
     for number, step in enumerate(case.steps):
         for simpler in _simpler_steps(step):
             steps = (*case.steps[:number], simpler, *case.steps[number + 1 :])
             yield replace(case, steps=legal_steps(steps))
+
+
+def _is_machine(timing: Mapping[str, int]) -> bool:
+    """Whether every burst has a beat, and the flash is no wider than the bus."""
+    burst, bus, flash_burst, flash = (
+        timing[name] for name in ("burst_bytes", "bus_bytes", "flash_burst_bytes", "flash_bytes")
+    )
+    return burst >= bus >= flash and flash_burst >= flash
 
 
 def _fewer_steps(case: Case) -> Iterator[Case]:

@@ -9,7 +9,7 @@ import pytest
 
 from dla_sim.device import Device, LoadedProgram
 from dla_sim.engine.breakdown import break_down
-from dla_sim.engine.causes import explain
+from dla_sim.engine.causes import CAUSES, explain
 from dla_sim.engine.recurrence import compute_times
 from dla_sim.timing import Timing
 from isa.assembler import assemble
@@ -32,8 +32,8 @@ class CycleByCycle:
         self.depth = workload.timing.queue_depth
         self.arrival, self.start, self.end = (column.tolist() for column in (times.arrival, times.start, times.end))
         self.total = times.total
-        self.bus = causes.commands[:, 4].tolist()
-        self.scratchpad = causes.commands[:, 6].tolist()
+        self.bus = causes.commands[:, CAUSES.index("bus")].tolist()
+        self.scratchpad = causes.commands[:, CAUSES.index("sram")].tolist()
         self.units = [[n for n, command in enumerate(self.commands) if command.unit is unit] for unit in Unit]
 
     def table(self) -> Counter[tuple[str, str]]:
@@ -118,7 +118,7 @@ def test_random_programs() -> None:
             assert found == expected, f"seed {seed}"
         for (_, part), cycles in found.items():
             everything[part] += cycles
-    assert set(everything) == {"compute", "scratchpad", "input", "bus", "store", "issue"}
+    assert set(everything) == {"compute", "scratchpad", "weights", "input", "bus", "store", "issue"}
 
 
 def test_a_compiled_network() -> None:

@@ -30,8 +30,7 @@ class _Recording(TickModel):
 
 
 def _granted_by_ticks(program: Program, timing: Timing) -> tuple[list[str | None], list[int | None]]:
-    commands, sources = program.commands, program.sources
-    model = _Recording(commands, sources, len(program.words), program.command_address, program.arch, timing)
+    model = _Recording(program, timing)
     model.run()
     return model.grants, model.ready
 

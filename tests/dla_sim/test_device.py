@@ -117,7 +117,7 @@ def test_causes_sum_to_the_total_for_many_timings() -> None:
             trace = Device(program.arch, Timing(bus_bytes=bus, dram_latency=latency)).run(program, {"x": X}).trace
             assert set(trace.units) == {"LD", "EX", "ST"}
             for causes in trace.units.values():
-                assert tuple(causes) == CAUSES
+                assert tuple(causes) == tuple(cause for cause in CAUSES if cause != "flash")
                 assert sum(causes.values()) == trace.cycles
 
 

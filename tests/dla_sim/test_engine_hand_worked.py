@@ -122,6 +122,41 @@ def test_two_transfers_and_the_fetch_share_the_bus() -> None:
     assert present(trace.kinds) == {"ISSUE": 22 + 1, "DMA": 27}
 
 
+def test_constants_come_from_a_flash() -> None:
+    """Two loads and a store; the first load is one of constants, for it begins in the segment."""
+    text = """
+        SET LD_BYTES, 40                # word 0
+        SET LD_DRAM_ADDRESS, 0x1000     # word 1
+        OP_DMA_READ                     # word 2: constants
+        SET LD_DRAM_ADDRESS, 0x2000     # word 3
+        OP_DMA_READ                     # word 4
+        SET ST_BYTES, 160               # word 5
+        SET ST_DRAM_ADDRESS, 0x3000     # word 6
+        SET ST_SRAM_ADDRESS, 1024       # word 7
+        OP_DMA_WRITE                    # word 8
+        OP_END                          # word 9
+    """
+    timing = Timing(dram_latency=10, flash_bytes=2, flash_burst_bytes=32, flash_latency=20, flash_outstanding_bursts=3)
+    trace = trace_of(".image 0x1000\n.data AA==\n" + text, timing)
+    # G = ceil((10 + 8) / 16) = 2; a burst of the flash has 32 / 2 = 16 beats, and its gap is ceil((20 + 16) / 3) = 12.
+    # Fetch, from the flash: 80 bytes are bursts of 16, 16 and 8 beats: 16 + 16 + 12 = 44 slots from 20 on, ready at 64.
+    # Word 2 executes at 66: LD sets up in 67..70, waits for the flash in 71..90, data phase from 91 on: 40 bytes are
+    # bursts of 16 and 4 beats, 16 + 12 = 28 slots.
+    # Word 8 executes at 72: ST sets up in 73..76, data phase from 77 on: 160 bytes are bursts of 8, 8 and 4 beats.
+    # The bus: 77..90 ST (14 of its 20 slots); from 91 on LD and ST by turns; 102 ST, its last, over at 103, where LD
+    # has had 91, 93, ..., 101, 6 of its 28 slots; 103..124 LD, its last 22, over at 125.
+    # ST ends at 103 + 10 + 4 = 117, LD at 125 + 4 = 129. Word 4's load, of the main memory: 129 + 4 + 10 + 5 + 4 = 152.
+    assert spans(trace) == [(67, 67, 129), (69, 129, 152), (73, 73, 117)]
+    assert trace.cycles == 153
+    # LD: 8 + 20 beats and 8 + 5 beats busy; 20 of latency and 12 - 4 of the gap for the flash, 10 for the main memory.
+    assert present(trace.units["LD"]) == {
+        "queue_empty": 67, "busy": 41, "bus": 6, "dram": 10, "flash": 28, "drained": 1,
+    }  # fmt: skip
+    assert present(trace.units["ST"]) == {"queue_empty": 73, "busy": 28, "bus": 6, "dram": 10, "drained": 36}
+    assert (trace.dram_read_bytes, trace.flash_read_bytes) == (80, 40)
+    assert trace.layers[0].stalls["LD"]["flash"] == 28
+
+
 def test_full_queue_holds_the_command_processor() -> None:
     """With queues of one entry the second command of a unit waits in the command processor."""
     text = """

@@ -22,8 +22,8 @@ from tests.dla_sim.tick import run_ticks
 
 MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"
 
-CYCLE_COSTS = ("dram_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
-MORE_IS_BETTER = ("outstanding_bursts", "queue_depth", "fetch_buffers", "bank_ports")
+CYCLE_COSTS = ("dram_latency", "flash_latency", "dma_setup", "dma_drain", "ex_fill", "ex_drain", "sync_cycles")
+MORE_IS_BETTER = ("outstanding_bursts", "flash_outstanding_bursts", "queue_depth", "fetch_buffers", "bank_ports")
 
 
 def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
@@ -35,8 +35,10 @@ def better_machines(timing: Mapping[str, int]) -> Iterator[tuple[str, Timing]]:
         least = int(name == "sync_cycles")
         for value in {max(least, timing[name] - 1), least} - {timing[name]}:
             yield name, Timing(**{**timing, name: value})
-    if 2 * timing["bus_bytes"] <= timing["burst_bytes"]:
-        yield "bus_bytes", Timing(**{**timing, "bus_bytes": 2 * timing["bus_bytes"]})
+    for name, most in (("bus_bytes", timing["burst_bytes"]), ("flash_bytes", timing["flash_burst_bytes"])):
+        wider = 2 * timing[name]
+        if 0 < wider <= most and (name == "bus_bytes" or wider <= timing["bus_bytes"]):
+            yield name, Timing(**{**timing, name: wider})
     for name in ("sram_read_bytes", "sram_write_bytes"):
         if timing[name]:
             yield name, Timing(**{**timing, name: 0})
@@ -87,8 +89,9 @@ TOLERANCE = 200
 def test_compiled_networks_are_not_slower(network: str, schedule: Literal["seed", "default"]) -> None:
     program = compiled_program(network, schedule)
     demands = Device(program.arch).load(program).workload.demands
-    for base in (Timing(), Timing(bus_bytes=32, outstanding_bursts=4), Timing(dram_latency=300, queue_depth=1)):
+    wide, far = Timing(bus_bytes=32, outstanding_bursts=4), Timing(dram_latency=300, queue_depth=1)
+    for base in (Timing(), wide, far, Timing(dram_latency=32, flash_bytes=1)):
         total = compute_times(Workload(demands, base)).total
-        for name, timing in better_machines(base.model_dump()):
+        for name, timing in better_machines(dict(base)):
             better = compute_times(Workload(demands, timing)).total
             assert (better - total) * TOLERANCE <= total, f"{name}, {base}"

@@ -49,9 +49,7 @@ class _Recording(TickModel):
 
 
 def _tick_states(program: Program, timing: Timing) -> list[_Snapshot]:
-    model = _Recording(
-        program.commands, program.sources, len(program.words), program.command_address, program.arch, timing
-    )
+    model = _Recording(program, timing)
     model.run()
     return model.snapshots
 

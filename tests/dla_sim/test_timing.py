@@ -8,21 +8,51 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from dla_sim.timing import Timing
+from dla_sim.timing import MemoryTiming, Timing
 
 MACHINE = Path(__file__).parents[2] / "docs" / "machine.md"
 
 
 def test_defaults_are_those_of_the_machine_description() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", MACHINE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert {name: int(value) for name, value in rows} == Timing().model_dump()
+    assert {name: int(value) for name, value in rows} == dict(Timing())
 
 
 def test_derived_values() -> None:
-    assert (Timing().burst_beats, Timing().burst_gap) == (8, 7)
-    assert Timing(bus_bytes=16, dram_latency=0).burst_beats == 4
-    assert Timing(dram_latency=0).burst_gap == 1
-    assert Timing(outstanding_bursts=1).burst_gap == 108
+    assert (Timing().main.burst_beats, Timing().main.burst_gap) == (8, 7)
+    assert Timing(bus_bytes=16, dram_latency=0).main.burst_beats == 4
+    assert Timing(dram_latency=0).main.burst_gap == 1
+    assert Timing(outstanding_bursts=1).main.burst_gap == 108
+
+
+def test_a_flash_is_a_second_memory() -> None:
+    assert Timing().flash is None
+    assert Timing().constants == Timing().main == MemoryTiming(8, 64, 100, 16)
+    slow = Timing(flash_bytes=1)
+    assert slow.constants == slow.flash == MemoryTiming(1, 128, 64, 2)
+    assert slow.flash.burst_gap == (64 + 128) // 2  # so that whole bursts, of 128 beats, are bound by these
+    assert slow.flash.sustained_bytes == 1
+
+
+def test_a_machine_without_a_flash_is_written_as_ever() -> None:
+    """And what was chosen of one that is not there is kept."""
+    assert [name for name in Timing().model_dump() if "flash" in name] == []
+    for timing in (Timing(), Timing(flash_latency=9), Timing(flash_bytes=2), Timing(flash_bytes=4, flash_latency=9)):
+        assert Timing.model_validate(timing.model_dump()) == timing
+    assert Timing(flash_latency=9).model_dump().keys() - Timing().model_dump().keys() == {"flash_latency"}
+    assert len(Timing(flash_bytes=2).model_dump()) == len(Timing.model_fields)
+
+
+def test_bounds_by_hand() -> None:
+    """1000 bytes of tensors, 999 of constants, 640 multiply-accumulates on 64 elements."""
+    apart = 1000, 999
+    assert Timing().lower_bound(640, 64, 2048, apart) == 2048 // 8
+    assert Timing().least_cycles(10, 1, apart) == -(-1999 // 8)  # 32 bursts of 7 slots take less
+    assert Timing().least_cycles(250, 1, apart) == 250 + 16
+    slow = Timing(flash_bytes=2, flash_latency=300)
+    assert slow.lower_bound(640, 64, 2048, apart) == 125 + 500
+    # 8 bursts of the flash, max(64 beats, ceil((300 + 64) / 2) = 182) slots each
+    assert slow.least_cycles(10, 1, apart) == 125 + 8 * 182
 
 
 @pytest.mark.parametrize(
@@ -31,6 +61,8 @@ def test_derived_values() -> None:
         ("bus_bytes", 12, "bus_bytes is 12; it must be a power of two"),
         ("burst_bytes", 48, "burst_bytes is 48; it must be a power of two"),
         ("burst_bytes", 4, "burst_bytes 4 must be at least bus_bytes 8"),
+        ("flash_bytes", 3, "flash_bytes is 3; it must be a power of two"),
+        ("flash_bytes", 16, "flash_bytes 16 must be at most bus_bytes 8"),
         ("fetch_bytes", 12, "fetch_bytes is 12; it must be a multiple of the 8 bytes of a command word"),
         ("queue_depth", 0, "greater than or equal to 1"),
         ("sync_cycles", 0, "greater than or equal to 1"),
@@ -41,6 +73,14 @@ def test_derived_values() -> None:
 def test_limits(key: str, value: int, message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         Timing.model_validate({key: value})
+
+
+def test_bursts_of_a_flash_have_a_beat() -> None:
+    with pytest.raises(ValidationError, match="flash_burst_bytes 4 must be at least flash_bytes 8"):
+        Timing(flash_bytes=8, flash_burst_bytes=4)
+    with pytest.raises(ValidationError, match="flash_burst_bytes is 48; it must be a power of two"):
+        Timing(flash_bytes=8, flash_burst_bytes=48)
+    assert Timing(flash_burst_bytes=48).flash is None  # nobody asks
 
 
 @pytest.mark.parametrize("name", Timing.model_fields)

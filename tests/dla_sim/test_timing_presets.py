@@ -23,7 +23,9 @@ def test_every_preset_loads() -> None:
         assert (preset.name, preset.arch.sram_bytes) == (name, (1024 if wide else 512) * 1024)
         assert preset.description
         assert wide or preset.timing == Timing()
-        assert preset.timing.sustained_bytes == preset.timing.bus_bytes  # no preset pays for a width that it cannot use
+        assert (
+            preset.timing.main.sustained_bytes == preset.timing.bus_bytes
+        )  # no preset pays for a width that it cannot use
 
 
 def test_the_published_machines_are_the_edges_of_the_array() -> None:

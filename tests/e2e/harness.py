@@ -93,7 +93,7 @@ def simulate(
     run = Runtime(network, Device(arch, Timing())).run(inputs)
     for index, trace in run.traces.items():
         demand = network.reports[index].demand
-        assert trace.cycles >= Timing().least_cycles(demand.compute_cycles, demand.commands, demand.nbytes)
+        assert trace.cycles >= Timing().least_cycles(demand.compute_cycles, demand.commands, demand.apart)
     return Simulation(network, run)
 
 

@@ -17,7 +17,6 @@ from byoc.options import SCHEDULES, Schedule
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray
-from isa.instruction import ceil_div
 from tests.byoc import region_cases as cases
 
 Random = np.random.Generator
@@ -75,11 +74,16 @@ def random_machine(random: Random) -> tuple[Arch, Timing]:
     )
     sram = int(random.choice([2, 8, 64, 512])) * 1024
     bus = int(random.choice([1, 4, 8, 32, 64]))
+    flash = int(random.choice([0, 0, *(width for width in (1, 4, 32) if width <= bus)]))
     timing = Timing(
         bus_bytes=bus,
         burst_bytes=bus * int(random.choice([1, 2, 8])),
         dram_latency=int(random.choice([0, 10, 100])),
         outstanding_bursts=int(random.choice([1, 4, 16, 256])),
+        flash_bytes=flash,
+        flash_burst_bytes=max(flash, 1) * int(random.choice([1, 8, 64])),
+        flash_latency=int(random.choice([0, 30])),
+        flash_outstanding_bursts=int(random.choice([1, 2, 64])),
         queue_depth=int(random.choice([1, 2, 8])),
         dma_setup=int(random.choice([0, 4])),
         dma_drain=int(random.choice([0, 4])),
@@ -111,8 +115,8 @@ def bounds(count: int, seed: int) -> Iterator[Bounded]:
         region, values = cases.region(layers, tuple(inputs), (layers[-1].output.value,))
         program, report = compile_region(region, values, arch, schedule, data=False)
         found, demand = ProgramTiming(program), report.demand
-        bound = max(ceil_div(found.macs, arch.pe.count), ceil_div(report.compulsory_bytes, timing.bus_bytes))
-        roofline = timing.least_cycles(demand.compute_cycles, demand.commands, demand.nbytes)
+        bound = timing.lower_bound(found.macs, arch.pe.count, report.compulsory_bytes, demand.apart)
+        roofline = timing.least_cycles(demand.compute_cycles, demand.commands, demand.apart)
         shapes = ", ".join(f"{type(layer).__name__} {layer.inputs[0].shape}" for layer in layers)
         text = f"{shapes} on {arch.pe} {arch.isa} {arch.sram_bytes} {schedule} {timing}"
         yield Bounded(found.run(timing).total, bound, roofline, text)

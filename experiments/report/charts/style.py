@@ -59,11 +59,12 @@ CAUSES: dict[str, Style] = {
     "token_ST": Style(GREEN, "-"),
     "bus": Style(VERMILION, "x"),
     "dram": Style(PURPLE, "."),
+    "flash": Style(BLACK, "+"),
     "sram": Style(YELLOW, "+"),
     "queue_empty": Style(GREY, "|"),
     "drained": Style(LIGHT),
 }
-"""Why a cycle of a unit went by."""
+"""Why a cycle of a unit went by. There is a pattern for eight: LD and ST alone wait for the flash, EX for the SRAM."""
 
 PLACES: dict[str, tuple[str, Style]] = {
     "dla": ("accelerator", Style(BLUE)),

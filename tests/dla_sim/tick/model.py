@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isa.arch import Arch
 from isa.instruction import Command
-from isa.program import Program, Provenance
+from isa.program import Program
 from tests.dla_sim.tick.constants import TimingConstants
-from tests.dla_sim.tick.scripts import SLOT_CAUSE, command_script, transfer_slots
+from tests.dla_sim.tick.scripts import SLOT_CAUSE, command_script, memory_of, transfer_slots
 
 UNITS = ("LD", "EX", "ST")
 PREVIOUS = {"EX": "LD", "ST": "EX"}
@@ -55,17 +53,11 @@ class UnitState:
 class TickModel:
     """The state of the machine between two cycles, and one method per step of a cycle."""
 
-    def __init__(
-        self,
-        commands: Sequence[Command],
-        sources: Sequence[Provenance | None],
-        word_count: int,
-        command_address: int,
-        arch: Arch,
-        timing: TimingConstants,
-    ) -> None:
-        self.commands, self.sources, self.arch, self.timing = commands, sources, arch, timing
-        self.word_count, self.command_address = word_count, command_address
+    def __init__(self, program: Program, timing: TimingConstants) -> None:
+        commands = program.commands
+        self.commands, self.sources, self.program, self.timing = commands, program.sources, program, timing
+        self.word_count, self.command_address = len(program.words), program.command_address
+        self.command_memory = memory_of(True, timing)
         self.command_at = {command.index: number for number, command in enumerate(commands)}
         self.to_units = [number for number, command in enumerate(commands) if not _is_end(command)]
         self.units = {
@@ -80,7 +72,7 @@ class TickModel:
         self.events: Counter[str] = Counter()
         self.oldest = 0
         self.pushed: set[tuple[str, str]] = set()
-        chunks = -(-word_count * WORD_BYTES // timing.fetch_bytes)
+        chunks = -(-self.word_count * WORD_BYTES // timing.fetch_bytes)
         self.requested: list[int | None] = [0 if k < timing.fetch_buffers else None for k in range(chunks)]
         self.ready: list[int | None] = [None] * chunks
         self.chunk = 0
@@ -143,7 +135,7 @@ class TickModel:
                 if popped and giver is not None:
                     self.tokens[giver, name] -= 1
                     self.events["token popped in the cycle of its push"] += (giver, name) in self.pushed
-            unit.script = command_script(command, self.arch, self.timing, self.events)
+            unit.script = command_script(command, self.program, self.timing, self.events)
             unit.position, unit.started = 0, self.cycle
 
     # Step 3: bus.
@@ -153,14 +145,14 @@ class TickModel:
         size = self.timing.fetch_bytes
         end = min((chunk + 1) * size, self.word_count * WORD_BYTES)
         row = (self.command_address + chunk * size, self.command_address + end)
-        return len(transfer_slots([row], self.timing, self.events))
+        return len(transfer_slots([row], self.command_memory, self.events))
 
     def fetch_wants_bus(self) -> bool:
         """The data phase of the current chunk has begun (the chunks before it have ended)."""
         if self.chunk == len(self.requested):
             return False
         requested = self.requested[self.chunk]
-        return requested is not None and self.cycle >= requested + self.timing.dram_latency
+        return requested is not None and self.cycle >= requested + self.command_memory.latency
 
     def grant(self) -> None:
         """One slot to the first requester after the one served last."""
@@ -264,6 +256,4 @@ def _is_end(command: Command) -> bool:
 
 def run_ticks(program: Program, timing: TimingConstants) -> TickResult:
     """Run ``program``, which must be legal (a deadlock never ends), cycle by cycle from a drained machine."""
-    return TickModel(
-        program.commands, program.sources, len(program.words), program.command_address, program.arch, timing
-    ).run()
+    return TickModel(program, timing).run()

@@ -1,21 +1,44 @@
 """What a command does in each cycle, as a list of symbols: docs/machine.md sections 5 (units) and 6 (bursts).
 
-A unit consumes one symbol a cycle. ``busy``, ``dram``, ``sram`` are consumed as they come and name the cycle's cause;
-``BEAT`` and ``HELD`` are slots of the bus, consumed only in a cycle in which the bus is granted to the unit.
+A unit consumes one symbol a cycle. ``busy``, ``dram``, ``flash``, ``sram`` are consumed as they come and name the
+cycle's cause; ``BEAT`` and those of ``HELD`` are slots of the bus, consumed only in a cycle in which the bus is granted
+to the unit.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from isa.access import Access
 from isa.arch import Arch
 from isa.instruction import Command
+from isa.program import Program
 from tests.dla_sim.tick.constants import TimingConstants
 
-BEAT, HELD = "beat", "held"
-SLOT_CAUSE = {BEAT: "busy", HELD: "dram"}
+BEAT = "beat"
+HELD = {"dram": "held for dram", "flash": "held for flash"}
+SLOT_CAUSE = {BEAT: "busy", **{symbol: cause for cause, symbol in HELD.items()}}
+
+
+class Memory(NamedTuple):
+    """A memory behind the bus: its name as a cause, and its constants of section 2."""
+
+    name: str
+    width: int
+    burst: int
+    latency: int
+    outstanding: int
+
+
+def memory_of(constant: bool, timing: TimingConstants) -> Memory:
+    """Where constants and command words lie, or everything else."""
+    if constant and timing.flash_bytes > 0:
+        return Memory(
+            "flash", timing.flash_bytes, timing.flash_burst_bytes, timing.flash_latency, timing.flash_outstanding_bursts
+        )
+    return Memory("dram", timing.bus_bytes, timing.burst_bytes, timing.dram_latency, timing.outstanding_bursts)
 
 
 def ceiling(numerator: int, denominator: int) -> int:
@@ -23,21 +46,21 @@ def ceiling(numerator: int, denominator: int) -> int:
     return (numerator + denominator - 1) // denominator
 
 
-def transfer_slots(rows: Iterable[tuple[int, int]], timing: TimingConstants, events: Counter[str]) -> list[str]:
-    """The slots of a transfer of half-open byte intervals of system memory, in order (section 6)."""
-    burst_beats = timing.burst_bytes // timing.bus_bytes
-    gap = ceiling(timing.dram_latency + burst_beats, timing.outstanding_bursts)
+def transfer_slots(rows: Iterable[tuple[int, int]], memory: Memory, events: Counter[str]) -> list[str]:
+    """The slots of a transfer of half-open byte intervals of a memory, in order (section 6)."""
+    burst_beats = memory.burst // memory.width
+    gap = ceiling(memory.latency + burst_beats, memory.outstanding)
     slots: list[str] = []
     for start, end in rows:
         while start < end:
-            stop = min(end, (start // timing.burst_bytes + 1) * timing.burst_bytes)
-            bus_words = {byte // timing.bus_bytes for byte in range(start, stop)}
+            stop = min(end, (start // memory.burst + 1) * memory.burst)
+            bus_words = {byte // memory.width for byte in range(start, stop)}
             beats = len(bus_words)
             held = max(0, gap - beats)
-            slots += [BEAT] * beats + [HELD] * held
-            events["burst bound by burst_gap"] += held > 0
-            events["burst bound by its beats"] += held == 0
-            events["burst with a partial bus word"] += beats * timing.bus_bytes != stop - start
+            slots += [BEAT] * beats + [HELD[memory.name]] * held
+            events[f"{memory.name}: burst bound by burst_gap"] += held > 0
+            events[f"{memory.name}: burst bound by its beats"] += held == 0
+            events[f"{memory.name}: burst with a partial bus word"] += beats * memory.width != stop - start
             start = stop
     return slots
 
@@ -71,7 +94,7 @@ def _compute(command: Command, arch: Arch, timing: TimingConstants, events: Coun
     return ["busy"] * timing.ex_fill + ["busy"] * compute + ["sram"] * waiting + ["busy"] * timing.ex_drain
 
 
-def command_script(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
+def command_script(command: Command, program: Program, timing: TimingConstants, events: Counter[str]) -> list[str]:
     """The symbols of ``command``; what it exercises is counted in ``events``. One that takes no cycle takes one."""
     mnemonic = command.instruction.mnemonic
     events[mnemonic] += 1
@@ -79,21 +102,29 @@ def command_script(command: Command, arch: Arch, timing: TimingConstants, events
         events[f"OP_SYNC on {command.unit.name}"] += 1
         script = ["busy"] * timing.sync_cycles
     elif mnemonic in ("OP_DMA_READ", "OP_DMA_WRITE"):
-        script = _dma(command, arch, timing, events)
+        script = _dma(command, program, timing, events)
     else:
         events.update(f"{mnemonic} {name} = {value}" for name, value in command.fields.items())
-        script = _compute(command, arch, timing, events)
+        script = _compute(command, program.arch, timing, events)
     events["command of no cycles, which takes one"] += not script
     return script or ["busy"]
 
 
-def _dma(command: Command, arch: Arch, timing: TimingConstants, events: Counter[str]) -> list[str]:
-    operands = command.instruction.operands(command, arch)
-    (memory,) = (access for access in (*operands.reads, *operands.writes) if access.space == "dram")
-    slots = transfer_slots(memory.runs(), timing, events)
+def _is_constant(address: int, program: Program) -> bool:
+    """Section 6: in a segment of the program and in no tensor."""
+    segments = any(one.address <= address < one.address + one.data.size for one in program.segments)
+    return segments and not any(one.address <= address < one.address + one.nbytes for one in program.tensors)
+
+
+def _dma(command: Command, program: Program, timing: TimingConstants, events: Counter[str]) -> list[str]:
+    operands = command.instruction.operands(command, program.arch)
+    (side,) = (access for access in (*operands.reads, *operands.writes) if access.space == "dram")
+    memory = memory_of(_is_constant(side.address, program), timing)
+    slots = transfer_slots(side.runs(), memory, events)
+    events[f"{command.unit.name} transfer, {memory.name}"] += 1
     events[f"{command.unit.name} transfer of {'zero' if not slots else 'some'} bytes"] += 1
-    events["transfer of several rows"] += len(memory.dims) > 0 and len(slots) > 0
-    setup, latency, drain = ["busy"] * timing.dma_setup, ["dram"] * timing.dram_latency, ["busy"] * timing.dma_drain
+    events["transfer of several rows"] += len(side.dims) > 0 and len(slots) > 0
+    setup, latency, drain = ["busy"] * timing.dma_setup, [memory.name] * memory.latency, ["busy"] * timing.dma_drain
     if command.instruction.mnemonic == "OP_DMA_READ":
         return setup + latency + slots + drain
     return setup + slots + latency + drain
