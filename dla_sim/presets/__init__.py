@@ -105,7 +105,7 @@ def _measured(key: str, written: Any, source: str) -> Any:
 
 def preset_toml(preset: Preset) -> str:
     """The file of a preset: every key with its unit and meaning. :func:`load_preset` reads the same machine from it."""
-    values = {"arch": flat(preset.arch.model_dump()), "timing": flat(preset.timing.model_dump())}
+    values = {"arch": flat(preset.arch.model_dump()), "timing": flat(dict(preset.timing))}
     lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
     for table, given in values.items():
         lines += ["", f"[{table}]"]

@@ -45,7 +45,7 @@ def _row(preset: Preset) -> dict[str, object]:
     from isa.arch import flat
 
     return {"name": preset.name, "description": preset.description} | flat(
-        preset.arch.model_dump() | preset.timing.model_dump()
+        preset.arch.model_dump() | dict(preset.timing)
     )
 
 

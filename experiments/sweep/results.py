@@ -17,7 +17,8 @@ from isa.errors import InputError, meant
 AXES = (
     "network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), "pe.ic", "pe.oc", "pe.ow", "pe.count",
     "sram_bytes", "sram_banks", "alignment", "row_alignment", "numerics", "post_lanes", "bus_bytes", "burst_bytes",
-    "dram_latency", "outstanding_bursts", "queue_depth", "fetch_bytes", "fetch_buffers", "dma_setup", "dma_drain",
+    "dram_latency", "outstanding_bursts", "flash_bytes", "flash_burst_bytes", "flash_latency",
+    "flash_outstanding_bursts", "queue_depth", "fetch_bytes", "fetch_buffers", "dma_setup", "dma_drain",
     "ex_fill", "ex_drain", "sync_cycles", "sram_read_bytes", "sram_write_bytes", "bank_ports", "clock_hz",
 )  # fmt: skip
 """Columns that a specification chooses; further ones come from it, too, where a row of any status has them."""
@@ -31,7 +32,8 @@ _UNITS = {
     "pe.ic": "PEs", "pe.oc": "PEs", "pe.ow": "PEs", "pe.count": "PEs", SIZE: "PE·KiB", "macs": "MACs",
     "utilization": "0 to 1", "sram_banks": "banks", "post_lanes": "lanes", "bus_bytes": "bytes/cycle",
     "sram_read_bytes": "bytes/cycle", "sram_write_bytes": "bytes/cycle", "dram_latency": "cycles",
-    "outstanding_bursts": "bursts", "queue_depth": "commands", "fetch_buffers": "chunks", "dma_setup": "cycles",
+    "outstanding_bursts": "bursts", "flash_bytes": "bytes/cycle", "flash_latency": "cycles",
+    "flash_outstanding_bursts": "bursts", "queue_depth": "commands", "fetch_buffers": "chunks", "dma_setup": "cycles",
     "dma_drain": "cycles", "ex_fill": "cycles", "ex_drain": "cycles", "bank_ports": "ports", "clock_hz": "Hz",
     "alignment": "bytes", "row_alignment": "bytes", "host_nodes": "nodes", "instructions": "instructions",
     "regions": "regions",

@@ -151,7 +151,8 @@ orient="auto-start-reverse"><path d="M0,0 L10,5 L0,10 z" fill="{FLOW}"/></marker
 
 
 KEYS: dict[str, tuple[str, ...]] = {
-    "system memory": ("dram_latency", "outstanding_bursts", "burst_bytes"),
+    "main memory": ("dram_latency", "outstanding_bursts", "burst_bytes"),
+    "flash": ("flash_bytes", "flash_latency", "flash_outstanding_bursts", "flash_burst_bytes"),
     "bus": ("bus_bytes",),
     "command fetch": ("fetch_bytes", "fetch_buffers"),
     "queue": ("queue_depth",),
@@ -182,17 +183,20 @@ def machine() -> str:
     """docs/figures/machine.svg."""
     tokens = [(UNIT_NAMES[one], UNIT_NAMES[other]) for one, other in TOKEN_QUEUES]
     words = (
-        "The bus joins system memory with the command fetch, LD and ST. The command fetch feeds the command processor, "
+        "The bus joins system memory, that is main memory and a flash where there is one, with the command fetch, LD "
+        "and ST. The command fetch feeds the command processor, "
         f"which puts commands into a queue for each of {', '.join(UNIT_NAMES)}. LD writes the scratchpad, EX reads and "
         "writes it, ST reads it. Token counters: " + ", ".join(f"{one} to {other}" for one, other in tokens) + "."
     )
     picture = Drawing(1000, 772, "The machine", words)
-    memory = picture.box(
-        Box(20, 16, 960, 54), "system memory", ["tensors, constants, command words; " + _keys("system memory")], STORE
-    )
+    holds = "tensors (without a flash, everything); "
+    main = picture.box(Box(20, 12, 440, 62), "main memory", [holds + _keys("main memory")], STORE)
+    holds = "constants, command words; "
+    flash = picture.box(Box(480, 12, 500, 62), "flash, where there is one", [holds + _keys("flash")], STORE)
     turns = f"a slot a cycle, round robin: {', '.join(PORTS)}; "
     bus = picture.box(Box(20, 102, 960, 54), "bus", [turns + _keys("bus")])
-    picture.arrow(memory.at(0.5, 1), bus.at(0.5, 0), both=True)
+    picture.arrow(main.at(0.5, 1), (main.at(0.5, 1)[0], bus.y), both=True)
+    picture.arrow(flash.at(0.5, 1), (flash.at(0.5, 1)[0], bus.y))
     fetch = picture.box(Box(20, 190, 210, 62), "command fetch", [_keys("command fetch")])
     words_in = "a word a cycle: SET writes a register, OP_END waits for all units, the others are queued with a copy "
     processor = picture.box(Box(20, 280, 210, 112), "command processor", [words_in + "of the registers they read"])
