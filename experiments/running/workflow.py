@@ -180,6 +180,7 @@ def import_model(
     *,
     shapes: Shapes | None = None,
     fixed: Fixed | None = None,
+    cpu: Sequence[str] = (),
     calibration: Samples | None = None,
     seed: int = 0,
     cache: bool = True,
@@ -188,7 +189,8 @@ def import_model(
 
     The other arguments are as for :func:`run`. Raises InputError for a model that cannot be imported.
     """
-    return load_network(model, shapes, seed, calibration, fixed, users_cache() if cache else None).package
+    network = load_network(model, shapes, seed, calibration, fixed, users_cache() if cache else None)
+    return network.keeping_on_cpu(cpu).package
 
 
 @dataclass(frozen=True, eq=False)

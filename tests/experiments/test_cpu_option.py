@@ -74,11 +74,11 @@ def test_a_pattern_without_a_node_is_an_error(pattern: str, message: str, digits
 
 def test_any_choice_of_nodes_gives_the_same_outputs() -> None:
     generator = random.Random(5)
-    whole = experiments.run("digits-cnn")
+    whole = experiments.run("digits-cnn").report
     names = [place.node for place in whole.placement if place.op_type not in BOUNDARIES]
     for _ in range(4):
         chosen = generator.sample(names, generator.randint(1, len(names)))
-        report = experiments.run("digits-cnn", cpu=chosen)
+        report = experiments.run("digits-cnn", cpu=chosen).report
         assert {place.node for place in report.placement if place.on == "cpu"} >= set(chosen)
         assert report.check.mismatches == 0
         assert report.check.outputs is not None
@@ -94,10 +94,12 @@ def test_a_package_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert kept(load_package(tmp_path / "both.dla")) == {"pool", "conv"}
 
 
-def test_what_is_cached_has_none(tmp_path: Path) -> None:
+def test_what_is_cached_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DLA_NO_CACHE")
+    monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
     cache, model = PackageCache(tmp_path / "cache"), str(save_tiny(tmp_path))
     for patterns, nodes in (([], set()), (["conv"], {"conv"}), ([], set())):
-        report = experiments.run(model, cpu=patterns, cache=cache)
+        report = experiments.run(model, cpu=patterns).report
         assert {place.node for place in report.placement if "--cpu" in (place.reason or "")} == nodes
         assert report.check.mismatches == 0
     assert len(cache.entries()) == 1
