@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork
     from byoc.package.package import Package
     from byoc.partition import Partition
+    from dla_sim.presets import Preset
     from experiments.report.schema import EndToEnd
     from experiments.report.terminal import ReportTable
+    from experiments.running import Progress
+    from experiments.running.network import Network
+    from experiments.running.simulate import Tensors
     from isa.program import Program
 
 
@@ -157,6 +162,13 @@ def _content(compiled: CompiledNetwork, whole: EndToEnd) -> dict[str, Any]:
 
 
 Region = Annotated[int | None, typer.Option("--region", min=0, help="Only the program of this region.")]
+SaveInputs = Annotated[
+    bool,
+    typer.Option(
+        "--save-inputs",
+        help="Run the network, and save beside each program what it is given, for dla simulate PROGRAM --input FILE.",
+    ),
+]
 
 
 @options.expanded
@@ -168,11 +180,15 @@ def emit(
     calibration: options.Calibration = None,
     seed: options.Seed = 0,
     region: Region = None,
+    save_inputs: SaveInputs = False,
+    input: options.Input = None,
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
     from isa import program_file
 
+    if input is not None and not save_inputs:
+        raise InputError(f"--input {input}: programs do not depend on it; it is for --save-inputs")
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"compiling {model}")
@@ -180,25 +196,46 @@ def emit(
         from byoc.compiler import compile as compile_network
 
         compiled = compile_network(network.package, machine.arch, choices)
-    for place, program in _places(network.name, compiled.programs, region, output).items():
+        places = _places(network.name, compiled.programs, region, output)
+        given = _given(network, machine, choices, input, seed, progress) if save_inputs else {}
+    for place, index in places.items():
+        program = compiled.programs[index]
         program_file.save(program, place)
         say(f"{place}: {len(program.words):,} words, {place.stat().st_size:,} bytes")
+        if save_inputs:
+            from experiments.report.store import write_arrays
+
+            beside = place.with_suffix(".inputs.npz")
+            write_arrays(beside, given[index])
+            say(f"{beside}: {', '.join(given[index])}; dla simulate {quote(str(place))} --input {quote(str(beside))}")
     _warn(network.package)
 
 
-def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, Program]:
-    """Where each chosen program goes."""
+def _given(
+    network: Network, machine: Preset, choices: CompileOptions, input: Path | None, seed: int, progress: Progress
+) -> dict[int, Tensors]:
+    """What each region is given in a run of the network, by its index."""
+    from experiments.running.network import network_feeds
+    from experiments.running.simulate import regions_given
+    from experiments.running.workflow import infer
+
+    feeds = network_feeds(network, input, seed, choices)
+    return regions_given(infer(network, machine, feeds, choices, progress=progress))
+
+
+def _places(name: str, programs: Mapping[int, Program], region: int | None, output: Path | None) -> dict[Path, int]:
+    """Where the program of each chosen region goes."""
     if not programs:
         raise InputError(f"{name}: no node runs on the DLA; 'dla partition' says why")
     if region is not None:
         if region not in programs:
             raise InputError(f"--region {region}: the network has the regions 0 to {len(programs) - 1}")
-        return {output or Path(f"{name}-region{region}.prog"): programs[region]}
+        return {output or Path(f"{name}-region{region}.prog"): region}
     if len(programs) == 1:
-        return {output or Path(f"{name}.prog"): next(iter(programs.values()))}
+        return {output or Path(f"{name}.prog"): next(iter(programs))}
     if output is not None and (output.is_file() or output.suffix):
         raise InputError(
             f"{output}: the network has {len(programs)} regions, a program each; give a folder, or choose with --region"
         )
     folder = output or Path(f"{name}-programs")
-    return {folder / f"region{index}.prog": program for index, program in programs.items()}
+    return {folder / f"region{index}.prog": index for index in programs}

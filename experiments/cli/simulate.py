@@ -139,10 +139,8 @@ def command(
                 raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
             simulation = simulate_package(file, hardware.load(), choices, host.value, given.input, seed)
         else:
-            if given.input is not None:
-                raise InputError(f"{file}: --input is for packages; give a program --tensor NAME=FILE.npy")
             machine = hardware.preset, hardware.settings or (), hardware.isa
-            simulation = simulate_program(file, *machine, given.tensor or (), given.image or ())
+            simulation = simulate_program(file, *machine, given.input, given.tensor or (), given.image or ())
         findings = session.Findings()
         if wishes != Wishes():
             looked = session.Wishes(**vars(wishes))

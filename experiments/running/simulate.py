@@ -23,12 +23,13 @@ from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
 from experiments.running.network import load_network, network_feeds
-from experiments.running.workflow import Host, infer
+from experiments.running.workflow import Host, Inference, infer
 from isa import program_file
 from isa.arch import flat
 from isa.errors import InputError
 from isa.plugins import variant
 from isa.program import Program, Segment, Tensor
+from isa.reading import read_npz
 from isa.sanitizer import sanitize
 from isa.sanitizer.findings import Finding
 
@@ -58,14 +59,18 @@ def simulate_package(
     """Compile a package for ``hardware`` and run one inference: the model's outputs and the machine's figures."""
     network = load_network(str(file))
     done = infer(network, hardware, network_feeds(network, input, seed, options), options, host)
-    runs = []
+    runs, given = [], regions_given(done)
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]
-        inputs = region_inputs(program, done.result.values)
         report = done.compiled.reports[index]
         bounds = report.compulsory_bytes, report.demand
-        runs.append(SimulatedRegion(index, program, trace, *bounds, imaged=program, inputs=inputs))
+        runs.append(SimulatedRegion(index, program, trace, *bounds, imaged=program, inputs=given[index]))
     return Simulation(hardware, lambda: tuple(runs), lambda: (dict(done.result.outputs), figures(hardware, runs)))
+
+
+def regions_given(done: Inference) -> dict[int, Tensors]:
+    """The input tensors that the program of each region had in a run, by its index."""
+    return {index: region_inputs(done.compiled.programs[index], done.result.values) for index in done.result.traces}
 
 
 def simulate_program(
@@ -73,17 +78,20 @@ def simulate_program(
     preset: str | None,
     settings: Iterable[str],
     isa: str | None,
+    input: Path | None,
     tensors: Iterable[str],
     images: Iterable[str],
 ) -> Simulation:
     """A program on tensors and memory images from files: its output tensors and the machine's figures.
+
+    ``input`` is a ``.npz`` with an array for each of some tensors; ``tensors`` (NAME=FILE.npy) replace them.
 
     ``regions`` of it touches no data, so that a program which stops on an overflow can be looked at, too.
     """
     program = program_file.load(file)
     hardware = hardware_for(file, program, preset, (*settings, *([f"isa={variant(isa).name}"] if isa else ())))
     segments = image_segments(program, images)
-    inputs = program_inputs(program, tensors, segments)
+    inputs = program_inputs(program, tensors, segments, input)
     imaged = replace(program, segments=(*program.segments, *segments))
     device = Device(hardware.arch, hardware.timing)
 
@@ -146,17 +154,39 @@ def _segment(program: Program, text: str) -> Segment:
     return Segment(address, np.frombuffer(path.read_bytes(), np.uint8))
 
 
-def program_inputs(program: Program, tensors: Iterable[str], images: Iterable[Segment] = ()) -> Tensors:
-    """The program's input tensors: from texts NAME=FILE, else from the ``images`` that cover them whole.
+def program_inputs(
+    program: Program, tensors: Iterable[str], images: Iterable[Segment] = (), file: Path | None = None
+) -> Tensors:
+    """The program's input tensors: from texts NAME=FILE, else from a ``.npz``, else from ``images`` that cover them.
 
     Raises InputError: an unknown name, a file that does not hold the tensor, an input that nothing gives.
     """
-    given = dict(_tensor(program, text) for text in tensors)
+    given = {} if file is None else _arrays(program, file)
+    given |= dict(_tensor(program, text) for text in tensors)
     memory = list(images)
     for tensor in program.inputs:
         if tensor.name not in given:
             given[tensor.name] = _from_images(tensor, memory)
     return given
+
+
+def _arrays(program: Program, file: Path) -> Tensors:
+    """The arrays of a ``.npz`` file, each an input tensor."""
+    if not file.is_file():
+        raise InputError(f"--input {file}: no such file; 'dla emit --save-inputs' makes one")
+    wanted = {tensor.name: tensor for tensor in program.inputs}
+    found = read_npz(file, f"--input {file}")
+    for name, array in found.items():
+        if name not in wanted:
+            known = ", ".join(wanted)
+            raise InputError(f"--input {file}: the program has no input '{name}'; its inputs are {known}")
+        tensor = wanted[name]
+        if array.shape != tensor.shape or array.dtype != tensor.dtype:
+            raise InputError(
+                f"--input {file}: '{name}' is {array.dtype} {list(array.shape)}; "
+                f"the program wants {tensor.dtype} {list(tensor.shape)}"
+            )
+    return found
 
 
 def _tensor(program: Program, text: str) -> tuple[str, NDArray[Any]]:

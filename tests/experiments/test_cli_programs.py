@@ -143,3 +143,56 @@ def test_a_command_that_cannot_be_executed_is_named(capsys: Capture) -> None:
     found = dla(capsys, "simulate", "scale.prog")
     assert found.status == 2
     assert found.err.startswith("error: word 4, OP_ACT_RELU pop.LD: input scale 0.0 is not a positive finite float32; ")
+
+
+@pytest.mark.parametrize(
+    "words", [["digits-cnn"], ["digits-cnn", "--cpu", "pool"], ["resnet-8", "--cpu", "op:Add", "--set", "pe.oc=8"]]
+)
+def test_an_emitted_program_is_replayed_on_saved_inputs(words: list[str], capsys: Capture) -> None:
+    """Every region alone gives, to the bit, what it gave in the run, and takes as many cycles."""
+    from dla_sim.presets import load_hardware
+
+    emitted = dla(capsys, "emit", *words, "--save-inputs", "-o", "out.prog" if len(words) == 1 else "out")
+    assert (emitted.status, emitted.err) == (0, "")
+    hardware = load_hardware(settings=[word for word in words if "=" in word])
+    network = load_network(words[0]).keeping_on_cpu([words[2]] if len(words) > 1 else [])
+    done = infer(network, hardware, network_feeds(network))
+    programs = sorted(Path().rglob("*.prog"))
+    assert len(programs) == len(done.compiled.programs)
+    for place in programs:
+        index = int(place.stem.removeprefix("region")) if len(words) > 1 else 0
+        inputs = place.with_suffix(".inputs.npz")
+        assert f"dla simulate {place} --input {inputs}" in emitted.out
+        ran = dla(capsys, "simulate", place, "--input", inputs, "-o", "made.npz", "--json", "figures.json")
+        assert ran.status == 0
+        cycles = done.result.traces[index].cycles
+        assert json.loads(Path("figures.json").read_text())["totals"]["cycles"] == cycles
+        with np.load("made.npz") as made:
+            assert made.files == [tensor.name for tensor in done.compiled.programs[index].outputs]
+            for name in made.files:
+                np.testing.assert_array_equal(made[name].reshape(-1), done.result.values[name].reshape(-1))
+
+
+def test_saved_inputs_come_from_the_users_file_and_are_checked(capsys: Capture) -> None:
+    model = save_tiny(Path())
+    np.save("image.npy", np.linspace(-1, 1, 192, dtype=np.float32).reshape(1, 3, 8, 8))
+    for name, words in (("drawn", []), ("given", ["--input", "image.npy"])):
+        assert dla(capsys, "emit", model, "--save-inputs", *words, "-o", f"{name}.prog").status == 0
+    assert Path("drawn.prog").read_bytes() == Path("given.prog").read_bytes()
+    with np.load("drawn.inputs.npz") as drawn, np.load("given.inputs.npz") as given:
+        (name,) = given.files
+        assert not np.array_equal(drawn[name], given[name])
+        wrong = {"name": {"other": given[name]}, "shape": {name: given[name][..., :4]}}
+        wrong["type"] = {name: given[name].astype(np.int16)}
+    messages = {
+        "name": f"the program has no input 'other'; its inputs are {name}",
+        "shape": f"'{name}' is int8 [1, 3, 8, 4]; the program wants int8 [1, 3, 8, 8]",
+        "type": f"'{name}' is int16 [1, 3, 8, 8]; the program wants int8 [1, 3, 8, 8]",
+    }
+    for kind, arrays in wrong.items():
+        np.savez(f"{kind}.npz", **arrays)
+        found = dla(capsys, "simulate", "given.prog", "--input", f"{kind}.npz")
+        assert (found.status, found.err) == (2, f"error: --input {kind}.npz: {messages[kind]}\n")
+    assert dla(capsys, "simulate", "given.prog", "--input", "none.npz").status == 2
+    alone = dla(capsys, "emit", model, "--input", "image.npy")
+    assert alone.err == "error: --input image.npy: programs do not depend on it; it is for --save-inputs\n"
