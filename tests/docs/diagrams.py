@@ -47,7 +47,7 @@ from isa.table import built_in
 
 FIGURES = Path(__file__).parents[2] / "docs/figures"
 INK, PALE, STORE, FLOW = "#1b1b1b", "#eaf2fb", "#fff4d6", "#0b5394"
-LINE, LETTER, CAPITAL = 16, 6.2, 7.4
+LINE, LETTER, CAPITAL = 18, 7.5, 8.7
 """Height of a line of text, and width of a letter of it, small or not, generously, in pixels."""
 
 Point = tuple[float, float]
@@ -94,8 +94,9 @@ class Drawing:
 
     def box(self, where: Box, heading: str, lines: Sequence[str] = (), fill: str = PALE) -> Box:
         """A box with a heading and lines of text; AssertionError where they do not fit."""
+        assert max(where.x + where.width - self._size[0], where.bottom - self._size[1]) <= 0, f"{heading}: outside"
         wrapped = _wrapped(lines, where.width)
-        assert len(heading) * LETTER * 1.2 <= where.width - 8, f"{heading}: too wide"
+        assert len(heading) * CAPITAL <= where.width - 8, f"{heading}: too wide"
         assert _height(lines, where.width) <= where.height, f"{heading}: {len(wrapped)} lines are too many"
         x, y, width, height = where
         self._parts.append(f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="6" fill="{fill}"/>')
@@ -135,8 +136,8 @@ role="img" aria-labelledby="title words">
 <title id="title">{escape(self._title)}</title>
 <desc id="words">{escape(self._words)}</desc>
 <style>
-text {{ font: 12px sans-serif; fill: {INK}; }}
-.heading {{ font-weight: bold; font-size: 13px; }}
+text {{ font: 14px sans-serif; fill: {INK}; }}
+.heading {{ font-weight: bold; font-size: 15px; }}
 .label {{ text-anchor: middle; }}
 rect {{ stroke: {INK}; }}
 polyline {{ fill: none; stroke: {FLOW}; stroke-width: 2; }}
@@ -188,23 +189,23 @@ def machine() -> str:
         f"which puts commands into a queue for each of {', '.join(UNIT_NAMES)}. LD writes the scratchpad, EX reads and "
         "writes it, ST reads it. Token counters: " + ", ".join(f"{one} to {other}" for one, other in tokens) + "."
     )
-    picture = Drawing(1000, 772, "The machine", words)
+    picture = Drawing(1000, 886, "The machine", words)
     holds = "tensors (without a flash, everything); "
-    main = picture.box(Box(20, 12, 440, 62), "main memory", [holds + _keys("main memory")], STORE)
+    main = picture.box(Box(16, 12, 440, 86), "main memory", [holds + _keys("main memory")], STORE)
     holds = "constants, command words; "
-    flash = picture.box(Box(480, 12, 500, 62), "flash, where there is one", [holds + _keys("flash")], STORE)
+    flash = picture.box(Box(476, 12, 508, 86), "flash, where there is one", [holds + _keys("flash")], STORE)
     turns = f"a slot a cycle, round robin: {', '.join(PORTS)}; "
-    bus = picture.box(Box(20, 102, 960, 54), "bus", [turns + _keys("bus")])
+    bus = picture.box(Box(16, 124, 968, 54), "bus", [turns + _keys("bus")])
     picture.arrow(main.at(0.5, 1), (main.at(0.5, 1)[0], bus.y), both=True)
     picture.arrow(flash.at(0.5, 1), (flash.at(0.5, 1)[0], bus.y))
-    fetch = picture.box(Box(20, 190, 210, 62), "command fetch", [_keys("command fetch")])
+    fetch = picture.box(Box(16, 206, 210, 68), "command fetch", [_keys("command fetch")])
     words_in = "a word a cycle: SET writes a register, OP_END waits for all units, the others are queued with a copy "
-    processor = picture.box(Box(20, 280, 210, 112), "command processor", [words_in + "of the registers they read"])
-    picture.box(Box(20, 666, 210, 90), "the whole machine", ["keys: " + ", ".join(_others())], "#f3f3f3")
-    picture.arrow((125, bus.bottom), fetch.at(0.5, 0))
+    processor = picture.box(Box(16, 300, 210, 140), "command processor", [words_in + "of the registers they read"])
+    picture.box(Box(16, 770, 210, 100), "the whole machine", ["keys: " + ", ".join(_others())], "#f3f3f3")
+    picture.arrow((121, bus.bottom), fetch.at(0.5, 0))
     picture.arrow(fetch.at(0.5, 1), processor.at(0.5, 0))
     boxes = _units(picture, processor)
-    scratchpad = picture.box(Box(270, 700, 710, 56), "scratchpad (SRAM)", [_keys("scratchpad")], STORE)
+    scratchpad = picture.box(Box(254, 804, 730, 66), "scratchpad (SRAM)", [_keys("scratchpad")], STORE)
     _ports(picture, bus, boxes, scratchpad)
     for number, (one, other) in enumerate(tokens):
         level = 0.3 + 0.4 * (number % 2)
@@ -215,21 +216,21 @@ def machine() -> str:
     return picture.svg()
 
 
-COMMANDS = 291
+COMMANDS = 312
 """Where the line from the command processor to the queues runs."""
 
 
 def _units(picture: Drawing, processor: Box) -> dict[str, Box]:
     """The units with their queues, and the way of commands to these."""
     facts = {
-        Unit.LD: (Box(270, 400, 160, 252), ["system memory → scratchpad", _keys("DMA")]),
-        Unit.EX: (Box(490, 400, 270, 252), [_keys("EX")]),
-        Unit.ST: (Box(820, 400, 160, 252), ["scratchpad → system memory", _keys("DMA")]),
+        Unit.LD: (Box(254, 430, 150, 326), ["system memory → scratchpad", _keys("DMA")]),
+        Unit.EX: (Box(466, 430, 306, 326), [_keys("EX")]),
+        Unit.ST: (Box(834, 430, 150, 326), ["scratchpad → system memory", _keys("DMA")]),
     }
     found: dict[str, Box] = {}
     for unit in Unit:
         where, lines = facts[unit]
-        queue = picture.box(Box(where.x, 310, 100, 62), "queue", ["queue_depth", "commands"])
+        queue = picture.box(Box(where.x, 332, 108, 68), "queue", ["queue_depth", "commands"])
         unit_box = picture.box(where, unit.name, [", ".join(_instructions(unit)), *lines])
         picture.arrow((processor.at(1, 0)[0], COMMANDS), (queue.at(0.5, 0)[0], COMMANDS), queue.at(0.5, 0))
         picture.arrow(queue.at(0.5, 1), (queue.at(0.5, 1)[0], where.y))
@@ -272,7 +273,7 @@ def _lanes() -> Iterator[tuple[str, tuple[Step, ...], str]]:
             (annotate, f"what {len(families().families)} families of operators could run"),
             (build_package, "graph, weights, the model itself"),
         ),
-        "Package: no machine in it",
+        "Package (a .dla file)",
     )
     yield (
         f"byoc.{compile_package.__name__}",
@@ -306,32 +307,37 @@ def _lanes() -> Iterator[tuple[str, tuple[Step, ...], str]]:
             (check_values, "every tensor that leaves a region, against ONNX Runtime or LiteRT; no tolerance"),
             (assemble, "layers, causes, traffic, placement"),
         ),
-        "report: tables and pages",
+        "report, tables, pages",
     )
+
+
+LANE = 224
+"""Width of a part of the way."""
 
 
 def compile_flow() -> str:
     """docs/figures/compile-flow.svg."""
     lanes = list(_lanes())
-    said = "; ".join(f"{who}: {', then '.join(step.__name__ for step, _ in steps)}" for who, steps, _ in lanes)
-    picture = Drawing(1060, 746, "From a model to a report", f"{said}.")
+    said = "; ".join(
+        f"{who}: {', '.join(f'{step.__module__}.{step.__qualname__}' for step, _ in steps)}" for who, steps, _ in lanes
+    )
+    picture = Drawing(1000, 790, "From a model to a report", f"{said}.")
     came: Point | None = None
     for number, (who, steps, result) in enumerate(lanes):
-        left = 16 + number * 262
-        picture.label((left + 121, 28), who, "heading")
-        above = picture.box(Box(left, 44, 242, 36), "model: .onnx or .tflite", fill=STORE) if not number else None
+        left = 16 + number * (LANE + 24)
+        picture.label((left + LANE / 2, 28), who, "heading")
+        above = picture.box(Box(left, 44, LANE, 36), "model: .onnx, .tflite", fill=STORE) if not number else None
         top = 44.0 if above is None else above.bottom + 16
         for step, does in steps:
-            lines = [step.__module__, does]
-            box = picture.box(Box(left, top, 242, _height(lines, 242)), step.__qualname__, lines)
+            box = picture.box(Box(left, top, LANE, _height([does], LANE)), step.__qualname__, [does])
             if above is not None:
                 picture.arrow(above.at(0.5, 1), box.at(0.5, 0))
             elif came is not None:
-                between = left - 10
+                between = left - 11
                 picture.arrow(came, (between, came[1]), (between, box.at(0, 0.5)[1]), box.at(0, 0.5))
             above, top = box, box.bottom + 16
         assert above is not None
-        end = picture.box(Box(left, top, 242, 36), result, fill=STORE)
+        end = picture.box(Box(left, top, LANE, 36), result, fill=STORE)
         picture.arrow(above.at(0.5, 1), end.at(0.5, 0))
         came = end.at(1, 0.5)
     return picture.svg()

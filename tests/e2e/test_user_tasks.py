@@ -202,6 +202,13 @@ def test_refuse_anything_on_the_cpu(user: User) -> None:
     assert "running_sum" in user.fails("dla run mine.onnx --strict")
 
 
+def test_keep_a_layer_on_the_cpu(user: User) -> None:
+    seen = user.types("dla run digits-cnn --cpu pool --json run.json")
+    assert "0 mismatches" in seen
+    report = json.loads(user.has("run.json").read_text(encoding="utf-8"))
+    assert "cpu" in {place["on"] for place in report["placement"] if place["node"] == "pool"}
+
+
 def test_hand_over_integers(user: User) -> None:
     assert "image: int8 [1, 1, 8, 8], scale" in user.types("dla run digits-cnn --integer-io")
 
