@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from experiments.cost.table import CostTable, Sourced
@@ -143,6 +144,36 @@ def run_activity(traces: Iterable[Trace]) -> Activity:
         moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
         total += Activity(trace.macs, trace.sram_moved_bytes, moved, trace.register_writes)
     return total
+
+
+def layer_activities(trace: Trace) -> tuple[Activity, ...]:
+    """What each of ``trace.layers`` did, in their order; together it is all that the run did.
+
+    A command's words are the register writes before it and its own; ``OP_END`` is the last command's.
+    """
+    labels, demands = trace.labels, trace.workload.demands
+    if not trace.layers:
+        return ()
+    words = np.diff(demands.word, prepend=-1)
+    words[-1] += trace.command_words - words.sum()
+    writes = words - 1
+    writes[-1] -= 1
+    moved = labels.read + labels.write
+    columns = labels.macs, demands.reads + demands.writes + moved, moved + COMMAND_WORD_BYTES * words, writes
+    sums = np.zeros((len(columns), len(labels.layers)), dtype=np.int64)
+    for total, column in zip(sums, columns, strict=True):
+        np.add.at(total, labels.layer, column)
+    return tuple(Activity(*map(int, one)) for one in sums.T)
+
+
+def layer_energies(table: CostTable, arch: Arch, traces: Mapping[int, Trace]) -> dict[tuple[int, str], float]:
+    """Estimated picojoules of every layer by region and name; their sum is the energy of the run."""
+    byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks).picojoules
+    return {
+        (region, layer.name): _energy(table, activity, byte).total
+        for region, trace in traces.items()
+        for layer, activity in zip(trace.layers, layer_activities(trace), strict=True)
+    }
 
 
 def row_activity(row: FlatRow) -> Activity:

@@ -16,7 +16,7 @@ from byoc.partition import Partition
 from dla_sim.presets import Preset
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
-from experiments.cost.estimate import estimate, run_activity
+from experiments.cost.estimate import estimate, layer_energies, run_activity
 from experiments.cost.table import CostTable
 from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.figures import RegionRun, figures, occupancy
@@ -33,6 +33,7 @@ from experiments.report.schema import (
     Suspicion,
 )
 from experiments.version import tool_version
+from isa.arch import Arch
 from isa.program_file import to_bytes
 
 
@@ -88,7 +89,7 @@ def assemble(
         totals=machine.totals,
         kinds=machine.kinds,
         ex_cycles=machine.ex_cycles,
-        layers=_in_network_order(machine.layers, compiled.partition),
+        layers=_in_network_order(_with_energy(machine.layers, hardware.arch, traces, costs), compiled.partition),
         units=machine.units,
         interface=port_entries(compiled.interface),
         placement=placement_entries(compiled.partition),
@@ -102,6 +103,16 @@ def assemble(
         occupancy=occupancy(runs),
         cost=None if costs is None else estimate(costs, hardware.arch, run_activity(traces.values())),
     )
+
+
+def _with_energy(
+    layers: tuple[Layer, ...], arch: Arch, traces: Mapping[int, Trace], costs: CostTable | None
+) -> tuple[Layer, ...]:
+    """Layers with the energy that each takes by ``costs``, an estimate."""
+    if costs is None:
+        return layers
+    found = layer_energies(costs, arch, traces)
+    return tuple(layer.model_copy(update={"energy_pj": found[layer.region, layer.name]}) for layer in layers)
 
 
 def bus_entry(timing: Timing) -> Bus:

@@ -11,7 +11,7 @@ from experiments.report.schema import Figures, HostLayer, Layer, PlacementEntry,
 Row = dict[str, Any]
 LAYER_COLUMNS = (
     "layer", "on", "region", "kind", "cycles", "macs", "utilization", "dram_read_bytes", "dram_write_bytes", "tiles",
-    "group", *PARTS,
+    "group", "energy_pj", *PARTS,
 )  # fmt: skip
 """Names of the values of :func:`layer_rows`, in their order."""
 
@@ -20,7 +20,7 @@ def layer_rows(report: RunReport) -> list[Row]:
     """A row a layer in the network's order: a region stands where its first node stands.
 
     Cycles of nodes on the CPU are estimates. ``utilization`` is a fraction, the parts of ``cycles``
-    (``dla_sim.engine.breakdown.PARTS``) are cycles, and None is what is not known.
+    (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate, and None is what is not known.
     """
     return [_host_row(one) if isinstance(one, HostLayer) else _layer_row(one) for one in in_order(report)]
 
@@ -60,6 +60,7 @@ def _layer_row(layer: Layer) -> Row:
         "dram_write_bytes": layer.dram_write_bytes,
         "tiles": layer.tiles,
         "group": layer.group,
+        "energy_pj": layer.energy_pj,
         **layer.breakdown,
     }
     return {name: known.get(name) for name in LAYER_COLUMNS}

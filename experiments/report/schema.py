@@ -81,7 +81,8 @@ class Layer(Part):
 
     ``breakdown``: the layer's cycles by what they went into (docs/machine.md, section 7), adding up to ``cycles``; it
     is empty in reports of versions that did not know it. ``group``: the place among ``compile.groups`` of the group
-    that the layer is computed in, of a batch's first image; None: alone.
+    that the layer is computed in, of a batch's first image; None: alone. ``energy_pj``: picojoules by the report's
+    cost table, an estimate; None without one.
     """
 
     name: Text
@@ -97,6 +98,7 @@ class Layer(Part):
     stalls: Mapping[str, Mapping[str, Count]]
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
     group: Count | None = None
+    energy_pj: Annotated[float, Field(ge=0, le=_LARGEST)] | None = None
 
 
 class PortEntry(Part):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from byoc.package.origin import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
-from experiments.cost.estimate import cost_lines
+from experiments.cost.estimate import MICROJOULE, cost_lines
 from experiments.report.rows import in_order
 from experiments.report.schema import (
     Bus,
@@ -28,6 +28,8 @@ from experiments.report.terminal import LiteralTable, ReportTable, line, plain_t
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
+_ENERGY = 4
+"""The place of energy in a row of a layer."""
 MOST_GROUPS = 6
 """Groups of layers that are named one by one."""
 
@@ -108,47 +110,50 @@ def machine_line(report: RunReport) -> str:
 
 def layer_table(report: RunReport) -> ReportTable:
     """One row a layer, the CPU's among them in the network's order, marked as estimates."""
-    return _filled(_host_row(one) if isinstance(one, HostLayer) else _layer_row(one) for one in in_order(report))
+    return _filled([_host_row(one) if isinstance(one, HostLayer) else _layer_row(one) for one in in_order(report)])
 
 
 def figures_table(figures: Figures) -> ReportTable:
     """One row a layer of what the machine did."""
-    return _filled(_layer_row(layer) for layer in figures.layers)
+    return _filled([_layer_row(layer) for layer in figures.layers])
 
 
-def _filled(rows: Iterable[tuple[str, ...]]) -> ReportTable:
+def _filled(rows: Sequence[tuple[str, ...]]) -> ReportTable:
+    """The table of layers; without the column of energy where no layer has any."""
+    energy = [("~µJ", "right", 1)] if any(row[_ENERGY] for row in rows) else []
     table = plain_table(
         ("layer", "fold"),
         ("where", "left", 2),
         ("kind", "fold", 1),
         ("cycles", "right"),
+        *energy,
         ("MACs", "right", 5),
         ("util.", "right", 3),
         ("DRAM bytes", "right", 4),
         ("tiles", "right", 6),
     )
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(row if energy else (*row[:_ENERGY], *row[_ENERGY + 1 :])))
     return table
 
 
 def _layer_row(layer: Layer) -> tuple[str, ...]:
     moved = layer.dram_read_bytes + layer.dram_write_bytes
-    utilization = f"{layer.utilization:.1%}" if layer.macs else ""
-    where = f"dla {layer.region}"
     return (
         layer.name,
-        where,
+        f"dla {layer.region}",
         layer.kind,
-        *_numbers(layer.cycles, layer.macs),
-        utilization,
+        f"{layer.cycles:,}",
+        "" if layer.energy_pj is None else f"~{layer.energy_pj / MICROJOULE:,.3f}",
+        f"{layer.macs:,}",
+        f"{layer.utilization:.1%}" if layer.macs else "",
         f"{moved:,}",
         str(layer.tiles),
     )
 
 
 def _host_row(layer: HostLayer) -> tuple[str, ...]:
-    return (layer.node, "cpu", layer.op_type, f"~{layer.estimated_cycles:,}", f"{layer.macs:,}", "", "", "")
+    return (layer.node, "cpu", layer.op_type, f"~{layer.estimated_cycles:,}", "", f"{layer.macs:,}", "", "", "")
 
 
 def _numbers(*values: int) -> tuple[str, ...]:

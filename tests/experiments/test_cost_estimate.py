@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from byoc import compile
+from dla_sim import Device
 from experiments import load, run
 from experiments.cost.estimate import (
     COLUMNS,
@@ -15,10 +18,13 @@ from experiments.cost.estimate import (
     cost_lines,
     costed,
     estimate,
+    layer_activities,
     row_activity,
+    run_activity,
 )
 from experiments.cost.table import CostTable, load_table
 from experiments.report.store import load_report, save_report
+from experiments.running.network import load_network
 from experiments.sweep.frame import flat_rows
 from isa.arch import Arch, PeArray
 from tests.experiments.command_line import dla, save_tiny
@@ -149,3 +155,50 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert dla(capsys, "run", save_tiny(tmp_path), "--cost", "free") == (
         2, "", "error: free: no such cost table; give a .toml file or one of horowitz-45nm\n",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["digits-cnn", "resnet-8", "keyword-spotting"])
+@pytest.mark.parametrize("settings", [(), ("sram_bytes=16KiB",)])
+def test_the_energy_of_the_layers_is_that_of_the_run(model: str, settings: tuple[str, ...]) -> None:
+    report = run(model, settings=settings, cost="horowitz-45nm").report
+    assert report.cost is not None
+    energies = [layer.energy_pj for layer in report.layers]
+    assert all(energy is not None and energy > 0 for energy in energies)
+    assert sum(energy or 0 for energy in energies) == pytest.approx(report.cost.energy_pj.total, rel=1e-12)
+    assert all(layer.energy_pj is None for layer in run(model, settings=settings).report.layers)
+
+
+def test_what_layers_did_is_all_that_the_run_did() -> None:
+    """Words of the stream belong to the command behind them, the end of it to the last one."""
+    program = compile(load_network("digits-cnn").package, Arch(isa="v4")).programs[0]
+    trace = Device(program.arch).run(program, {}, timing_only=True).trace
+    activities = layer_activities(trace)
+    assert sum(activities, Activity(0, 0, 0, 0)) == run_activity([trace])
+    words, commands, before = Counter[str](), Counter[str](), -1
+    for command, source in zip(trace.commands, trace.sources, strict=True):
+        assert source is not None
+        words[source.layer] += command.index - before
+        commands[source.layer] += 1
+        before = command.index
+    words[source.layer] += len(program.words) - 1 - before
+    commands[source.layer] += 1
+    for activity, layer in zip(activities, trace.layers, strict=True):
+        moved = layer.dram_read_bytes + layer.dram_write_bytes
+        assert activity.macs == layer.macs
+        assert activity.dram_bytes == moved + 8 * words[layer.name]
+        assert activity.register_writes == words[layer.name] - commands[layer.name]
+
+
+def test_energy_stands_beside_cycles_where_a_table_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    heading = next(
+        line for line in dla(capsys, "run", "digits-cnn").out.splitlines() if "cycles" in line and "kind" in line
+    )
+    assert "µJ" not in heading
+    text = dla(capsys, "run", "digits-cnn", "--cost", "horowitz-45nm", "--json", "run.json").out
+    heading = next(line for line in text.splitlines() if "cycles" in line and "kind" in line)
+    assert heading.split()[3:5] == ["cycles", "~µJ"]
+    rows = dla(capsys, "report", "run.json", "--tables", "--csv", "-").out.splitlines()
+    assert "energy_pj" in rows[0].split(",")
