@@ -43,25 +43,6 @@ class Moves:
             resident, _ = state.room(self._subject, number)
             self._tested.setdefault((number, resident), set()).add(state.tilings[number])
 
-    def between(self, base: State, state: State) -> list[Move]:
-        """What changes one schedule into another, as moves that lie apart."""
-        flips = {name: self._subject.span(region, name) for region, name in self._subject.candidates}
-        flips = {name: span for name, span in flips.items() if name in base.residents ^ state.residents}
-        spans = sorted((span.start, span.stop - 1) for span in flips.values())
-        spans += [(first, first + len(group.layers) - 1) for first, group in set(base.groups) ^ set(state.groups)]
-        pairs = enumerate(zip(base.tilings, state.tilings, strict=True))
-        spans += [(number, number) for number, (before, after) in pairs if before != after]
-        found: list[Move] = []
-        for first, last in _joined(spans):
-            here = slice(first, last + 1)
-            tilings = (*base.tilings[:first], *state.tilings[here], *base.tilings[last + 1 :])
-            flipped = [name for name, span in flips.items() if first <= span.start <= last]
-            groups = [one for one in base.groups if not first <= one[0] <= last]
-            groups += [one for one in state.groups if first <= one[0] <= last]
-            residents = base.residents ^ frozenset(flipped)
-            found.append(Move(first, last, State(tilings, residents, tuple(sorted(groups, key=lambda one: one[0])))))
-        return found
-
     def pools(self, base: State, tilings: int, groups: int, flips: int) -> Iterator[list[Move]]:
         """Moves from ``base``, place by place: so many tilings a layer, changes a group, and tensors in all."""
         for number, last in self._some(base.tiled, PLACES):
@@ -144,17 +125,6 @@ class Moves:
             if len(found) >= count:
                 break
         return list(found)
-
-
-def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order, those that overlap or have no site between them as one."""
-    found: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if found and first <= found[-1][1] + 1:
-            found[-1] = found[-1][0], max(found[-1][1], last)
-        else:
-            found.append((first, last))
-    return found
 
 
 def _with_tiling(state: State, number: int, tiling: Tiling) -> State:

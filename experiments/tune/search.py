@@ -1,8 +1,10 @@
-"""Evolution of a schedule: the best one so far, changed at several places, measured, and what of it was better kept.
+"""Evolution of schedules: what the compiler chooses for several memories, crossed, changed at places, and measured.
 
-A measurement says how long each layer took, not only how long the network: places that lie apart are changed at once,
-and those that became faster, with their neighbours, are changed in the best schedule, which is measured next.
-Everything follows from the seed and from what was measured, so that a search can be taken up where it ended.
+A measurement says how long each layer took, not only how long the network: what was measured of all schedules is kept
+piece by piece, and the best schedule of these pieces, wherever each comes from, is measured next. Then one that is
+about as good is changed at several places at once, which makes new pieces. So a group that pays only beside another one
+is found although neither pays alone. Everything follows from the seed and from what was measured, so that a search can
+be taken up where it ended.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import numpy as np
 
 from byoc.choices import Choices
 from byoc.scheduling.chosen import choice_of
+from experiments.tune.covers import Covers
 from experiments.tune.model import CostModel
 from experiments.tune.moves import PLACES, Moves
 from experiments.tune.state import Move, State, Tried, combined, state_of
-from experiments.tune.subject import Measurement, Subject
+from experiments.tune.subject import SHARES, Measurement, Subject
 from experiments.tune.transfer import Donor
 from experiments.tune.units import Features, Units
 
@@ -30,6 +33,10 @@ HOPE = 0.1
 """Share of what sites take beside the least that a move is hoped to save beyond what the model promises."""
 TRAINING = 1.15
 """The model is trained again when there are so many times the samples that it knows."""
+NOISE = 0.02
+"""By so much the logarithms of the cycles of pieces are blurred to draw the schedule that is changed next."""
+SMALLER = tuple(share for share in SHARES if share < 100)
+"""Shares of the scratchpad, the schedules for which find a place in the whole."""
 IDLE = 100
 """Proposals that have all been measured before, after which there is nothing else to try."""
 
@@ -44,6 +51,8 @@ class Evolution:
         self._random = np.random.default_rng(seed)
         self._moves = Moves(subject, self._random)
         self._units = Units(subject)
+        spans = {name: subject.span(region, name) for region, name in subject.candidates}
+        self._covers = Covers(len(subject.sites), spans)
         self._samples: list[Features] = []
         self._cycles: list[int] = []
         self._trained = 0
@@ -51,57 +60,60 @@ class Evolution:
         self._least = [subject.search(number).cost.least_compute().cycles for number in range(len(subject.sites))]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
-        """The compiler's schedule, a ``donor``'s or that for less memory, then evolution until nothing is new.
+        """The compiler's schedule, a ``donor``'s, those for other memories, and evolution until nothing is new.
 
         Each measurement is sent back.
         """
         start = state_of(self._subject.own())
-        found = yield self.choices_of(start)
-        if found.cycles is None:  # it is what the compiler has just placed
+        own = yield from self._try(start)
+        if own is None:  # it is what the compiler has just placed
             raise AssertionError("the compiler's own schedule finds no place")
-        best = self._learned(start, found)
-        assert best is not None
-        found_donor = self._moves.donor = donor(best)
-        if found_donor is not None and found_donor.whole is not None:
-            best = yield from self._try(state_of(found_donor.whole), best)
-        for other in self._subject.others() if found_donor is None else ():
-            best = yield from self._round(best, self._moves.between(best.state, state_of(other)))
-        idle = 0
+        found = self._moves.donor = donor(own)
+        if found is not None and found.whole is not None:
+            yield from self._try(state_of(found.whole))
+        if self._eager:  # the donor's model says which of their pieces are worth measuring
+            for promised in self._subject.others(SMALLER):
+                self._expect(state_of(promised))
+        others, idle = map(state_of, self._subject.others(() if self._eager else SHARES)), 0
         while idle < IDLE:
             known = len(self._seen)
-            best = yield from self._round(best, self._chosen(best))
+            yield from self._try(self._covers.best().state)
+            other = next(others, None)
+            if other is not None:
+                yield from self._try(other)
+            if other is None:
+                yield from self._changed(self._covers.best(None if self._eager else self._stretch))
             idle = idle + 1 if len(self._seen) == known else 0
 
-    def _try(self, state: State, best: Tried) -> Generator[Choices, Measurement, Tried]:
-        """Measure a schedule; the better of it and ``best``."""
-        if state in self._seen:
-            return best
-        tried = self._learned(state, (yield self.choices_of(state)))
-        return best if tried is None or tried.cycles >= best.cycles else tried
+    def _expect(self, state: State) -> None:
+        """Let pieces of a schedule that was not measured stand for what the model says."""
+        assert self._model is not None
+        self._covers.expect(state, self._model.predict([unit.features for unit in self._units.of(state)]).tolist())
 
-    def _round(self, best: Tried, moves: Sequence[Move]) -> Generator[Choices, Measurement, Tried]:
-        """Measure ``best`` with some moves, then with those that were worth it; the best of all.
+    def _stretch(self) -> float:
+        """A factor near 1, drawn for each piece."""
+        return float(np.exp(NOISE * self._random.normal()))
 
-        Where they find no place together, half of them, the first ones, are measured instead.
-        """
-        state = combined(best.state, moves)
-        self._moves.make(moves)
+    def _try(self, state: State) -> Generator[Choices, Measurement, Tried | None]:
+        """Measure a schedule; None where it finds no place, or was measured before."""
         if state in self._seen:
-            return best
-        tried = self._learned(state, (yield self.choices_of(state)))
-        if tried is None:
-            return (yield from self._round(best, moves[: len(moves) // 2]))
-        gains = [move.gain(best, tried.sites) for move in moves]
-        kept = [move for move, gain in zip(moves, gains, strict=True) if gain > 0]
-        fewest = min(best, tried, key=lambda one: one.cycles)
-        if best.cycles - sum(gain for gain in gains if gain > 0) >= fewest.cycles:
-            return fewest
-        return (yield from self._try(combined(best.state, kept), fewest))
+            return None
+        return self._learned(state, (yield self.choices_of(state)))
+
+    def _changed(self, base: Tried) -> Generator[Choices, Measurement, None]:
+        """Measure ``base`` with some moves; where they find no place together, half of them, the first ones."""
+        moves = self._chosen(base)
+        while moves:
+            self._moves.make(moves)
+            if (yield from self._try(combined(base.state, moves))) is not None:
+                return
+            moves = moves[: len(moves) // 2]
 
     def _learned(self, state: State, found: Measurement) -> Tried | None:
         """What was measured of a schedule, after learning from it; None where it found no place."""
         self._seen.add(state)
         self._moves.note(state)
+        self._covers.note(state, None if found.cycles is None else found.sites)
         if found.cycles is None:
             return None
         if self._model is not None:
@@ -146,7 +158,8 @@ class Evolution:
         hopes = [(move, gain, self._excess(best, move)) for move, (gain, _) in zip(moves, ranked, strict=True)]
         if self._eager:
             promised = [(move, gain) for move, gain, _ in hopes if gain > 0]
-            return [move for move, _ in promised], [gain for _, gain in promised]
+            if promised:
+                return [move for move, _ in promised], [gain for _, gain in promised]
         tried = [(move, gain + HOPE * excess) for move, gain, excess in hopes if gain > -excess]
         return [move for move, _ in tried], [weight for _, weight in tried]
 

@@ -70,7 +70,7 @@ class Move:
     state: State
 
     def apart(self, other: Move) -> bool:
-        """Whether a site at least lies between what both change: what each brings can then be told apart."""
+        """Whether a site at least lies between what both change: neither then changes what runs before the other."""
         return other.first > self.last + 1 or self.first > other.last + 1
 
     @property
@@ -78,11 +78,6 @@ class Move:
         """What is tried at its sites, wherever the rest of the schedule stands."""
         here = [(first, group) for first, group in self.state.groups if self.first <= first <= self.last]
         return self.first, self.state.tilings[self.first : self.last + 1], tuple(here), self.state.residents
-
-    def gain(self, before: Tried, sites: Sequence[int]) -> int:
-        """The cycles that its sites with their neighbours took less than ``before``, as measured."""
-        around = slice(max(self.first - 1, 0), self.last + 2)
-        return sum(before.sites[around]) - sum(sites[around])
 
 
 def combined(base: State, moves: Sequence[Move]) -> State:

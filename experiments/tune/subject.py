@@ -30,8 +30,8 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
 
-SHARES = (95, 90, 85)
-"""Per cent of the scratchpad for which the compiler chooses, too, to begin with."""
+SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
+"""Per cent of the scratchpad for which the compiler chooses, too: the schedules that a search begins with, in order."""
 Grouped = tuple[tuple[int, GroupChoice], ...]
 """Groups in order, each with the number of its first layer."""
 
@@ -249,18 +249,18 @@ class Subject:
         """What the compiler chooses by itself, nothing of it open."""
         return _joined(self._own)
 
-    def others(self) -> Iterator[Choices]:
-        """What the compiler would choose, had the scratchpad a little less: other residents, groups and tilings."""
-        for share in SHARES:
-            smaller = self.arch.model_copy(update={"sram_bytes": self.arch.sram_bytes * share // 100})
-            found: list[Choices] = []
+    def others(self, shares: Sequence[int] = SHARES) -> Iterator[Choices]:
+        """What the compiler would choose, had the scratchpad other sizes: other residents, groups and tilings."""
+        for share in shares:
+            resized = self.arch.model_copy(update={"sram_bytes": self.arch.sram_bytes * share // 100})
             try:
-                for region in self._regions:
-                    compiled = compile_region(region, self._values, smaller, data=False, pool=self._pool)
-                    found.append(compiled[1].choices)
+                compiled = [
+                    compile_region(region, self._values, resized, data=False, pool=self._pool)
+                    for region in self._regions
+                ]
             except InputError:  # a layer has no tiling that is so small
-                return
-            yield _joined(found)
+                continue
+            yield _joined([layers.choices for _, layers in compiled])
 
     def measure(self, choices: Choices) -> Measurement:
         """The cycles of the network with these choices, by the timing-only engine, everything compiled anew."""
