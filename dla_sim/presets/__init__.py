@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dla_sim.presets.keys import declared_settings
+from dla_sim.presets.modes import MemoryMode, memory_mode
 from dla_sim.timing import Timing
 from isa.arch import Arch, PeArray, flat
 from isa.errors import InputError, meant
@@ -38,14 +39,23 @@ Settings = Iterable[str] | Mapping[str, int | str | None]
 
 
 class Preset(BaseModel):
-    """A named machine: what the compiler sees of it (``arch``) and what only its cycles depend on (``timing``)."""
+    """A named machine: what the compiler sees of it (``arch``) and what only its cycles depend on (``timing``).
+
+    ``memory_mode`` is the last that set constants of ``timing``, None where none did.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     description: str = ""
+    memory_mode: str | None = None
     arch: Arch = Arch()
     timing: Timing = Timing()
+
+    @property
+    def main_memory(self) -> Literal["DRAM", "SRAM"]:
+        """What the main memory is made of, which no figure but energy depends on."""
+        return "DRAM" if self.memory_mode is None else memory_mode(self.memory_mode).main
 
 
 def preset_names() -> tuple[str, ...]:
@@ -54,19 +64,23 @@ def preset_names() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
-def load_hardware(preset: str | None = None, settings: Settings = (), isa: str | None = None) -> Preset:
-    """The machine called ``preset`` (a name or a TOML file), ``settings`` and ``isa`` on top.
+def load_hardware(
+    preset: str | None = None, settings: Settings = (), isa: str | None = None, memory_mode: str | None = None
+) -> Preset:
+    """The machine called ``preset`` (a name or a TOML file); ``memory_mode``, ``settings``, ``isa`` on top.
 
-    Raises InputError: unknown preset, ISA or key, a value that does not fit, a file that cannot be read.
+    Raises InputError: unknown preset, mode, ISA or key, a value that does not fit, a file that cannot be read.
     """
-    hardware = apply_settings(load_preset(preset or DEFAULT_PRESET), settings)
+    hardware = apply_memory_mode(load_preset(preset or DEFAULT_PRESET), memory_mode)
+    hardware = apply_settings(hardware, settings)
     if isa is None:
         return hardware
     return apply_settings(hardware, [f"isa={variant(isa).name}"])
 
 
 def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
-    """The preset of that name, or the one in that TOML file (``name``, ``description``, tables ``arch``, ``timing``).
+    """The preset of that name, or the one in that TOML file (``name``, ``description``, ``memory_mode``, tables
+    ``arch`` and ``timing``, which is on top of the mode).
 
     Anything that ends in ``.toml`` or contains a slash is a file. Raises InputError, naming what is wrong, for an
     unknown name, a missing or malformed file, an unknown key or a bad value.
@@ -88,7 +102,18 @@ def load_preset(name_or_path: str = DEFAULT_PRESET) -> Preset:
 def _parse(content: bytes, name: str, source: str) -> Preset:
     written = toml_of(content, source, _REMEDY)
     tables = {name: _measured(name, table, source) for name, table in written.items() if name in ("arch", "timing")}
-    return _validated({"name": name, **written, **tables}, source)
+    preset = _validated({"name": name, **written, **tables}, source)
+    if preset.memory_mode is None:
+        return preset
+    timing = {**_mode(preset.memory_mode, source).timing, **tables.get("timing", {})}
+    return _validated({"name": name, **written, **tables, "timing": timing}, source)
+
+
+def _mode(name: str, source: str) -> MemoryMode:
+    try:
+        return memory_mode(name)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def _measured(key: str, written: Any, source: str) -> Any:
@@ -107,6 +132,7 @@ def preset_toml(preset: Preset) -> str:
     """The file of a preset: every key with its unit and meaning. :func:`load_preset` reads the same machine from it."""
     values = {"arch": flat(preset.arch.model_dump()), "timing": flat(dict(preset.timing))}
     lines = [f"description = {dumps(preset.description, ensure_ascii=False)}"]
+    lines += [f"memory_mode = {dumps(preset.memory_mode)}"] if preset.memory_mode is not None else []
     for table, given in values.items():
         lines += ["", f"[{table}]"]
         for setting in declared_settings():
@@ -115,6 +141,18 @@ def preset_toml(preset: Preset) -> str:
                 line = f"{setting.key} = {dumps(value)}" if value is not None else f"# {setting.key} = none"
                 lines.append(f"{line}  # {unit}{setting.meaning}")
     return "\n".join(lines) + "\n"
+
+
+def apply_memory_mode(preset: Preset, name: str | None) -> Preset:
+    """``preset`` in the memory mode of that name (:data:`MEMORY_MODES`); as it is for None.
+
+    Raises InputError for an unknown mode and for one that does not fit the machine.
+    """
+    if name is None:
+        return preset
+    values = preset.model_dump() | {"memory_mode": name}
+    values["timing"] |= memory_mode(name).timing
+    return _validated(values, f"memory mode {name}")
 
 
 def apply_settings(preset: Preset, settings: Settings) -> Preset:

@@ -19,6 +19,13 @@ def presets(begun: str) -> list[str]:
     return _beginning(begun, [*preset_names(), *_files(begun)])
 
 
+def memory_modes(begun: str) -> list[str]:
+    """Where data can lie."""
+    from dla_sim.presets.modes import MEMORY_MODES
+
+    return _beginning(begun, [mode.name for mode in MEMORY_MODES])
+
+
 def settings(begun: str) -> list[str]:
     """Keys of a machine."""
     from dla_sim.presets.keys import declared_settings

@@ -24,7 +24,7 @@ PresetName = Annotated[
 
 
 def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv = None) -> None:
-    """List the machines to start from; with a name, print it as a file for --preset FILE.toml (docs/presets.md)."""
+    """List machines to start from, and memory modes; with a name, print it as a file to edit (docs/presets.md)."""
     from dla_sim.presets import load_preset, preset_names, preset_toml
 
     check_distinct(json=json, csv=csv)
@@ -51,6 +51,7 @@ def _row(preset: Preset) -> dict[str, object]:
 
 def _print_presets(found: list[Preset]) -> None:
     from dla_sim.presets import DEFAULT_PRESET
+    from dla_sim.presets.modes import MEMORY_MODES
     from experiments.report.terminal import plain_table, report_console
 
     columns = ("PEs (ic x oc x ow)", "right"), ("SRAM", "right"), ("bytes/cycle", "right", 1), ("ISA", "left", 2)
@@ -61,8 +62,13 @@ def _print_presets(found: list[Preset]) -> None:
         default = " (default)" if preset.name == DEFAULT_PRESET else ""
         width = str(preset.timing.bus_bytes)
         table.add_row(preset.name + default, array, memory, width, arch.isa, preset.description)
+    modes = plain_table(("memory mode", "left"), ("where data lie (--memory-mode)", "fold"))
+    for mode in MEMORY_MODES:
+        changes = ", ".join(f"{key}={value}" for key, value in mode.timing.items())
+        modes.add_row(mode.name, f"{mode.description} ({changes})")
     console = report_console()
     console.print(table)
+    console.print(modes)
     console.print("dla presets NAME prints one as a file to edit; dla settings lists the keys.")
 
 

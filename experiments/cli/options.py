@@ -61,6 +61,15 @@ Settings = Annotated[
     ),
 ]
 Isa = Annotated[str | None, typer.Option("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
+MemoryMode = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-mode",
+        metavar="dram|flash|sram",
+        help="Where constants and activations lie, instead of the preset's memory (dla presets).",
+        autocompletion=completion.memory_modes,
+    ),
+]
 Host = Annotated[HostChoice, typer.Option("--host", help="What runs the nodes on the CPU.")]
 Input = Annotated[
     Path | None,
@@ -168,17 +177,18 @@ class Opening:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The machine: a preset, settings on top, and the ISA variant."""
+    """The machine: a preset, a memory mode and settings on top, and the ISA variant."""
 
     preset: Preset = DEFAULT_PRESET
     settings: Settings = None
     isa: Isa = None
+    memory_mode: MemoryMode = None
 
     def load(self) -> presets.Preset:
         """What the options describe; raises InputError as ``load_hardware`` does."""
         from dla_sim.presets import load_hardware
 
-        return load_hardware(self.preset, self.settings or (), self.isa)
+        return load_hardware(self.preset, self.settings or (), self.isa, self.memory_mode)
 
 
 def _compile_option(option: Option) -> inspect.Parameter:

@@ -50,6 +50,7 @@ def command(
             preset=hardware.preset,
             settings=hardware.settings or (),
             isa=hardware.isa,
+            memory_mode=hardware.memory_mode,
             options=choices,
             host=host.value,
             inputs=input,

@@ -139,7 +139,7 @@ def command(
                 raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
             simulation = simulate_package(file, hardware.load(), choices, host.value, given.input, seed)
         else:
-            machine = hardware.preset, hardware.settings or (), hardware.isa
+            machine = hardware.preset, hardware.settings or (), hardware.isa, hardware.memory_mode
             simulation = simulate_program(file, *machine, given.input, given.tensor or (), given.image or ())
         findings = session.Findings()
         if wishes != Wishes():

@@ -30,7 +30,7 @@ from isa.errors import InputError
 SEPARATE_PART = ":requantise"
 """Ends the name of a layer that another schedule fuses into the one before it."""
 _OPTIONS = ",".join(f"{option.word}={'|'.join(option.texts)}" for option in OPTIONS)
-_FORM = f"write it as preset=NAME,isa=v1,{_OPTIONS},KEY=VALUE"
+_FORM = f"write it as preset=NAME,isa=v1,memory-mode=flash,{_OPTIONS},KEY=VALUE"
 
 
 def snapshot_of(side: str, model: str | None, progress: Progress) -> Snapshot:
@@ -54,8 +54,9 @@ def machine_snapshot(words: str, model: str, progress: Progress) -> Snapshot:
     """Run ``model`` on the machine that ``words`` describe; ``default`` is the default machine and compiler."""
     given = dict(part.partition("=")[::2] for part in words.split(",")) if words != "default" else {}
     preset, isa = given.pop("preset", DEFAULT_PRESET), given.pop("isa", None)
+    memory_mode = given.pop("memory-mode", None)
     options = _options(words, given)
-    hardware = load_hardware(preset, [f"{key}={value}" for key, value in given.items()], isa)
+    hardware = load_hardware(preset, [f"{key}={value}" for key, value in given.items()], isa, memory_mode)
     progress(f"reading {model}")
     return take_snapshot(load_network(model), hardware, options, words, progress)
 

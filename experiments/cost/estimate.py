@@ -22,6 +22,9 @@ NOT_COUNTED = (
 )
 """What no table of this kind has, said in every estimate."""
 
+UNPRICED = "not counted: {:,} bytes of flash, or of SRAM next to the accelerator; no table has a figure for them"
+"""What is said of memories other than DRAM."""
+
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -29,13 +32,15 @@ Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Activity:
     """What a run did. Bytes of the scratchpad: of EX, each operand read once and each result written once, and of DMA.
 
-    ``dram_bytes`` are those that LD, ST and the command fetch moved; ``register_writes`` the SETs executed.
+    ``dram_bytes`` are those that LD, ST and the command fetch moved; ``unpriced_bytes`` those of them that did not come
+    from DRAM, but from a flash or an SRAM next to the accelerator. ``register_writes`` are the SETs executed.
     """
 
     macs: int
     sram_bytes: int
     dram_bytes: int
     register_writes: int
+    unpriced_bytes: int = 0
 
     def __add__(self, other: Activity) -> Activity:
         return Activity(
@@ -43,6 +48,7 @@ class Activity:
             self.sram_bytes + other.sram_bytes,
             self.dram_bytes + other.dram_bytes,
             self.register_writes + other.register_writes,
+            self.unpriced_bytes + other.unpriced_bytes,
         )
 
 
@@ -84,6 +90,9 @@ def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
     """What ``activity`` on a machine with ``arch`` costs by ``table``."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks)
     notes = (NOT_COUNTED,) if byte.note is None else (byte.note, NOT_COUNTED)
+    unpriced = {"unpriced_bytes": activity.unpriced_bytes} if activity.unpriced_bytes else {}
+    if unpriced:
+        notes = (UNPRICED.format(activity.unpriced_bytes), *notes)
     return Estimate(
         table=table.name,
         energy_pj=_energy(table, activity, byte.picojoules),
@@ -95,6 +104,7 @@ def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
             "register_writes": activity.register_writes,
             "pes": arch.pe.count,
             "sram_capacity_bytes": arch.sram_bytes,
+            **unpriced,
         },
         notes=notes,
         sources=_sources(table),
@@ -137,16 +147,21 @@ COLUMNS = ("estimated_energy_pj", "estimated_area_um2")
 FlatRow = Mapping[str, Any]
 
 
-def run_activity(traces: Iterable[Trace]) -> Activity:
-    """What the regions of a run did together."""
+MainMemory = Literal["DRAM", "SRAM"]
+
+
+def run_activity(traces: Iterable[Trace], main_memory: MainMemory = "DRAM") -> Activity:
+    """What the regions of a run did together, on a machine with such a main memory."""
     total = Activity(0, 0, 0, 0)
     for trace in traces:
         moved = trace.dram_read_bytes + trace.dram_write_bytes + trace.fetch_bytes
-        total += Activity(trace.macs, trace.sram_moved_bytes, moved, trace.register_writes)
+        flash = trace.flash_read_bytes + (trace.fetch_bytes if trace.workload.timing.flash is not None else 0)
+        dram = moved - flash if main_memory == "DRAM" else 0
+        total += Activity(trace.macs, trace.sram_moved_bytes, dram, trace.register_writes, moved - dram)
     return total
 
 
-def layer_activities(trace: Trace) -> tuple[Activity, ...]:
+def layer_activities(trace: Trace, main_memory: MainMemory = "DRAM") -> tuple[Activity, ...]:
     """What each of ``trace.layers`` did, in their order; together it is all that the run did.
 
     A command's words are the register writes before it and its own; ``OP_END`` is the last command's.
@@ -158,21 +173,25 @@ def layer_activities(trace: Trace) -> tuple[Activity, ...]:
     words[-1] += trace.command_words - words.sum()
     writes = words - 1
     writes[-1] -= 1
-    moved = labels.read + labels.write
-    columns = labels.macs, demands.reads + demands.writes + moved, moved + COMMAND_WORD_BYTES * words, writes
+    moved, fetched = labels.read + labels.write, COMMAND_WORD_BYTES * words
+    flash = moved * trace.workload.columns["flash"] + fetched * (trace.workload.timing.flash is not None)
+    dram = (moved + fetched - flash) * (main_memory == "DRAM")
+    columns = labels.macs, demands.reads + demands.writes + moved, dram, writes, moved + fetched - dram
     sums = np.zeros((len(columns), len(labels.layers)), dtype=np.int64)
     for total, column in zip(sums, columns, strict=True):
         np.add.at(total, labels.layer, column)
     return tuple(Activity(*map(int, one)) for one in sums.T)
 
 
-def layer_energies(table: CostTable, arch: Arch, traces: Mapping[int, Trace]) -> dict[tuple[int, str], float]:
+def layer_energies(
+    table: CostTable, arch: Arch, traces: Mapping[int, Trace], main_memory: MainMemory = "DRAM"
+) -> dict[tuple[int, str], float]:
     """Estimated picojoules of every layer by region and name; their sum is the energy of the run."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks).picojoules
     return {
         (region, layer.name): _energy(table, activity, byte).total
         for region, trace in traces.items()
-        for layer, activity in zip(trace.layers, layer_activities(trace), strict=True)
+        for layer, activity in zip(trace.layers, layer_activities(trace, main_memory), strict=True)
     }
 
 
@@ -188,10 +207,14 @@ def row_activity(row: FlatRow) -> Activity:
 
 
 def costed(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]]:
-    """The rows of a sweep with the columns :data:`COLUMNS`: estimates by ``table``."""
+    """The rows of a sweep with the columns :data:`COLUMNS`: estimates by ``table``.
+
+    None is the energy of machines with a flash: rows do not say what of the bytes came from it.
+    """
     for row in rows:
         found = estimate(table, _arch(row), row_activity(row)) if row["status"] == "ok" else None
-        values = (None, None) if found is None else (found.energy_pj.total, found.area_um2.total)
+        energy = None if found is None or row.get("flash_bytes") else found.energy_pj.total
+        values = energy, None if found is None else found.area_um2.total
         yield {**row, **dict(zip(COLUMNS, values, strict=True))}
 
 

@@ -33,7 +33,6 @@ from experiments.report.schema import (
     Suspicion,
 )
 from experiments.version import tool_version
-from isa.arch import Arch
 from isa.program_file import to_bytes
 
 
@@ -74,6 +73,7 @@ def assemble(
         for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
     ]
     machine = figures(hardware, runs)
+    activity = run_activity(traces.values(), hardware.main_memory)
     host = host_estimate(compiled.partition)
     cycles = {index: trace.cycles for index, trace in traces.items()}
     return RunReport(
@@ -84,12 +84,13 @@ def assemble(
         arch=hardware.arch.model_dump(),
         timing=hardware.timing.model_dump(),
         bus=bus_entry(hardware.timing),
+        memory_mode=hardware.memory_mode,
         schedule=compiled.options.schedule,
         seed=conditions.seed,
         totals=machine.totals,
         kinds=machine.kinds,
         ex_cycles=machine.ex_cycles,
-        layers=_in_network_order(_with_energy(machine.layers, hardware.arch, traces, costs), compiled.partition),
+        layers=_in_network_order(_with_energy(machine.layers, hardware, traces, costs), compiled.partition),
         units=machine.units,
         interface=port_entries(compiled.interface),
         placement=placement_entries(compiled.partition),
@@ -101,17 +102,17 @@ def assemble(
         accuracy=accuracy,
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
-        cost=None if costs is None else estimate(costs, hardware.arch, run_activity(traces.values())),
+        cost=None if costs is None else estimate(costs, hardware.arch, activity),
     )
 
 
 def _with_energy(
-    layers: tuple[Layer, ...], arch: Arch, traces: Mapping[int, Trace], costs: CostTable | None
+    layers: tuple[Layer, ...], hardware: Preset, traces: Mapping[int, Trace], costs: CostTable | None
 ) -> tuple[Layer, ...]:
     """Layers with the energy that each takes by ``costs``, an estimate."""
     if costs is None:
         return layers
-    found = layer_energies(costs, arch, traces)
+    found = layer_energies(costs, hardware.arch, traces, hardware.main_memory)
     return tuple(layer.model_copy(update={"energy_pj": found[layer.region, layer.name]}) for layer in layers)
 
 

@@ -387,6 +387,7 @@ class RunReport(Part):
     arch: Mapping[str, Any]
     timing: Mapping[str, Any]
     bus: Bus | None = None
+    memory_mode: Word | None = None
     schedule: Word
     seed: int
     totals: Totals

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from byoc.package.origin import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
-from experiments.cost.estimate import MICROJOULE, cost_lines
+from dla_sim.presets.modes import SRAM_MODES
+from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
 from experiments.report.rows import in_order
 from experiments.report.schema import (
     Bus,
@@ -104,7 +105,7 @@ def machine_line(report: RunReport) -> str:
     memory = f"{report.arch['sram_bytes'] / 1024:g} KiB SRAM"
     bus = f"{report.timing['bus_bytes']} bytes/cycle"
     if report.timing.get("flash_bytes"):
-        bus += f", of the flash {report.timing['flash_bytes']}"
+        bus += f" (flash {report.timing['flash_bytes']})"
     return f"{array} PEs (ic x oc), {memory}, {bus}, ISA {report.arch['isa']}, schedule {report.schedule}"
 
 
@@ -202,9 +203,7 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     if report.bus is not None and report.bus.sustained_bytes < report.bus.width_bytes:
         yield "bus", bus_line(report.bus)
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
-    yield "DRAM", f"{totals.dram_read_bytes:,} bytes read, {totals.dram_write_bytes:,} written"
-    if report.timing.get("flash_bytes"):
-        yield "flash", f"{totals.flash_read_bytes:,} of the bytes read are from the flash, and all command words"
+    yield from _traffic_lines(report)
     yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
     yield (
         "program",
@@ -237,6 +236,18 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
         yield from cost_lines(report.cost)
+
+
+def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:
+    """What went to and from each memory behind the bus."""
+    totals, main = report.totals, "DRAM"
+    if report.memory_mode in SRAM_MODES:
+        main = "system SRAM"
+    read = totals.dram_read_bytes - totals.flash_read_bytes
+    yield main, f"{read:,} bytes read, {totals.dram_write_bytes:,} written"
+    if report.timing.get("flash_bytes"):
+        words = COMMAND_WORD_BYTES * report.compile.words
+        yield "flash", f"{totals.flash_read_bytes:,} bytes of constants read, {words:,} of command words"
 
 
 def groups_line(groups: Sequence[LayerGroup]) -> str:

@@ -17,7 +17,7 @@ from byoc.compiler import compile as compile_network
 from byoc.host.runtime import region_inputs
 from byoc.options import CompileOptions
 from dla_sim.device import Device
-from dla_sim.presets import Preset, apply_settings, load_preset
+from dla_sim.presets import Preset, apply_memory_mode, apply_settings, load_preset
 from dla_sim.timing import Timing
 from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
@@ -78,6 +78,7 @@ def simulate_program(
     preset: str | None,
     settings: Iterable[str],
     isa: str | None,
+    memory_mode: str | None,
     input: Path | None,
     tensors: Iterable[str],
     images: Iterable[str],
@@ -89,7 +90,9 @@ def simulate_program(
     ``regions`` of it touches no data, so that a program which stops on an overflow can be looked at, too.
     """
     program = program_file.load(file)
-    hardware = hardware_for(file, program, preset, (*settings, *([f"isa={variant(isa).name}"] if isa else ())))
+    hardware = hardware_for(
+        file, program, preset, (*settings, *([f"isa={variant(isa).name}"] if isa else ())), memory_mode
+    )
     segments = image_segments(program, images)
     inputs = program_inputs(program, tensors, segments, input)
     imaged = replace(program, segments=(*program.segments, *segments))
@@ -109,13 +112,15 @@ def simulate_program(
     return Simulation(hardware, regions, finish)
 
 
-def hardware_for(file: Path, program: Program, preset: str | None, settings: Iterable[str]) -> Preset:
-    """The machine to run ``program`` on: its own Arch with default timing where no preset is given, settings on top.
+def hardware_for(
+    file: Path, program: Program, preset: str | None, settings: Iterable[str], memory_mode: str | None
+) -> Preset:
+    """The machine to run ``program`` on: its own Arch with default timing where no preset is given, the rest on top.
 
     Raises InputError when the result is not the Arch that the program was made for.
     """
     base = Preset(name="program", arch=program.arch, timing=Timing()) if preset is None else load_preset(preset)
-    hardware = apply_settings(base, settings)
+    hardware = apply_settings(apply_memory_mode(base, memory_mode), settings)
     if hardware.arch != program.arch:
         raise InputError(
             f"{file}: the program was made for another Arch: {_differences(program, hardware)}; "

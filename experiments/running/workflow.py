@@ -56,6 +56,7 @@ class Request:
     preset: str | None
     settings: tuple[str, ...]
     isa: str | None
+    memory_mode: str | None
     options: CompileOptions
     host: Host
     inputs: str | None
@@ -77,6 +78,7 @@ class Request:
         words += ["--preset", self.preset] if self.preset not in (None, DEFAULT_PRESET) else []
         words += [word for setting in self.settings for word in ("--set", setting)]
         words += ["--isa", self.isa] if self.isa is not None else []
+        words += ["--memory-mode", self.memory_mode] if self.memory_mode is not None else []
         words += self.options.words
         words += ["--host", self.host] if self.host != "onnxruntime" else []
         words += ["--calibration", self.calibration] if self.calibration is not None else []
@@ -99,6 +101,7 @@ def run(
     preset: str | Path | None = None,
     settings: Settings = (),
     isa: str | None = None,
+    memory_mode: str | None = None,
     options: CompileOptions = DEFAULTS,
     host: Host = "onnxruntime",
     inputs: Inputs | None = None,
@@ -120,8 +123,9 @@ def run(
     module, or a package.
 
     ``preset`` is a name or a TOML file, ``settings`` change keys of it (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or
-    texts such as ``"pe.oc=64"``), ``isa`` replaces the preset's variant. ``choices`` replace fields of ``options``, as
-    in ``run(model, schedule="seed")``.
+    texts such as ``"pe.oc=64"``), ``isa`` replaces the preset's variant, ``memory_mode`` says where constants and
+    activations lie (``"dram"``, ``"flash"``, ``"sram"``). ``choices`` replace fields of ``options``, as in
+    ``run(model, schedule="seed")``.
     ``inputs`` is a .npy, .npz or image file, an array, arrays by input, or many of them, a batch; without any the
     built-in network's sample, or numbers drawn from ``seed``. With ``integer_io`` they may be integers, too; real
     numbers are quantised first. ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes
@@ -141,6 +145,7 @@ def run(
         preset=None if preset is None else str(preset),
         settings=texts,
         isa=isa,
+        memory_mode=memory_mode,
         options=options,
         host=host,
         inputs=None if inputs is None else spelled(inputs),
@@ -152,7 +157,7 @@ def run(
         cost=cost,
         cpu=tuple(cpu),
     )
-    hardware = load_hardware(request.preset, texts, isa)
+    hardware = load_hardware(request.preset, texts, isa, memory_mode)
     table = load_table(cost) if cost is not None else None
     progress(f"reading {request.model}")
     kept = users_cache() if cache else None

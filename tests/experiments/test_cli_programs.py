@@ -62,6 +62,34 @@ def _boundary_values(model: Path) -> dict[str, np.ndarray]:
     return dict(infer(network, load_hardware(), network_feeds(network)).result.values)
 
 
+def test_a_memory_mode_is_one_machine_for_every_command(capsys: Capture) -> None:
+    """The program of a network, its package and the network itself take as long; compared runs say what differs."""
+    model = save_tiny(Path())
+    mode = ("--memory-mode", "flash")
+    assert dla(capsys, "emit", model, *mode, "-o", "tiny.prog").status == 0
+    assert dla(capsys, "compile", model, "-o", "tiny.dla").status == 0
+    (source,) = program_file.load(Path("tiny.prog")).inputs
+    Path("input.bin").write_bytes(bytes(source.nbytes))
+    commands = (
+        ("run", model),
+        ("simulate", "tiny.prog", "--image", f"{source.address:#x}=input.bin"),
+        ("simulate", "tiny.dla"),
+    )
+    found = []
+    for number, words in enumerate(commands):
+        assert dla(capsys, *words, *mode, "--json", f"{number}.json").status == 0
+        found.append(json.loads(Path(f"{number}.json").read_text()))
+    assert len({json.dumps(one["units"]) for one in found}) == 1
+    assert found[0]["units"]["LD"]["flash"]
+    assert (found[0]["command"].split()[-2:], found[0]["memory_mode"]) == (list(mode), "flash")
+    assert found[0]["totals"]["flash_read_bytes"] < found[0]["totals"]["dram_read_bytes"]
+    plain = dla(capsys, "simulate", "tiny.dla", "--json", "plain.json")
+    assert plain.status == 0
+    assert "flash" not in json.loads(Path("plain.json").read_text())["units"]["LD"]
+    compared = dla(capsys, "golden", "diff", "default", "memory-mode=flash", "--model", model)
+    assert "flash_bytes" in compared.out
+
+
 def test_program_wants_its_inputs(capsys: Capture) -> None:
     assert dla(capsys, "emit", save_tiny(Path()), "-o", "tiny.prog").status == 0
     found = dla(capsys, "simulate", "tiny.prog")

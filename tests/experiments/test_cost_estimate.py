@@ -13,6 +13,7 @@ from experiments import load, run
 from experiments.cost.estimate import (
     COLUMNS,
     NOT_COUNTED,
+    UNPRICED,
     Activity,
     Estimate,
     cost_lines,
@@ -70,6 +71,24 @@ def test_energy_and_area_worked_by_hand() -> None:
     assert found.estimate is True
     assert found.notes == (NOT_COUNTED,)
     assert found.sources["energy.mac"] == "n: s"
+
+
+def test_bytes_of_flash_and_of_system_sram_are_left_out_and_said_to_be() -> None:
+    """6,512 bytes of weights and records, 64 of input, 10 of output; 75 words."""
+    reports = [
+        run("digits-cnn", memory_mode=mode, settings=settings, cost="horowitz-45nm").report
+        for mode, settings in (("dram", ()), ("dram", ["flash_bytes=1"]), ("flash", ()), ("sram", ()))
+    ]
+    runs = [report.cost for report in reports]
+    moved, flash = 6576 + 10 + 600, 6512 + 600
+    found = [(one.counts["dram_bytes"], one.counts.get("unpriced_bytes", 0)) for one in runs if one is not None]
+    assert found == [(moved, 0), (moved - flash, flash), (0, moved), (0, moved)]
+    for report, one in zip(reports, runs, strict=True):
+        assert one is not None
+        assert sum(layer.energy_pj or 0 for layer in report.layers) == pytest.approx(one.energy_pj.total)
+    notes = [one.notes[0] for one in runs if one is not None]
+    assert notes[0] != UNPRICED.format(moved)
+    assert notes[1:] == [UNPRICED.format(count) for count in (flash, moved, moved)]
 
 
 def test_a_bank_that_the_table_does_not_have_is_noted() -> None:

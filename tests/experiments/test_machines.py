@@ -14,6 +14,7 @@ import pytest
 
 from dla_sim.presets import SETTING_KEYS, load_preset, preset_names, preset_toml
 from dla_sim.presets.keys import declared_settings
+from dla_sim.presets.modes import MEMORY_MODES
 from dla_sim.timing import Timing
 from isa.arch import Arch, flat
 from tests.experiments.command_line import dla
@@ -57,6 +58,12 @@ def test_settings_and_presets_as_data(capsys: pytest.CaptureFixture[str]) -> Non
     assert [item["name"] for item in json.loads(dla(capsys, "presets", "--json", "-").out)] == list(preset_names())
 
 
+def test_memory_modes_are_listed_with_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = dla(capsys, "presets").out
+    for mode in MEMORY_MODES:
+        assert f" {mode.name} " in shown
+
+
 def test_an_unknown_preset_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     found = dla(capsys, "presets", "balanced-65")
     assert (found.status, found.out) == (2, "")
@@ -77,6 +84,7 @@ def test_two_results_cannot_both_be_standard_output(capsys: pytest.CaptureFixtur
         ("dla run digits", ["digits-cnn", "digits-model.onnx"]),
         ("dla run digits-cnn --preset balanced-2", ["balanced-256"]),
         ("dla run digits-cnn --set sram_b", ["sram_bytes=", "sram_banks="]),
+        ("dla run digits-cnn --memory-mode f", ["flash"]),
         ("dla presets seed-i", ["seed-i128", "seed-i64"]),
     ],
 )
