@@ -62,16 +62,16 @@ def _drawing(chart: Chart) -> tuple[float, Callable[[Axes], None]]:
 def draw_chart(chart: Chart, axes: Axes | None = None) -> Axes:
     """Draw a chart on ``axes``, or on new ones of pyplot, which notebooks show; the axes that it is on."""
     import matplotlib
+    from matplotlib import pyplot
 
     height, draw = _drawing(chart)
     settings: Any = _SETTINGS
+    # Made before our settings begin: the first figure turns a notebook's display on, which their end would undo.
+    figure = pyplot.figure(figsize=(_WIDTH, height), layout="constrained") if axes is None else axes.figure
     with matplotlib.rc_context(settings):
-        if axes is None:
-            from matplotlib import pyplot
-
-            _, axes = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
-        draw(axes)
-    return axes
+        drawn = figure.add_subplot() if axes is None else axes
+        draw(drawn)
+    return drawn
 
 
 def save_figure(path: Path, height: float, draw: Callable[[Axes], None]) -> Path:

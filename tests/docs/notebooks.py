@@ -1,0 +1,50 @@
+"""The notebooks of docs/notebooks: ``python -m tests.docs.notebooks`` executes them and keeps what they show."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+from tests.docs.session import ROOT
+
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
+LONGEST_CELL = 120
+"""Seconds, on a busy machine."""
+_KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+
+
+def executed(path: Path, folder: Path) -> Any:
+    """The notebook with what its cells show in a new process that works in ``folder``; nothing else of the machine."""
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=LONGEST_CELL, kernel_name="python3", record_timing=False,
+        resources={"metadata": {"path": str(folder)}},
+    )  # fmt: skip
+    client.execute()
+    notebook.metadata = nbformat.from_dict(_KERNEL)
+    for number, cell in enumerate(notebook.cells):
+        cell.id, cell.metadata = f"cell-{number}", nbformat.from_dict({})
+    return notebook
+
+
+def shown(notebook: Any) -> list[list[str]]:
+    """The text of every output of every cell, spaces aside; of pictures only that they are there."""
+    return [[_text(output) for output in cell.get("outputs", ())] for cell in notebook.cells]
+
+
+def _text(output: Any) -> str:
+    if output.output_type == "stream":
+        return " ".join(output.text.split())
+    if "image/png" in output.data:
+        return "a picture"
+    return " ".join(output.data["text/plain"].split())
+
+
+if __name__ == "__main__":
+    for _path in NOTEBOOKS:
+        with tempfile.TemporaryDirectory() as _folder:
+            nbformat.write(executed(_path, Path(_folder)), _path)
