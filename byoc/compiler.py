@@ -18,6 +18,7 @@ from byoc.target import target_of
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
+from isa.progress import Progress, followed, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +52,18 @@ def _partition(interface: Interface, arch: Arch, options: CompileOptions) -> Par
     return partition(interface.graph, target_of(arch, options), fit, interface.annotations)
 
 
-def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **choices: Any) -> CompiledNetwork:
+def compile(
+    package: Package,
+    arch: Arch,
+    options: CompileOptions = DEFAULTS,
+    *,
+    progress: Progress = silent,
+    **choices: Any,
+) -> CompiledNetwork:
     """Programs for every region of ``package`` on a machine with ``arch``.
 
-    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. Raises InputError with
+    ``choices`` replace fields of ``options``, as in ``compile(package, arch, schedule="seed")``. ``progress``
+    hears how many regions are done. Raises InputError with
     ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
     """
     options = replace(options, **choices)
@@ -66,7 +75,7 @@ def compile(package: Package, arch: Arch, options: CompileOptions = DEFAULTS, **
         refuse_fallback(found)
     programs: dict[int, Program] = {}
     reports: dict[int, CompileReport] = {}
-    for region in found.regions:
+    for region in followed(found.regions, f"compiling {package.source}", progress):
         programs[region.index], reports[region.index] = compile_region(
             region, interface.graph.values, arch, options.schedule, choices=chosen
         )

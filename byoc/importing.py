@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
@@ -29,9 +29,10 @@ from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
 from byoc.package.origin import Calibration, Fidelity
 from byoc.package.package import Package, build_package
-from byoc.quantisation.calibrate import Feeds, default_feeds
+from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
 from byoc.quantisation.quantize import find_ranges, quantise_within
 from isa.errors import InputError
+from isa.progress import Progress, followed, silent
 
 
 def import_model(
@@ -43,6 +44,7 @@ def import_model(
     calibration: Iterable[Feeds] | None = None,
     seed: int = 0,
     origin: str = "",
+    progress: Progress = silent,
 ) -> Package:
     """Package of an ONNX model (or of the file that holds one): folded and, where it is float, quantised first.
 
@@ -50,8 +52,8 @@ def import_model(
 
     ``source`` is the name it goes by in reports: by default the file's, or that of the model's graph. ``shapes``
     gives dynamic inputs their dimensions; ``fixed`` makes inputs constants; ``calibration`` are the feeds of the
-    quantiser, seeded standard-normal ones by default, and ``origin`` says for reports where they are from. Raises
-    InputError for a model that cannot be imported.
+    quantiser, seeded standard-normal ones by default, and ``origin`` says for reports where they are from.
+    ``progress`` hears how far it is. Raises InputError for a model that cannot be imported.
     """
     if isinstance(model, str | Path) and Path(model).is_file() and is_tflite(Path(model)):
         return tflite_package(load_tflite(model), source or Path(model).stem, str(model))
@@ -63,7 +65,7 @@ def import_model(
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # What is not finite is refused where it is used; a warning would only say it twice.
     with _advice(handed[0]), np.errstate(all="ignore"):
-        return _imported(handed, name, shapes, calibration, seed, origin)
+        return _imported(handed, name, shapes, calibration, seed, origin, progress)
 
 
 def tflite_package(model: TfliteModel, source: str, file: str = "") -> Package:
@@ -102,6 +104,7 @@ def _imported(
     calibration: Iterable[Feeds] | None,
     seed: int,
     origin: str,
+    progress: Progress,
 ) -> Package:
     """Package of the one model of ``handed``, which is taken from there."""
     given = handed.pop()
@@ -113,19 +116,25 @@ def _imported(
         observed = list(default_feeds(given, seed) if feeds is None else feeds)
         model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
     steps = passes(model, shapes)
-    prepared = apply(steps, model)
+    prepared = apply(followed(steps, f"preparing {name}", progress), model)
     if is_quantised(prepared):
         return _as_it_is(model, prepared, steps, name, seed, facts)
-    samples = _Samples(lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds)
+    total = DEFAULT_FEEDS if calibration is None else len(calibration) if isinstance(calibration, Sized) else 0
+    samples = _Samples(
+        lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
+        lambda count: progress(f"finding the ranges of {name}, sample {count + 1}", count, total),
+    )
     prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
     source = given if facts["made_static"] else prepared
     del given, model  # hundreds of megabytes of weights, perhaps
     ranges = find_ranges(prepared, samples.all(), seed)
     exact = outputs_of(source, samples.kept) if samples.count else []
+    progress(f"quantising {name}")
     handed.append(prepared)
     del source, prepared
     quantised = quantise_tables(quantise_within(handed.pop(), ranges))
     if samples.count:
+        progress(f"comparing {name} in int8 and in float")
         facts["noise"], agreement = resemblance(exact, quantised, samples.kept)
         facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
     return package_of(quantised, name, replace(fidelity, **facts))
@@ -140,8 +149,9 @@ MOST_KEPT_BYTES = 1 << 26
 class _Samples:
     """Calibration samples on their way to the quantiser: how many there were, and the first of them."""
 
-    def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]]) -> None:
+    def __init__(self, feeds: Callable[[ModelProto], Iterator[Feeds]], counted: Callable[[int], None]) -> None:
         self.count = 0
+        self._counted = counted
         self.kept: list[Feeds] = []
         self._make = feeds
         self._feeds: Iterator[Feeds] | None = None
@@ -159,6 +169,7 @@ class _Samples:
         """All samples, counted as they go by, once."""
         kept = 0
         for feed in chain(tuple(self.kept), self._feeds or ()):
+            self._counted(self.count)
             self.count += 1
             if len(self.kept) < min(self.count, MOST_KEPT) and kept < MOST_KEPT_BYTES:
                 self.kept.append(feed)

@@ -25,6 +25,7 @@ from isa.arch import Arch, flat
 from isa.errors import InputError
 from isa.instruction import Machine
 from isa.program import Execution, Program
+from isa.progress import Progress, followed, silent
 
 Engine = Callable[[Workload], CommandTimes]
 """Finds when the commands of a workload start and end; there are two, equal to the cycle:
@@ -62,12 +63,14 @@ class Device:
         engine: Engine = compute_times,
         sram_reset: int = 0,
         compiled: bool = False,
+        progress: Progress = silent,
     ) -> None:
         self.arch = arch or Arch()
         self.timing = timing or Timing()
         self._engine = engine
         self._kernels = Kernels(self.arch, load_compiled() if compiled else None)
         self._sram_reset = sram_reset
+        self._progress = progress
         self._loaded: WeakKeyDictionary[Program, LoadedProgram] = WeakKeyDictionary()
 
     def load(self, program: Program) -> LoadedProgram:
@@ -126,7 +129,8 @@ class Device:
         prepared, effects = loaded.prepared, loaded.effects
         sram = scratchpad(self.arch, prepared.sram_peak_bytes, self._sram_reset)
         machine, commands = Machine(self.arch, sram, memory.data), prepared.commands
-        for number in completion_order(loaded.workload, times):
+        order = completion_order(loaded.workload, times)
+        for number in followed(order, f"simulating {program.name}", self._progress):
             carry_out(effects[number], commands[number], machine)
         return {tensor.name: memory.take(tensor) for tensor in program.outputs}
 

@@ -25,13 +25,15 @@ from isa.errors import InputError
 
 Feeds = Mapping[str, NDArray[np.generic]]
 Ranges = dict[str, tuple[np.float32, np.float32]]
+DEFAULT_FEEDS = 4
+"""Samples that are drawn where none are given."""
 MUCH = 1 << 30
 """Bytes of large tensors together from which on their ranges are found in another order: see :func:`_observer`."""
 NEGLIGIBLE = np.float32(16)
 """What is so much below the largest of its row is e^-16 of it behind a Softmax: masks need no range of their own."""
 
 
-def default_feeds(model: ModelProto, seed: int, count: int = 4) -> Iterator[dict[str, NDArray[np.generic]]]:
+def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> Iterator[dict[str, NDArray[np.generic]]]:
     """``count`` feeds of standard-normal numbers and of any integers of 8 bits, for every input.
 
     Integers that choose rows of constant tables are drawn from those there are; other integers are zeros.

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from dla_sim.presets import Preset
     from experiments.report.schema import EndToEnd
     from experiments.report.terminal import ReportTable
-    from experiments.running import Progress
     from experiments.running.network import Network
     from experiments.running.simulate import Tensors
     from isa.program import Program
+    from isa.progress import Progress
 
 
 @options.expanded
@@ -45,8 +45,7 @@ def compile(
     from byoc.package.package import save_package
 
     with options.stages() as progress:
-        progress(f"reading {model}")
-        network = opening.load(model, seed, calibration)
+        network = opening.load(model, seed, calibration, progress)
     place = output or Path(f"{network.name}.dla")
     save_package(network.package, place)
     graph = network.package.graph
@@ -88,8 +87,7 @@ def partition(
     check_distinct(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
-        progress(f"reading {model}")
-        network = opening.load(model, seed, calibration)
+        network = opening.load(model, seed, calibration, progress)
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from dla_sim.program_timing import ProgramTiming
@@ -192,7 +190,7 @@ def emit(
     machine = hardware.load()
     with options.stages() as progress:
         progress(f"compiling {model}")
-        network = opening.load(model, seed, calibration)
+        network = opening.load(model, seed, calibration, progress)
         from byoc.compiler import compile as compile_network
 
         compiled = compile_network(network.package, machine.arch, choices)

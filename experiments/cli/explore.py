@@ -16,10 +16,10 @@ from experiments.cli import options, results
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
 from experiments.literal import literal, say
 from isa.files import write_atomically
+from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from experiments.explore.run import Exploration
-    from experiments.running import Progress
 
 
 class Sampler(StrEnum):
@@ -115,16 +115,18 @@ def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
 def _progress(trials: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
     """What goes on, and a bar; silent unless standard error is a terminal."""
     if not sys.stderr.isatty():
-        yield (lambda stage: None), (lambda count: None)
+        yield silent, silent
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     from experiments.report.terminal import status_console
 
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=status_console()) as bar:
+    with Bar(*columns, console=status_console()) as bar:
         task = bar.add_task("reading", total=trials)
-        yield (
-            (lambda stage: bar.update(task, description=literal(stage))),
-            (lambda count: bar.update(task, completed=count)),
-        )
+
+        def stage(said: str, done: int = 0, total: int = 0) -> None:
+            bar.update(task, description=literal(said))
+
+        yield stage, (lambda count: bar.update(task, completed=count))

@@ -16,9 +16,10 @@ import typer
 
 from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.cli import completion, results
-from experiments.running import Progress, silent
+from experiments.literal import literal
 from isa import memory
 from isa.errors import InputError
+from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from dla_sim import presets
@@ -154,11 +155,13 @@ class Opening:
     fix: Fixed = None
     cpu: OnCpu = None
 
-    def load(self, model: str, seed: int, calibration: Path | None) -> Network:
+    def load(self, model: str, seed: int, calibration: Path | None, progress: Progress) -> Network:
         """The network that MODEL names; raises InputError as ``load_network`` does."""
         from experiments.running.network import load_network
 
-        return load_network(model, self.shapes, seed, calibration, self.fixed).keeping_on_cpu(self.cpu or ())
+        progress(f"reading {model}")
+        found = load_network(model, self.shapes, seed, calibration, self.fixed, progress=progress)
+        return found.keeping_on_cpu(self.cpu or ())
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -285,14 +288,30 @@ def _fields(record: Any) -> Iterator[inspect.Parameter]:
 
 @contextmanager
 def stages() -> Iterator[Progress]:
-    """A function that shows what a command is doing; silent unless standard error is a terminal."""
+    """A function that shows what a command is doing, how much of it is done and the time that is left.
+
+    Silent unless standard error is a terminal.
+    """
     if not sys.stderr.isatty():
         yield silent
         return
-    from experiments.report.terminal import line, status_console
+    from rich import progress as shown
 
-    with status_console().status("starting") as status:
-        yield lambda stage: status.update(line(stage))
+    from experiments.report.terminal import status_console
+
+    columns = (
+        shown.TextColumn("{task.description}", markup=False), shown.BarColumn(), shown.TaskProgressColumn(),
+        shown.TimeRemainingColumn(),
+    )  # fmt: skip
+    with shown.Progress(*columns, console=status_console(), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def hear(said: str, done: int = 0, total: int = 0) -> None:
+            if not done:  # something new, whose time begins now
+                bar.reset(task, total=total or None)
+            bar.update(task, description=literal(said), completed=done, total=total or None)
+
+        yield hear
 
 
 @contextmanager

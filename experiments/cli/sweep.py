@@ -14,9 +14,9 @@ import typer
 from experiments.cli import options
 from experiments.literal import literal, say
 from isa.errors import InputError
+from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from experiments.running import Progress
     from experiments.sweep.driver import Report, Tally
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Networks, axes and constraints (docs/sweeps.md).")]
@@ -105,9 +105,10 @@ def _summary(total: int, tally: Tally) -> str:
 def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
     """What goes on, and a bar with rate and time left; silent unless standard error is a terminal."""
     if not sys.stderr.isatty():
-        yield (lambda stage: None), (lambda tally: None)
+        yield silent, silent
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     from experiments.report.terminal import status_console
 
@@ -117,12 +118,15 @@ def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
     )
-    with Progress(*columns, TimeRemainingColumn(), console=status_console(), speed_estimate_period=10) as bar:
+    with Bar(*columns, TimeRemainingColumn(), console=status_console(), speed_estimate_period=10) as bar:
         task = bar.add_task("reading", total=total, rate="")
+
+        def stage(said: str, done: int = 0, total: int = 0) -> None:
+            # Without the refresh a stage that is over before the next repaint would never be seen.
+            bar.update(task, description=literal(said), refresh=True)
 
         def report(tally: Tally) -> None:
             speed = bar.tasks[task].speed
             bar.update(task, completed=tally.done, rate=f"{speed:,.0f} points/s" if speed else "")
 
-        # Without the refresh a stage that is over before the next repaint would never be seen.
-        yield (lambda stage: bar.update(task, description=literal(stage), refresh=True)), report
+        yield stage, report

@@ -52,8 +52,7 @@ def command(
     machine = hardware.load()
     wanted = Wanted(measurements, search_seed, learn, tuple(donors or ()))
     with options.stages() as progress:
-        progress(f"reading {model}")
-        network = opening.load(model, seed, calibration)
+        network = opening.load(model, seed, calibration, progress)
         place = log or Path("runs") / f"{network.name}-tuning.jsonl"
 
         def report(count: int, cycles: int) -> None:
@@ -149,8 +148,7 @@ def explain(
     check_distinct(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
-        progress(f"reading {model}")
-        network = opening.load(model, seed, calibration)
+        network = opening.load(model, seed, calibration, progress)
         progress(f"compiling {network.name}")
         if layer is None:
             chosen = chosen_schedules(network.package, machine.arch, choices)

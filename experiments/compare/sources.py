@@ -20,12 +20,12 @@ from experiments.golden.case import StoredCase
 from experiments.golden.store import INDEX, open_corpus
 from experiments.report.schema import Layer, RunReport
 from experiments.report.store import load_report
-from experiments.running import Progress
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import Inference, infer
 from experiments.version import tool_version
 from isa.arch import flat
 from isa.errors import InputError
+from isa.progress import Progress
 
 SEPARATE_PART = ":requantise"
 """Ends the name of a layer that another schedule fuses into the one before it."""

@@ -15,11 +15,11 @@ from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed
 from experiments.explore.search import SAMPLERS, Evaluate, Found, Proposal, SamplerName, search
-from experiments.running import Progress, silent
 from experiments.sweep.frame import FlatRow
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
+from isa.progress import Progress, silent
 
 GOAL = 0.99
 """Share of the grid's hypervolume that is to be reached."""

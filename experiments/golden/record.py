@@ -14,13 +14,13 @@ from experiments.golden.case import Case, Record, StoredCase
 from experiments.golden.check import assembled, check_case, require_variant, timing_of
 from experiments.golden.observe import observe
 from experiments.golden.store import NAME, Corpus, Event, corpus_to_replace, open_corpus, write_corpus
-from experiments.running import Progress
 from experiments.running.simulate import program_inputs
 from experiments.version import tool_version
 from isa import program_file
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
 from isa.program import Program
+from isa.progress import Progress
 from isa.reading import read_bytes, text_of
 
 

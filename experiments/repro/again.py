@@ -19,7 +19,6 @@ from typing import Any
 
 from byoc.options import OPTIONS, PROGRAM_OPTIONS
 from experiments.report.store import load_report
-from experiments.running import Progress, silent
 from experiments.sweep.driver import WORKER_DIED, Driver, Report
 from experiments.sweep.grid import Batch, Grid
 from experiments.sweep.pools import opened
@@ -29,6 +28,7 @@ from experiments.sweep.spec import Spec, parse_spec
 from experiments.sweep.store import COLUMNS, Store, canonical
 from isa.arch import flat
 from isa.errors import InputError
+from isa.progress import Progress, silent
 
 CommandLine = Callable[[Sequence[str]], int]
 Identity = tuple[Any, ...]

@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 
 from experiments.report.charts.style import KINDS as STYLES
 from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Claim, Scenario, bars_of, evaluate
-from experiments.running import Progress, silent
 from experiments.sweep.session import Session
 from experiments.sweep.spec import load_spec
 from isa.files import write_atomically
+from isa.progress import Progress, silent
 
 PUBLISHED: Mapping[Scenario, str] = {"none": "figure 4a", "emulated": "figure 4c", "native": "figure 4e"}
 """Panels of the paper, as its text refers to them (docs/figure4.md)."""

@@ -18,6 +18,7 @@ from experiments.report.schema import Accuracy
 from experiments.running.given import Feeds
 from experiments.running.network import Network, read_samples
 from isa.errors import InputError
+from isa.progress import Progress, followed, silent
 
 LABELS = "labels"
 """The array of a file that says which class each sample is of."""
@@ -55,9 +56,9 @@ def labelled_samples(network: Network, file: Path | None) -> Labelled | None:
 
 
 def measure_accuracy(
-    network: Network, compiled: CompiledNetwork, runtime: Runtime[Any], labelled: Labelled
+    network: Network, compiled: CompiledNetwork, runtime: Runtime[Any], labelled: Labelled, progress: Progress = silent
 ) -> Accuracy:
-    """Top-1 accuracy of the first output over all samples, one at a time.
+    """Top-1 accuracy of the first output over all samples, one at a time; ``progress`` hears how many.
 
     ``runtime`` runs ``compiled`` on the accelerator. ``differences`` counts images whose outputs differ in any bit
     between int8 on the model's runtime and the accelerator.
@@ -66,8 +67,11 @@ def measure_accuracy(
     graph, interface = compiled.package.graph, compiled.interface
     output = graph.outputs[0]
     oracle = Oracle(compiled.package.model, graph, [output], numerics=compiled.arch.numerics)
-    integer = [oracle.values(feed)[output] for feed in feeds]
-    accelerator = [interface.real(runtime.run(feed).outputs)[output] for feed in feeds]
+    integer = [oracle.values(feed)[output] for feed in followed(feeds, "measuring accuracy of int8", progress)]
+    accelerator = [
+        interface.real(runtime.run(feed).outputs)[output]
+        for feed in followed(feeds, "measuring accuracy of the accelerator", progress)
+    ]
     return Accuracy(
         float_=None if network.float_model is None else _share(_float_outputs(network.float_model, feeds), labels),
         int8=_share(integer, labels),

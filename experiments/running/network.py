@@ -39,6 +39,7 @@ from experiments.running.given import (
 )
 from experiments.running.package_cache import PackageCache, key_of, sum_of
 from isa.errors import InputError, meant
+from isa.progress import Progress, silent
 from isa.reading import read_npz
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -107,6 +108,7 @@ def load_network(
     fixed: Fixed | None = None,
     cache: PackageCache | None = None,
     keep_float: bool = False,
+    progress: Progress = silent,
 ) -> Network:
     """The network ``model`` names: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
 
@@ -114,18 +116,18 @@ def load_network(
     ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
     quantised: on the samples ``calibration``, a file or arrays, else built-in networks on their own data and others on
     four standard-normal inputs drawn from ``seed``. What import makes of a file may come from a ``cache``.
-    ``keep_float``: the float model is wanted, too, as it is of networks with labels. Raises InputError for whatever is
-    wrong with name, file or model.
+    ``keep_float``: the float model is wanted, too, as it is of networks with labels. ``progress`` hears how far it is.
+    Raises InputError for whatever is wrong with name, file or model.
     """
     if isinstance(model, Package):
         _refuse(model.source, *_OF_PACKAGES, shapes, calibration, fixed)
         return _of_package(model)
     proto = proto_of(model)
     if proto is not None:
-        return _build(proto, None, shapes or {}, seed, calibration, fixed or {}, keep_float)
+        return _build(proto, None, shapes or {}, seed, calibration, fixed or {}, keep_float, progress)
     if not isinstance(model, str | Path):
         raise InputError(f"the model is a {type(model).__name__}; give a name, a file, an ONNX model or a package")
-    return _load(str(model), shapes, seed, _file_or_samples(calibration), fixed, cache, keep_float)
+    return _load(str(model), shapes, seed, _file_or_samples(calibration), fixed, cache, keep_float, progress)
 
 
 def _file_or_samples(given: Samples | None) -> Samples | None:
@@ -141,6 +143,7 @@ def _load(
     fixed: Fixed | None,
     cache: PackageCache | None,
     keep_float: bool,
+    progress: Progress,
 ) -> Network:
     """The network of a name or a file."""
     builtin = MODELS.get(model)
@@ -154,11 +157,11 @@ def _load(
     given = model, builtin, shapes or {}, seed, calibration, fixed or {}
     key = _key(*given) if cache is not None and not keep_float else None
     if cache is None or key is None:
-        return _build(*given, keep_float)
+        return _build(*given, keep_float, progress)
     package = cache.find(key)
     if package is not None:
         return Network(package.source, package, builtin=None if fixed else builtin)
-    network = _build(*given, False)
+    network = _build(*given, False, progress)
     if _key(*given) == key:  # nobody changed a file meanwhile
         cache.keep(key, network.package)
     return network
@@ -221,6 +224,7 @@ def _build(
     calibration: Samples | None,
     fixed: Fixed,
     keep_float: bool,
+    progress: Progress,
 ) -> Network:
     from byoc.frontend.onnx.rewriting.branches import fix_inputs
     from byoc.importing import import_model
@@ -238,7 +242,9 @@ def _build(
     float_model = _float32(source, shapes) if wanted and not _fixed_scales(source) else None
     handed = [source]
     del source  # hundreds of megabytes of weights, perhaps
-    package = import_model(handed.pop(), name, shapes=shapes, calibration=samples, seed=seed, origin=origin)
+    package = import_model(
+        handed.pop(), name, shapes=shapes, calibration=samples, seed=seed, origin=origin, progress=progress
+    )
     return Network(name, package, float_model, kept)
 
 
@@ -292,7 +298,7 @@ def _samples(
     """What to calibrate on; None leaves it to the quantiser."""
     if calibration is None:
         own = builtin.calibration(seed) if builtin else ()
-        return ({key: feed[key] for key in feed if key not in fixed} for feed in own) if builtin else None
+        return [{key: feed[key] for key in feed if key not in fixed} for feed in own] if builtin else None
     if _fixed_scales(source):
         given = f"--calibration {calibration}" if isinstance(calibration, Path) else "calibration"
         raise InputError(f"{given}: the model is quantised already; leave the option out")

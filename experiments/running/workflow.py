@@ -25,7 +25,6 @@ from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import Check, Suspicion
 from experiments.report.timeline import timeline_json
-from experiments.running import Progress, silent
 from experiments.running.accuracy import labelled_samples, measure_accuracy
 from experiments.running.check import Tensors, check_values, find_warnings, joint_check
 from experiments.running.given import Batch, Feeds, Inputs, Model, Samples, spelled
@@ -33,6 +32,7 @@ from experiments.running.network import Fixed, Network, Shapes, load_network, ne
 from experiments.running.package_cache import users_cache
 from experiments.running.result import Result
 from isa.files import write_atomically
+from isa.progress import Progress, silent
 
 Host = Literal["onnxruntime", "reference"]
 
@@ -161,7 +161,7 @@ def run(
     table = load_table(cost) if cost is not None else None
     progress(f"reading {request.model}")
     kept = users_cache() if cache else None
-    network = load_network(model, shapes, seed, calibration, fixed, kept, keep_float=accuracy is not None)
+    network = load_network(model, shapes, seed, calibration, fixed, kept, accuracy is not None, progress)
     network = network.keeping_on_cpu(cpu)
     labelled = labelled_samples(network, Path(accuracy) if accuracy is not None else None)
     batch = network_batch(network, inputs, seed, options)
@@ -170,8 +170,9 @@ def run(
     if timeline is not None:
         write_atomically(Path(timeline), timeline_json(runs))
     found = _checked(done, batch, progress)
-    progress("measuring accuracy")
-    measured = measure_accuracy(network, done.compiled, done.runtime, labelled) if labelled is not None else None
+    measured = (
+        measure_accuracy(network, done.compiled, done.runtime, labelled, progress) if labelled is not None else None
+    )
     conditions = Conditions(request.command, network.name, seed, hardware)
     given = batch.joined(batch.feeds)
     report = assemble(
@@ -234,9 +235,9 @@ def infer(
 ) -> Inference:
     """Compile ``network`` for ``hardware`` and simulate one inference on ``feeds``."""
     progress(f"compiling {network.name}")
-    compiled = compile_network(network.package, hardware.arch, options)
+    compiled = compile_network(network.package, hardware.arch, options, progress=progress)
     progress(f"simulating {network.name}")
-    device = Device(hardware.arch, hardware.timing, engine=once(compute_times))
+    device = Device(hardware.arch, hardware.timing, engine=once(compute_times), progress=progress)
     runtime = Runtime(compiled, device, host)
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field
 
-from experiments.running import silent
 from experiments.sweep.grid import Batch
 from experiments.sweep.pools import Pool
 from experiments.sweep.preparation import Preparation
@@ -19,6 +18,7 @@ from experiments.sweep.store import Row, Store
 from experiments.sweep.tasks import STATUS, Item, Planner, Task
 from experiments.sweep.worker import Result, message_of, unpacked
 from isa.errors import InputError
+from isa.progress import silent
 
 WORKER_DIED = "its worker died"
 """What the message of a point begins with that has no result because its worker was lost."""

@@ -13,11 +13,11 @@ from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.target import Target, target_of
 from byoc.tiling.tiling import Shortage
-from experiments.running import Progress, silent
 from experiments.running.network import load_network
 from experiments.sweep.spec import Spec
 from experiments.sweep.worker import blank_regions
 from isa.arch import Arch
+from isa.progress import Progress, silent
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from experiments.running import Progress, silent
 from experiments.sweep.driver import Driver, Report, Tally
 from experiments.sweep.frame import flat_row
 from experiments.sweep.grid import Batch, Grid, Keys
@@ -23,6 +22,7 @@ from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.spec import Spec
 from experiments.sweep.store import Store, canonical
 from experiments.version import tool_version
+from isa.progress import Progress, silent
 
 _LIBRARIES = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy")
 

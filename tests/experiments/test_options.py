@@ -12,13 +12,13 @@ import experiments
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, Option
 from experiments.cli.main import COMMANDS
 from experiments.compare.sources import snapshot_of
-from experiments.running import silent
 from experiments.sweep.constraints import NAMES
 from experiments.sweep.grid import Grid
 from experiments.sweep.results import AXES
 from experiments.sweep.spec import parse_spec
 from experiments.sweep.store import COLUMNS
 from isa.errors import InputError
+from isa.progress import silent
 
 KNOWN = {
     "emulate_depthwise": {
