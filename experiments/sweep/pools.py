@@ -12,7 +12,8 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from multiprocessing import resource_tracker
+from importlib import import_module
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ from isa.errors import InputError
 
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"
+_FRONT_DOOR = "dla"
+"""What a worker imports first: it takes our packages from where they are installed, whatever else has their names."""
 COLLECT_AFTER = 50_000
 """Objects that a worker makes before it looks for cycles among them."""
 PATIENCE_SECONDS = 5.0
@@ -115,7 +118,7 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = _Served()
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([_FRONT_DOOR, __name__])
     return context
 
 
@@ -135,16 +138,43 @@ if "forkserver" in multiprocessing.get_all_start_methods():
 
 @contextlib.contextmanager
 def _from_here_only() -> Iterator[None]:
-    """What is started within does not look for modules in the working folder, whatever lies there."""
+    """What is started within has nothing of the user's: no module of the working folder, no script that is run again.
+
+    Workers do nothing but our jobs, so that a script that sweeps needs no ``if __name__ == "__main__"``.
+    """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
+    vars(spawn).update(get_preparation_data=_preparation)
     try:
         yield
     finally:
+        vars(spawn).update(get_preparation_data=_FOR_ANYBODY)
         if before is None:
             del os.environ[_SAFE_PATH]
         else:
             os.environ[_SAFE_PATH] = before
+
+
+_FOR_ANYBODY = spawn.get_preparation_data
+
+
+def _preparation(name: str) -> dict[str, Any]:
+    """What multiprocessing tells a new process, but for the main module and the folder of whatever is run."""
+    told = {key: value for key, value in _FOR_ANYBODY(name).items() if not key.startswith("init_main_from_")}
+    return told | {"sys_path": _installed_path()}
+
+
+def _installed_path() -> list[str]:
+    """``sys.path`` without the folders that Python itself put there: the working folder, or that of the script.
+
+    They stand before the standard library; so does what PYTHONPATH names, which stays.
+    """
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    here = {"", os.getcwd(), *([os.path.dirname(os.path.abspath(main))] if main else [])}
+    here -= set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    library = os.path.dirname(os.__file__)
+    first = sys.path.index(library) if library in sys.path else 0
+    return [place for place in sys.path[:first] if place not in here] + sys.path[first:]
 
 
 def _replace_tracker() -> None:
@@ -206,6 +236,7 @@ class DaskPool:
             self._client.close()
             raise InputError(f"--scheduler {address}: it has no workers; start some with 'dask worker {address}'")
         self.window = 2 * sum(threads.values())
+        self._client.register_worker_callbacks(_claiming())
         self._executor: Executor = self._client.get_executor()
 
     def warm(self) -> None:
@@ -223,6 +254,20 @@ class DaskPool:
         """Leave the cluster."""
         self._executor.shutdown(wait=False)  # which cancels what has not ended
         self._client.close()
+
+
+def _claiming() -> Callable[[], None]:
+    """What a worker of a cluster does first. It is sent as it is: not even its module is looked for there."""
+
+    def claim() -> None:
+        path = sys.path
+        sys.path = [place for place in path if place not in ("", os.getcwd())]
+        try:
+            import_module("dla")
+        finally:
+            sys.path = path
+
+    return claim
 
 
 def open_pool(scheduler: str | None, workers: int | None) -> Pool:
