@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dla
+from tests.experiments.command_line import save_tiny
 
 PACKAGES = ("isa", "byoc", "dla_sim", "experiments", "dla")
 FOREIGN = ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py")
@@ -84,6 +85,39 @@ def test_the_command_runs_where_the_names_are_taken(tmp_path: Path) -> None:
     _foreign(tmp_path)
     done = _python(tmp_path, "import dla.__main__\nsys.exit(dla.__main__.main(['--version']))")
     assert (done.returncode, done.stdout[:4], done.stderr) == (0, "dla ", "")
+
+
+SWEEP = """
+import dla
+from experiments.cli.main import main
+print(main(["sweep", "grid.toml", "--workers", "1"]))
+"""
+SPAWN = """
+import multiprocessing
+from experiments.sweep import pools
+pools._context = lambda: multiprocessing.get_context("spawn")
+"""
+
+
+@pytest.mark.parametrize("start", ["", SPAWN], ids=["usual", "spawn"])
+def test_workers_of_a_notebook_import_nothing_from_its_folder(start: str, tmp_path: Path) -> None:
+    """Nor do they run what the notebook or the script does."""
+    _foreign(tmp_path)
+    save_tiny(tmp_path)
+    (tmp_path / "grid.toml").write_text('networks = "tiny.onnx"\n', encoding="utf-8")
+    done = _python(tmp_path, f"import dla\n{start}{SWEEP}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 points: 1 ok, 0 infeasible, 0 failed; 1 machine compiled\n")
+    assert done.stdout.endswith("\n0\n")
+
+
+def test_a_script_that_sweeps_needs_no_guard(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    (tmp_path / "grid.toml").write_text('networks = "tiny.onnx"\n', encoding="utf-8")
+    home = Path(dla.__file__).parent.parent
+    (tmp_path / "study.py").write_text(f"import sys\nsys.path.insert(1, {str(home)!r})\n{SWEEP}", encoding="utf-8")
+    done = subprocess.run([sys.executable, "study.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout.count("1 points: 1 ok")) == (0, "", 1)
 
 
 def test_its_source_is_no_second_package() -> None:

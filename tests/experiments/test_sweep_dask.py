@@ -31,11 +31,14 @@ SCHEDULER = ("dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashb
 WORKER = ("dask_worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--host", "127.0.0.1")
 
 
-def started(stack: ExitStack, module: str, *arguments: str, ready: str) -> str:
-    """Start a process of distributed and return what it prints for group 1 of ``ready``; it ends with ``stack``."""
+def started(stack: ExitStack, module: str, *arguments: str, ready: str, folder: Path | None = None) -> str:
+    """Start a process of distributed, in ``folder``, and return what it prints for group 1 of ``ready``.
+
+    It ends with ``stack``.
+    """
     command = [sys.executable, "-m", f"distributed.cli.{module}", *arguments]
     process = stack.enter_context(
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     )
     stack.callback(process.stderr.close)
     stack.callback(process.kill)
@@ -50,12 +53,16 @@ def started(stack: ExitStack, module: str, *arguments: str, ready: str) -> str:
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a scheduler with two workers."""
-    folder = str(tmp_path_factory.mktemp("dask"))
+    """The address of a scheduler with two workers, which work where the user has modules called as ours are."""
+    folder = tmp_path_factory.mktemp("dask")
+    for place in ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py"):
+        (folder / place).parent.mkdir(exist_ok=True)
+        (folder / place).write_text("mine = True\n")
     with ExitStack() as stack:
         address = started(stack, *SCHEDULER, ready=r"Scheduler at: *(tcp://\S+)")
         for _ in range(2):
-            started(stack, *WORKER, "--local-directory", folder, address, ready=r"Registered to: *(tcp://\S+)")
+            local = "--local-directory", str(folder)
+            started(stack, *WORKER, *local, address, ready=r"Registered to: *(tcp://\S+)", folder=folder)
         yield address
 
 
