@@ -28,7 +28,8 @@ WINDOW = 64
 TRIES = 4
 """Loads that find no place before the rest is left for a later tile."""
 BOUNDLESS = 1 << 62
-"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
+"""The size of a bank that holds all there is, and less than a scratchpad that holds nothing back. What comes out alike
+there serves every larger scratchpad: what lies apart where banks are so large lies apart in every bank of all."""
 _SHARES = (100, 90, 75, 0)
 """Per cent of the scratchpad that first loads may fill by moving ahead in the first plan: fragments may waste some."""
 
@@ -71,8 +72,8 @@ def pipelined(
             break
     else:
         return None
-    free &= profile.free and share == _SHARES[0] and not apart  # whose places depend on the banks
-    free &= addresses == plan(requests, BOUNDLESS, arch.alignment)
+    free &= profile.free and share == _SHARES[0]
+    free &= addresses == plan(requests, 2 * BOUNDLESS, arch.alignment, BOUNDLESS)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
