@@ -19,7 +19,7 @@ from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
-from byoc.tiling.cost import LayerCost
+from byoc.tiling.cost import BUS_BYTES, LayerCost
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -33,7 +33,7 @@ LARGEST_FREE = 1 << 16
 MOST_OTHERS = 4
 """Other plans that are ranked."""
 ENOUGH = 1.02
-"""A schedule that is estimated to take at most so many times what EX computes is taken."""
+"""A schedule that is estimated to take at most so many times what it takes at least is taken."""
 BETTER = 0.995
 """What another plan must be estimated to take, times the best one's cycles."""
 MOST_TILES = 600
@@ -74,14 +74,14 @@ def schedule_default(
 
 
 class _Candidate(NamedTuple):
-    """A schedule with its estimated cycles, those in which EX computes, and the number of its tiles.
+    """A schedule with its estimated cycles, what one with its tiles takes at least, and the number of these.
 
     ``free``: nothing was held back.
     """
 
     scheduled: Scheduled
     cycles: int
-    compute: int
+    least: int
     tiles: int
     free: bool
 
@@ -94,7 +94,24 @@ def _candidate(ground: Ground, chosen: LayerPlan, memory: Memory) -> _Candidate 
         return None
     choices = _as_choices(ground.layers, chosen)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
-    return _Candidate(scheduled, found.cycles, sum(cycles), len(streamed), found.free)
+    least = _least(ground, memory.arch.sram_bytes, sum(cycles))
+    return _Candidate(scheduled, found.cycles, least, len(streamed), found.free)
+
+
+def _least(ground: Ground, nbytes: int, compute: int) -> int:
+    """What a schedule takes at least in which EX computes for so long, in a scratchpad of ``nbytes`` bytes.
+
+    When the layers before one are done, that holds the constants of all from there on, or the bus still has to bring
+    what it cannot hold. Constants of the last image of a batch only: those before it have the same.
+    """
+    least, done, needed = compute, compute, 0
+    image = len({layer.name for layer in ground.layers})
+    for layer, search in zip(ground.layers[: -image - 1 : -1], ground.searches[: -image - 1 : -1], strict=True):
+        geometry, channels = layer.geometry, layer.nest.channels
+        done -= search.cost.shape(channels, layer.nest.rows).compute
+        needed += geometry.constant_bytes(channels) if geometry.has_constants else 0
+        least = max(least, done + (needed - nbytes) // BUS_BYTES)
+    return least
 
 
 def _best_of_others(
@@ -118,7 +135,7 @@ def _best_of_others(
     sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not free)]
     fewer = [(capacity, capacity * share // 100) for share in _FEWER if not free]
     for nbytes, share in (*fewer, *sizes):
-        if best.cycles <= ENOUGH * best.compute or tiles > MOST_TILES * images or len(tried) > MOST_OTHERS:
+        if best.cycles <= ENOUGH * best.least or tiles > MOST_TILES * images or len(tried) > MOST_OTHERS:
             break
         memory = fresh()
         smaller = memory.arch.model_copy(update={"sram_bytes": nbytes})
