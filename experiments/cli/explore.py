@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,25 +62,28 @@ def command(
 
     Exit status 1 if no point is ok.
     """
-    from experiments.cost.table import DEFAULT_TABLE
-    from experiments.explore.objectives import parse_objectives
-    from experiments.explore.run import Wanted, check, explore
+    from experiments.explore.workflow import explore
     from experiments.sweep.spec import load_spec
+    from experiments.sweep.workflow import results_file
 
-    chosen = parse_objectives(objectives)
-    wanted = Wanted(chosen, trials, sampler.value, seed, cost or DEFAULT_TABLE, grid)
     checked = load_spec(spec)
-    check(checked, wanted)
-    place = output or Path("runs") / f"{spec.stem}.sqlite"
-    words = ["dla", "explore", str(spec), "--objectives", objectives, "--trials", str(trials)]
-    words += ["--sampler", sampler.value, "--seed", str(seed)] + (["--cost", cost] if cost else [])
     with _progress(trials) as (stage, report):
         found = explore(
-            checked, place, wanted, workers=workers, scheduler=scheduler, command=shlex.join(words), stage=stage,
+            checked,
+            objectives=objectives,
+            trials=trials,
+            sampler=sampler.value,
+            seed=seed,
+            cost=cost,
+            grid=grid,
+            output=output,
+            workers=workers,
+            scheduler=scheduler,
+            stage=stage,
             report=report,
-        )  # fmt: skip
+        )
     _print(found)
-    say(f"results in {place}")
+    say(f"results in {results_file(checked, output)}")
     _write(found, json, png)
     if any(point.row["status"] == "ok" for point in found.found):
         return 0

@@ -47,39 +47,32 @@ def command(
     from experiments.sweep.frame import check_export
     from experiments.sweep.frame import export as export_table
     from experiments.sweep.grid import Grid
-    from experiments.sweep.results import load_sweep, reasons
-    from experiments.sweep.session import run_sweep
     from experiments.sweep.spec import load_spec
+    from experiments.sweep.workflow import sweep
 
     checked = load_spec(spec)
     if export is not None:
         check_export(export)
     _check_cost(cost, export)
-    place = output or Path("runs") / f"{spec.stem}.sqlite"
-    total = Grid(checked).points
-    words = ["dla", "sweep", str(spec), *(["--output", str(output)] if output else [])]
-    with _progress(total) as (stage, report):
-        tally = run_sweep(
+    with _progress(Grid(checked).points) as (stage, report):
+        swept = sweep(
             checked,
-            place,
+            output=output,
             workers=workers,
             scheduler=scheduler,
             retry_failed=retry_failed,
-            command=shlex.join(words),
             stage=stage,
             report=report,
         )
-    say(_summary(total, tally))
-    say(f"results in {place}")
-    if tally.new["failed"]:
-        say(f"why points failed: dla report {shlex.quote(str(place))} --tables")
+    say(swept.summary)
+    say(f"results in {swept.path}")
+    if swept.tally.new["failed"]:
+        say(f"why points failed: dla report {shlex.quote(str(swept.path))} --tables")
     if export is not None:
-        say(f"{export}: {export_table(place, export, cost)} rows")
-    if tally.new["ok"] or tally.stored_ok:
+        say(f"{export}: {export_table(swept.path, export, cost)} rows")
+    if swept.failure is None:
         return 0
-    sweep = load_sweep(place)
-    status, message, count = reasons(sweep)[0]
-    say(f"no point is ok; {count} of {sweep.points} {status}: {message}", file=sys.stderr)
+    say(swept.failure, file=sys.stderr)
     return 1
 
 
@@ -92,13 +85,6 @@ def _check_cost(cost: str | None, export: Path | None) -> None:
     load_table(cost)
     if export is None:
         raise InputError(f"--cost {cost}: it adds estimates to the table of --export FILE.csv; give that, too")
-
-
-def _summary(total: int, tally: Tally) -> str:
-    new = ", ".join(f"{count} {status}" for status, count in tally.new.items())
-    before = f"; {tally.stored} had a row before" if tally.stored else ""
-    machines = f"{tally.compilations} machine{'s' * (tally.compilations != 1)} compiled"
-    return f"{total} points: {new}{before}; {machines}"
 
 
 @contextmanager

@@ -47,23 +47,39 @@ def command(
     donors: Donors = None,
 ) -> None:
     """Measure schedules of a network, keep them in a log, and name the best; run it again to continue or go further."""
-    from experiments.tune.run import Wanted, tune
+    from experiments.tune.workflow import tune
 
-    machine = hardware.load()
-    wanted = Wanted(measurements, search_seed, learn, tuple(donors or ()))
     with options.stages() as progress:
-        network = opening.load(model, seed, calibration, progress)
-        place = log or Path("runs") / f"{network.name}-tuning.jsonl"
 
         def report(count: int, cycles: int) -> None:
             progress(f"{count} of {measurements} measurements, {cycles:,} cycles")
 
         try:
-            tuned = tune(network, machine, choices, place, wanted, report)
-        except KeyboardInterrupt:
-            say(f"stopped; what was measured stands in {place}, and the same command goes on there", file=sys.stderr)
+            tuned = tune(
+                model,
+                preset=hardware.preset,
+                settings=hardware.settings or (),
+                isa=hardware.isa,
+                options=choices,
+                shapes=opening.shapes,
+                fixed=opening.fixed,
+                cpu=opening.cpu or (),
+                calibration=calibration,
+                seed=seed,
+                measurements=measurements,
+                log=log,
+                search_seed=search_seed,
+                learn=learn,
+                donors=donors or (),
+                stage=progress,
+                report=report,
+            )
+        except KeyboardInterrupt as stop:
+            for note in getattr(stop, "__notes__", ()):  # none while the model is read
+                say(note, file=sys.stderr)
             raise
     _print(tuned, measurements)
+    place = tuned.log.path
     say(f"log in {place}; 'dla run {model} ... --tuned {place}' runs the best schedule")
 
 
@@ -116,14 +132,7 @@ def _print(tuned: Tuned, measurements: int) -> None:
     console.print(table)
     if tuned.donor is not None:
         console.print(line(f"schedules offered by {tuned.donor}"))
-    place = log.records.index(best) + 1
-    console.print(
-        line(
-            f"{log.header.network}: {own.cycles:,} cycles by the compiler's choice, {fewest.cycles:,} tuned "
-            f"({fewest.cycles / own.cycles - 1:+.2%}), after {place} of {len(log.records)} measurements"
-        ),
-        soft_wrap=True,
-    )
+    console.print(line(tuned.summary), soft_wrap=True)
 
 
 LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="A layer; without one all are listed.")]

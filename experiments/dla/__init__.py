@@ -61,12 +61,17 @@ if TYPE_CHECKING:
     from dla_sim.device import Device
     from dla_sim.presets import Preset, load_hardware, preset_names
     from dla_sim.timing import Timing
+    from experiments.explore.run import Exploration
+    from experiments.explore.workflow import explore
     from experiments.models import MODELS
     from experiments.report.schema import RunReport
     from experiments.report.store import load_report
     from experiments.running.result import Result
     from experiments.running.workflow import import_model, run
     from experiments.sweep.frame import load
+    from experiments.sweep.workflow import Swept, sweep
+    from experiments.tune.run import Tuned
+    from experiments.tune.workflow import tune
     from isa.arch import Arch, PeArray
     from isa.errors import InputError
 else:
@@ -79,6 +84,7 @@ else:
             "CompileOptions": "byoc.options",
             "CompiledNetwork": "byoc.compiler",
             "Device": "dla_sim.device",
+            "Exploration": "experiments.explore.run",
             "InputError": "isa.errors",
             "MODELS": "experiments.models",
             "Package": "byoc.package.package",
@@ -86,8 +92,11 @@ else:
             "Preset": "dla_sim.presets",
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
+            "Swept": "experiments.sweep.workflow",
             "Timing": "dla_sim.timing",
+            "Tuned": "experiments.tune.run",
             "compile": "byoc.compiler",
+            "explore": "experiments.explore.workflow",
             "import_model": "experiments.running.workflow",
             "load": "experiments.sweep.frame",
             "load_hardware": "dla_sim.presets",
@@ -96,11 +105,13 @@ else:
             "preset_names": "dla_sim.presets",
             "run": "experiments.running.workflow",
             "save_package": "byoc.package.package",
+            "sweep": "experiments.sweep.workflow",
+            "tune": "experiments.tune.workflow",
         },
     )
 
 __all__ = [
-    "MODELS", "Arch", "CompileOptions", "CompiledNetwork", "Device", "InputError", "Package", "PeArray", "Preset",
-    "Result", "RunReport", "Timing", "compile", "import_model", "load", "load_hardware", "load_package", "load_report",
-    "preset_names", "run", "save_package",
+    "MODELS", "Arch", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package", "PeArray",
+    "Preset", "Result", "RunReport", "Swept", "Timing", "Tuned", "compile", "explore", "import_model", "load",
+    "load_hardware", "load_package", "load_report", "preset_names", "run", "save_package", "sweep", "tune",
 ]  # fmt: skip

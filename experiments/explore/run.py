@@ -9,17 +9,21 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed
 from experiments.explore.search import SAMPLERS, Evaluate, Found, Proposal, SamplerName, search
+from experiments.extras import require_pandas
 from experiments.sweep.frame import FlatRow
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
 from isa.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import pandas
 
 GOAL = 0.99
 """Share of the grid's hypervolume that is to be reached."""
@@ -45,7 +49,7 @@ class GridComparison:
     by_chance: float | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Exploration:
     """The points that were evaluated, in order, those on the front among them, and how they compare with the grid.
 
@@ -61,6 +65,24 @@ class Exploration:
     reference: Pair | None
     comparison: GridComparison | None
     grid: tuple[Pair | None, ...]
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """A row a point in the order of evaluation: its settings, the objectives, and whether it is on the ``front``.
+
+        Raises InputError where pandas is not installed.
+        """
+        best = {found.row["key"] for found in self.front}
+        rows = [self._point(found) | {"front": found.row["key"] in best} for found in self.found]
+        table: pandas.DataFrame = require_pandas().DataFrame(rows)
+        return table
+
+    def __repr__(self) -> str:
+        traded = " and ".join(objective.name for objective in self.objectives)
+        return (
+            f"{self.conditions['network']}, {traded}: {len(self.found)} of {self.grid_points} points evaluated, "
+            f"{len(self.front)} on the front"
+        )
 
     def content(self) -> dict[str, Any]:
         """The exploration as JSON has it: objectives by name in their units, and the settings of every point."""

@@ -5,14 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from byoc.compiler import partition_package
 from byoc.options import CompileOptions
 from dla_sim.presets import Preset
 from experiments.running.network import Network
-from experiments.tune.log import MAXIMUM_BYTES, Header, LoggedSite, Record, TuningLog, difference, mend, read_log
+from experiments.tune.log import (
+    MAXIMUM_BYTES,
+    Header,
+    LoggedSite,
+    Record,
+    TuningLog,
+    difference,
+    load_tuned,
+    mend,
+    read_log,
+)
 from experiments.tune.model import CostModel, load_model, require_library
 from experiments.tune.search import Evolution
 from experiments.tune.state import Tried
@@ -37,13 +47,37 @@ class Wanted:
     donors: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tuned:
-    """What came of it. ``kept``: measurements that the log had already; ``donor``: the log that schedules came from."""
+    """What came of it. ``kept``: measurements that the log had already; ``donor``: the log that schedules came from.
+
+    ``options`` are those that it was tuned with; with ``best_options`` the best schedule is compiled.
+    """
 
     log: TuningLog
     kept: int
     donor: Path | None
+    options: CompileOptions
+
+    @property
+    def best_options(self) -> CompileOptions:
+        """The options of ``dla run --tuned LOG``."""
+        return replace(self.options, chosen=load_tuned(self.log.path, self.options, compiler_version()))
+
+    @property
+    def summary(self) -> str:
+        """Cycles before and after, in one line."""
+        records, best = self.log.records, self.log.best
+        own, fewest = records[0].measurement.cycles, best.measurement.cycles
+        assert own is not None
+        assert fewest is not None
+        return (
+            f"{self.log.header.network}: {own:,} cycles by the compiler's choice, {fewest:,} tuned "
+            f"({fewest / own - 1:+.2%}), after {records.index(best) + 1} of {len(records)} measurements"
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.summary}\nlog in {self.log.path}"
 
 
 def model_file(log: Path) -> Path:
@@ -88,7 +122,7 @@ def tune(
             report(number, session.fewest)
     if session.model is not None:
         session.model.save(model_file(path))
-    return Tuned(read_log(path), min(len(logged), wanted.measurements), session.donor)
+    return Tuned(read_log(path), min(len(logged), wanted.measurements), session.donor, options)
 
 
 def _header(network: Network, hardware: Preset, options: CompileOptions, wanted: Wanted, subject: Subject) -> Header:

@@ -1,0 +1,137 @@
+"""A sweep from its specification to its results: the workflow behind ``dla sweep`` and the public Python API."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.sweep.driver import Report, Tally
+from experiments.sweep.frame import load
+from experiments.sweep.grid import Grid
+from experiments.sweep.results import load_sweep, reasons
+from experiments.sweep.session import run_sweep
+from experiments.sweep.spec import Spec, load_spec, parse_spec
+from isa.errors import InputError
+from isa.progress import Progress, silent
+
+if TYPE_CHECKING:
+    import pandas
+
+Specification = str | Path | Mapping[str, Any] | Spec
+"""A TOML file, or what stands in one."""
+IN_MEMORY = "<specification>"
+"""The source of a specification that is in no file."""
+
+
+@dataclass(frozen=True, repr=False)
+class Swept:
+    """What came of a sweep: its results file, how many points it has, and how it went."""
+
+    path: Path
+    points: int
+    tally: Tally
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """The results file as a DataFrame, a row a point (:func:`load`)."""
+        return load(self.path)
+
+    @property
+    def failure(self) -> str | None:
+        """Where no point is ok: the cause that most points have, in one line. Else None."""
+        if self.tally.new["ok"] or self.tally.stored_ok:
+            return None
+        sweep = load_sweep(self.path)
+        status, message, count = reasons(sweep)[0]
+        return f"no point is ok; {count} of {sweep.points} {status}: {message}"
+
+    @property
+    def summary(self) -> str:
+        """How many points there are, how many of them have ended how, in one line."""
+        new = ", ".join(f"{count} {status}" for status, count in self.tally.new.items())
+        before = f"; {self.tally.stored} had a row before" if self.tally.stored else ""
+        machines = f"{self.tally.compilations} machine{'s' * (self.tally.compilations != 1)} compiled"
+        return f"{self.points} points: {new}{before}; {machines}"
+
+    def __repr__(self) -> str:
+        return "\n".join((self.summary, f"results in {self.path}", *filter(None, [self.failure])))
+
+
+def sweep(
+    spec: Specification,
+    *,
+    output: str | Path | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    retry_failed: bool = False,
+    stage: Progress = silent,
+    report: Report = silent,
+) -> Swept:
+    """Give every point of a specification (docs/sweeps.md) a row in a results file, as ``dla sweep`` does.
+
+    ``spec`` is a TOML file or the same keys in a dict, whose paths start from the working folder. ``output`` is by
+    default ``runs/SPEC.sqlite``; points that have a row there stay as they are, ``retry_failed`` runs those again that
+    failed. ``workers`` processes do the work, one a CPU by default, or the Dask cluster at ``scheduler``. ``stage`` is
+    called with what goes on, ``report`` with the tally whenever rows have been written.
+
+    Points that are infeasible or failed are rows like others; ``failure`` of the result tells where all are. Raises
+    InputError for bad input.
+    """
+    checked = specified(spec)
+    place = results_file(checked, output)
+    words = [*made_by("sweep", checked), *(["--output", str(output)] if output else [])]
+    tally = run_sweep(
+        checked,
+        place,
+        workers=workers,
+        scheduler=scheduler,
+        retry_failed=retry_failed,
+        command=shlex.join(words),
+        stage=stage,
+        report=report,
+    )
+    return Swept(place, Grid(checked).points, tally)
+
+
+def specified(spec: Specification) -> Spec:
+    """A specification, read and checked; raises InputError as :func:`load_spec` does."""
+    if isinstance(spec, Spec):
+        return spec
+    if isinstance(spec, Mapping):
+        return parse_spec("".join(_lines(spec)), Path(), IN_MEMORY)
+    return load_spec(Path(spec))
+
+
+def results_file(spec: Spec, output: str | Path | None) -> Path:
+    """Where the results go."""
+    return Path(output) if output is not None else Path("runs") / f"{Path(spec.source.strip('<>')).stem}.sqlite"
+
+
+def made_by(command: str, spec: Spec) -> list[str]:
+    """The first words of the command that makes results; of ``dla.sweep`` where no command can."""
+    return [f"dla.{command}"] if spec.source == IN_MEMORY else ["dla", command, spec.source]
+
+
+def _lines(values: Mapping[str, Any]) -> Iterator[str]:
+    """A specification as TOML: a key a line, tables within it inline."""
+    for key, value in values.items():
+        yield f"{json.dumps(key)} = {_toml(key, value)}\n"
+
+
+def _toml(key: str, value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{json.dumps(name)} = {_toml(name, inner)}' for name, inner in value.items())} }}"
+    if isinstance(value, str | bool | float):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, list | tuple | range):
+        return f"[{', '.join(_toml(key, inner) for inner in value)}]"
+    raise InputError(
+        f"{IN_MEMORY}: {key} is a {type(value).__name__}; give a text, a number, a list or a table of them"
+    )
