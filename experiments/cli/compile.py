@@ -16,6 +16,7 @@ import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options, results
+from experiments.cli.tune import print_reasons
 from experiments.literal import say
 from isa.errors import InputError
 from isa.files import check_distinct
@@ -78,6 +79,7 @@ def partition(
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """List every node: where it runs, and if on the CPU the reason with the actual values; then what each reason costs.
 
@@ -103,6 +105,8 @@ def partition(
         whole = end_to_end(compiled, host, cycles, machine.timing.bus_bytes)
     results.write_json(json, _content(compiled, whole))
     results.write_csv(csv, placement_rows(placement_entries(compiled.partition)))
+    if verbose:
+        print_reasons(network.package, machine.arch, choices)
     _print_partition(compiled, whole, summary)
     _warn(network.package)
     if choices.strict:
@@ -180,6 +184,7 @@ def emit(
     region: Region = None,
     save_inputs: SaveInputs = False,
     input: options.Input = None,
+    verbose: options.Verbose = False,
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
@@ -196,6 +201,8 @@ def emit(
         compiled = compile_network(network.package, machine.arch, choices)
         places = _places(network.name, compiled.programs, region, output)
         given = _given(network, machine, choices, input, seed, progress) if save_inputs else {}
+    if verbose:
+        print_reasons(network.package, machine.arch, choices)
     for place, index in places.items():
         program = compiled.programs[index]
         program_file.save(program, place)

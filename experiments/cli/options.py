@@ -120,6 +120,9 @@ Csv = Annotated[
     typer.Option("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
 ]
 Summary = Annotated[bool, typer.Option("--summary", help="Print only what is about the whole, no table.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Also say of every layer why it is tiled or computed with others as it is.")
+]
 Timeline = Annotated[
     Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
 ]

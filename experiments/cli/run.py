@@ -9,6 +9,7 @@ import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options, results
+from experiments.cli.tune import print_reasons
 from experiments.literal import say
 from isa.files import check_distinct
 
@@ -30,6 +31,7 @@ def command(
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
+    verbose: options.Verbose = False,
     trace: options.Timeline = None,
     cost: options.Cost = None,
     cache: options.Cache = True,
@@ -45,7 +47,7 @@ def command(
 
     check_distinct(json=json, csv=csv, trace=trace)
     with options.stages() as progress:
-        report = run(
+        done = run(
             model,
             preset=hardware.preset,
             settings=hardware.settings or (),
@@ -64,10 +66,13 @@ def command(
             cost=cost,
             progress=progress,
             cache=cache,
-        ).report
+        )
+    report = done.report
     place = json or default_path(report)
     results.write(place, report_json(report))
     results.write_csv(csv, layer_rows(report))
+    if verbose:
+        print_reasons(done.package, hardware.load().arch, choices)
     print_report(report, report_console(), summary)
     say(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
     return _status(report)

@@ -17,8 +17,10 @@ from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from byoc.choices import Choices, GroupChoice, LayerChoice
+    from byoc.package.package import Package
     from experiments.tune.explain import Explanation
     from experiments.tune.run import Tuned
+    from isa.arch import Arch
 
 Measurements = Annotated[int, typer.Option("--measurements", metavar="N", help="Schedules to measure in all.")]
 Log = Annotated[Path | None, typer.Option("--log", metavar="FILE.jsonl", help="What was measured; read to go on.")]
@@ -187,6 +189,33 @@ def _list(chosen: Sequence[Choices]) -> None:
     names = sorted({name for choices in chosen for name in choices.residents or ()})
     if names:
         console.print(line(f"in the scratchpad: {', '.join(names)}"), soft_wrap=True)
+
+
+def print_reasons(package: Package, arch: Arch, choices: CompileOptions) -> None:
+    """Of every layer how it is tiled, what the compiler took that to cost, and why; for --verbose."""
+    from experiments.report.terminal import line, plain_table, report_console
+    from experiments.tune.explain import explain_all
+
+    console = report_console()
+    if choices.schedule == "seed":
+        console.print("why: schedule seed takes the largest tile that fits and considers nothing else")
+        return
+    table = plain_table(
+        ("layer", "fold"), ("tiling", "fold"), ("estimated cycles", "right", 2), ("others", "right", 3), ("why", "fold")
+    )
+    told: set[tuple[int, str]] = set()
+    for one in explain_all(package, arch, choices):
+        why, tiling = one.why, _tiling(one.winner.choice)
+        if one.group is not None:
+            first = one.group.layers[0]
+            why = f"as {first}" if (one.region, first) in told else one.together
+            tiling = one.group.turns if one.group.rows or one.layer != first else tiling
+            told.add((one.region, first))
+        others = one.fitting + one.unfitting
+        table.add_row(one.layer, tiling, f"{one.winner.estimated_cycles:,}", f"{others:,}", why)
+    console.print(table)
+    text = "estimated cycles: of the layer alone; others: tilings considered; 'dla explain MODEL LAYER' shows them"
+    console.print(line(text), soft_wrap=True)
 
 
 def _print_explanation(found: Explanation) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
 from experiments.extras import require_pandas
 from experiments.report.charts.model import Chart
@@ -32,12 +33,13 @@ class Result:
     """One run. ``report`` is the model of the JSON file of ``dla run``, ``outputs`` the network's outputs by name.
 
     Of a batch, outputs have the samples along the first axis, and the report's check counts all of them; its cycles are
-    those of one inference. ``runs`` are the programs and their traces, a region each.
+    those of one inference. ``runs`` are the programs and their traces, a region each; ``package`` is what was compiled.
     """
 
     report: RunReport
     outputs: Mapping[str, NDArray[Any]]
     runs: tuple[RegionRun, ...]
+    package: Package
 
     @property
     def layers(self) -> pandas.DataFrame:

@@ -178,7 +178,7 @@ def run(
     report = assemble(
         conditions, done.compiled, given, done.result.traces, found.check, found.suspicions, measured, table
     )
-    return Result(report, batch.joined(found.outputs), runs)
+    return Result(report, batch.joined(found.outputs), runs, network.package)
 
 
 def import_model(

@@ -90,16 +90,21 @@ class Explanation:
         ]
 
     @property
+    def together(self) -> str:
+        """With which layers this one is computed, and why, in a few words; empty for a layer on its own."""
+        if self.group is None:
+            return ""
+        others = ", ".join(name for name in self.group.layers if name != self.layer)
+        return f"computed with {others} {self.group.turns}, estimated to take fewer cycles than one after another"
+
+    @property
     def why(self) -> str:
         """Why the winner won, in one sentence."""
         if self.chosen_by != "compiler":
             return f"chosen by {self.chosen_by}"
         if self.group is not None:
-            others = ", ".join(name for name in self.group.layers if name != self.layer)
-            bands, alone = f"with {others} {self.group.turns}", "alone it would be tiled so"
-            if not self.group.rows:
-                alone = "tiled so" if self.layer == self.group.layers[0] else alone
-            return f"computed {bands}, estimated to take fewer cycles than one after another; {alone}"
+            leads = not self.group.rows and self.layer == self.group.layers[0]
+            return f"{self.together}; {'tiled so' if leads else 'alone it would be tiled so'}"
         if not self.others:
             return "it is the only tiling considered that fits"
         other, winner = self.others[0], self.winner
@@ -152,9 +157,9 @@ class _WatchedSearch(TileSearch):
 
 
 class _WatchingPool(SearchPool[Compiled]):
-    """A pool that watches the search of one layer."""
+    """A pool that watches the search of one layer, or of all (None)."""
 
-    def __init__(self, layer: str) -> None:
+    def __init__(self, layer: str | None) -> None:
         super().__init__()
         self._layer = layer
         self.watched: dict[Geometry, _WatchedSearch] = {}
@@ -162,7 +167,7 @@ class _WatchingPool(SearchPool[Compiled]):
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         found = super().searches(layers, arch)
         for number, layer in enumerate(layers):
-            if layer.name == self._layer:
+            if self._layer in (None, layer.name):
                 if layer.geometry not in self.watched:
                     self.watched[layer.geometry] = _WatchedSearch(layer.geometry, sizeless(arch))
                 found[number] = self.watched[layer.geometry]
@@ -176,6 +181,21 @@ def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> t
     if options.chosen:
         options.chosen.check_made(made)
     return made
+
+
+def explain_all(package: Package, arch: Arch, options: CompileOptions) -> tuple[Explanation, ...]:
+    """Why every layer is tiled as it is, with the best of the other tilings alone; of several of one name the first."""
+    found = _partitioned(package, arch, options)
+    told: dict[str, Explanation] = {}
+    for region in found.regions:
+        pool = _WatchingPool(None)
+        chosen = _compiled(region, found, arch, options, pool)[1].choices
+        lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
+        for name in (one.layer for one in chosen.layers):
+            if name not in told:
+                account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
+                told[name] = account.explained(options, shown=1)
+    return tuple(told.values())
 
 
 def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -> Explanation:
@@ -245,8 +265,8 @@ class _Account:
                     return budget
         return room
 
-    def explained(self, options: CompileOptions) -> Explanation:
-        """The explanation."""
+    def explained(self, options: CompileOptions, shown: int = SHOWN) -> Explanation:
+        """The explanation, with so many of the other tilings that fit and of those that do not."""
         winner = tiling_of(self._choice)
         asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]
         ranked = sorted((self._estimate(tiling), place) for place, tiling in enumerate(asked) if tiling != winner)
@@ -265,8 +285,8 @@ class _Account:
             chosen_by=options.chosen.source if pinned else "compiler",
             fitting=len(fitting),
             unfitting=len(misfits),
-            others=tuple(map(self._considered, fitting[:SHOWN])),
-            misfits=tuple(map(self._considered, misfits[:SHOWN])),
+            others=tuple(map(self._considered, fitting[:shown])),
+            misfits=tuple(map(self._considered, misfits[:shown])),
         )
 
     def _resident_names(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from dla_sim.presets import Preset, load_hardware
 from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import Network, load_network
 from experiments.tune.covers import Covers
-from experiments.tune.explain import chosen_schedules, explain
+from experiments.tune.explain import chosen_schedules, explain, explain_all
 from experiments.tune.log import LoggedSite, load_tuned, mend, read_log
 from experiments.tune.model import CostModel, load_model
 from experiments.tune.run import Wanted, model_file, tune
@@ -420,3 +420,30 @@ def test_who_interrupts_is_told_how_to_go_on(
     monkeypatch.setattr(Subject, "measure", measured)
     assert dla(capsys, *words, path).status == dla(capsys, *words, whole).status == 0
     assert path.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("settings", [(), ("sram_bytes=4KiB",), ("sram_bytes=2048", "pe.oc=8")])
+def test_all_explanations_are_those_of_each_layer(settings: tuple[str, ...]) -> None:
+    arch, package = load_hardware(settings=settings).arch, digits().package
+    told = explain_all(package, arch, DEFAULTS)
+    assert [one.layer for one in told] == [
+        one.layer for choices in chosen_schedules(package, arch, DEFAULTS) for one in choices.layers
+    ]
+    for one in told:
+        alone = explain(package, one.layer, arch, DEFAULTS)
+        assert one == replace(alone, others=alone.others[:1], misfits=alone.misfits[:1])
+        assert one.why == alone.why
+        assert one.together in one.why
+
+
+def test_verbose_says_why(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in ("run", "partition", "emit"):
+        said = dla(capsys, command, "digits-cnn", "--verbose").out
+        assert "its estimate is the lowest of all that fit" in " ".join(said.split())
+        assert " why" in said
+        assert " why" not in dla(capsys, command, "digits-cnn").out
+    seeded = dla(capsys, "partition", "digits-cnn", "--schedule", "seed", "--verbose")
+    assert (seeded.status, seeded.out.splitlines()[0]) == (
+        0, "why: schedule seed takes the largest tile that fits and considers nothing else",
+    )  # fmt: skip
