@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from isa.errors import InputError
 
 ATTEMPTS = 12
 """Orders of placement that are tried before a plan is given up; one in eight requests where that is more."""
-NEIGHBOURS = 2
-"""Buffers that may share a bank with one that shall be apart: weights with records, and one more, are three reads."""
+NEIGHBOURS = (1, 2)
+"""Buffers that may share a bank with one that shall be apart: beside sums, which are read and written, weights with
+records are two more; beside a table they and one more are three. The former where all fit so."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,38 @@ def plan(requests: Sequence[Request], capacity: int, alignment: int, bank: int =
     """An address for every request, or None where none of the orders tried fits within ``capacity`` bytes.
 
     Each request gets the lowest aligned address that is free during its whole life, largest first; those that shall be
-    apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then. A request that finds no
-    place goes to the front and all begin again. Deterministic.
+    apart the lowest in a bank (of ``bank`` bytes; 0: whatever) that few others use then, fewer where all fit so. A
+    request that finds no place goes to the front and all begin again. Deterministic.
     """
+    matters = bank > 0 and any(request.apart for request in requests)
+    found = _plan(requests, capacity, alignment, _Banks(bank if matters else 0, alone=True))
+    if found is None and matters:
+        found = _plan(requests, capacity, alignment, _Banks(bank, alone=False))
+    return found
+
+
+class _Banks(NamedTuple):
+    """Bytes of a bank, 0 where they do not matter; ``alone``: others keep away from what shall be apart."""
+
+    nbytes: int
+    alone: bool
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """How many buffers may share a bank with what shall be apart, best first."""
+        return NEIGHBOURS if self.alone else NEIGHBOURS[-1:]
+
+    def kept(self, request: Request, end: int, capacity: int) -> int:
+        """Where a buffer that ends at ``end`` lets others begin: what is larger than a bank may have its last alone."""
+        alone = self.alone and request.apart and request.nbytes > self.nbytes > 0
+        return min(-(-end // self.nbytes) * self.nbytes, capacity) if alone else end
+
+
+def _plan(requests: Sequence[Request], capacity: int, alignment: int, banks: _Banks) -> tuple[int, ...] | None:
     order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
     for _ in range(max(ATTEMPTS, len(requests) // 8)):
         addresses = [0] * len(requests)
-        failed = _first_fit(requests, order, capacity, alignment, bank, addresses)
+        failed = _first_fit(requests, order, capacity, alignment, banks, addresses)
         if failed is None:
             return tuple(addresses)
         if failed == order[0]:
@@ -53,7 +80,7 @@ def _first_fit(
     order: Sequence[int],
     capacity: int,
     alignment: int,
-    bank: int,
+    banks: _Banks,
     addresses: list[int],
 ) -> int | None:
     """Fill in ``addresses`` in this order; the first request without a place, or None."""
@@ -61,12 +88,13 @@ def _first_fit(
     for index in order:
         request = requests[index]
         address = _lowest_gap(placed, request, alignment)
-        if request.apart and bank:
-            address = _quiet_gap(placed, request, capacity, alignment, bank, address)
+        if request.apart and banks.nbytes:
+            address = _quiet_gap(placed, request, capacity, alignment, banks, address)
         if address + request.nbytes > capacity:
             return index
         addresses[index] = address
-        insort(placed, (address, address + request.nbytes, request.first, request.last))
+        end = banks.kept(request, address + request.nbytes, capacity)
+        insort(placed, (address, end, request.first, request.last))
     return None
 
 
@@ -88,18 +116,20 @@ def _quiet_gap(
     request: Request,
     capacity: int,
     alignment: int,
-    bank: int,
+    banks: _Banks,
     lowest: int,
 ) -> int:
     """The lowest free address in banks that few others use during the request's life; ``lowest`` if there is none."""
     lives = [(low, high) for low, high, first, last in placed if first <= request.last and last >= request.first]
-    address = lowest
-    while address + request.nbytes <= capacity:
-        start = address // bank * bank
-        end = -(-(address + request.nbytes) // bank) * bank
-        if sum(low < end and start < high for low, high in lives) <= NEIGHBOURS:
-            return address
-        address = _lowest_gap(placed, request, alignment, end)
+    bank = banks.nbytes
+    for most in banks.neighbours:
+        address = lowest
+        while address + request.nbytes <= capacity:
+            start = address // bank * bank
+            end = -(-(address + request.nbytes) // bank) * bank
+            if sum(low < end and start < high for low, high in lives) <= most:
+                return address
+            address = _lowest_gap(placed, request, alignment, end)
     return lowest
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,10 +79,20 @@ def test_buffers_that_never_meet_may_share() -> None:
 
 
 def test_what_shall_be_apart_lies_in_a_bank_that_few_others_use() -> None:
-    """Three buffers of 16 bytes are in the first bank of 64; "later" does not live with the table, which is 8 bytes."""
+    """Buffers of 16 bytes are in the first bank of 64; "later" does not live with the table, which is 8 bytes."""
     others = [Request(name, 16, 0, 1) for name in "abc"]
     table, later = Request("table", 8, 0, 1, apart=True), Request("later", 24, 2, 2)
     assert plan([*others, table, later], 128, 8, bank=64) == (0, 16, 32, 64, 0)
-    assert plan([*others[:2], table, later], 128, 8, bank=64) == (0, 16, 32, 0)
+    assert plan([*others[:2], table, later], 128, 8, bank=64) == (0, 16, 64, 0)
+    assert plan([*others[:2], table, later], 64, 8, bank=64) == (0, 16, 32, 0)
+    assert plan([others[0], table, later], 128, 8, bank=64) == (0, 16, 0)
     assert plan([*others, table, later], 64, 8, bank=64) == (0, 16, 32, 48, 0), "there is one bank"
     assert plan([*others, table, later], 128, 8) == (0, 16, 32, 48, 0)
+
+
+def test_smaller_buffers_share_no_bank_with_what_shall_be_apart_and_is_larger_than_one() -> None:
+    """100 bytes reach into the second bank of 64: what lives with them begins in the third, if there is one."""
+    sums, other = Request("sums", 100, 0, 1, apart=True), Request("other", 16, 0, 1)
+    assert plan([sums, other], 192, 8, bank=64) == (0, 128)
+    assert plan([sums, other], 192, 8) == (0, 104)
+    assert plan([sums, replace(other, first=2, last=2)], 192, 8, bank=64) == (0, 0)
