@@ -7,19 +7,20 @@ none, every layer's buffers fit by construction.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from byoc.choices import NOTHING, Choices
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile
 from byoc.scheduling.banding import stream_group
-from byoc.scheduling.chosen import choice_of, group_choice_of
+from byoc.scheduling.chosen import choice_of, group_choice_of, pins_of
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
-from byoc.tiling.cost import BUS_BYTES, LayerCost
+from byoc.tiling.cost import LayerCost
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -33,11 +34,13 @@ LARGEST_FREE = 1 << 16
 MOST_OTHERS = 4
 """Other plans that are ranked."""
 ENOUGH = 1.02
-"""A schedule that is estimated to take at most so many times what it takes at least is taken."""
-BETTER = 0.995
+"""A schedule that is estimated to take at most so many times what EX computes is taken."""
+BETTER = 0.999
 """What another plan must be estimated to take, times the best one's cycles."""
-MOST_TILES = 600
+MOST_TILES = 1000
 """Tiles of all plans tried so far, an image, beyond which no other is."""
+FEW_TILES, MOST_NEAR = 64, 400
+"""A plan of so many tiles is improved by trying tilings near its own, in so many tiles altogether."""
 
 
 def schedule_default(
@@ -66,91 +69,122 @@ def schedule_default(
         raise _no_place(arch, choices)
     if choices.residents is not None:
         return best.scheduled
-    free = best.free and first
-    found = _best_of_others(best, chosen, ground, fresh, choices, free=free).scheduled
-    if free and subject is not None:
+    trials = _Trials(best, ground, fresh, choices, free=best.free and first)
+    trials.smaller()
+    trials.nearby()
+    found = replace(trials.best.scheduled, cycles=trials.best.cycles)
+    if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
 
 
 class _Candidate(NamedTuple):
-    """A schedule with its estimated cycles, what one with its tiles takes at least, and the number of these.
+    """A plan as a schedule with its cycles as rehearsed, those in which EX computes, and the number of its tiles.
 
     ``free``: nothing was held back.
     """
 
+    plan: LayerPlan
     scheduled: Scheduled
     cycles: int
-    least: int
+    compute: int
     tiles: int
     free: bool
 
+    @property
+    def enough(self) -> bool:
+        """Whether EX computes nearly all the time."""
+        return self.cycles <= ENOUGH * self.compute
 
-def _candidate(ground: Ground, chosen: LayerPlan, memory: Memory) -> _Candidate | None:
+
+def _candidate(ground: Ground, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
-    streamed, cycles = _stream(ground, chosen, memory)
+    streamed, cycles = _stream(ground, plan, memory)
     found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.apart, memory.windows)
     if found is None:
         return None
-    choices = _as_choices(ground.layers, chosen)
+    choices = _as_choices(ground.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
-    least = _least(ground, memory.arch.sram_bytes, sum(cycles))
-    return _Candidate(scheduled, found.cycles, least, len(streamed), found.free)
+    shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
+    return _Candidate(plan, scheduled, found.rehearsed(shared), sum(cycles), len(streamed), found.free)
 
 
-def _least(ground: Ground, nbytes: int, compute: int) -> int:
-    """What a schedule takes at least in which EX computes for so long, in a scratchpad of ``nbytes`` bytes.
+class _Trials:
+    """Other plans of a region that are tried, and the ``best`` so far; of two that take about as long, the first.
 
-    When the layers before one are done, that holds the constants of all from there on, or the bus still has to bring
-    what it cannot hold. Constants of the last image of a batch only: those before it have the same.
+    ``free``: every larger scratchpad shall get the same, so nothing may depend on the size of this one.
     """
-    least, done, needed = compute, compute, 0
-    image = len({layer.name for layer in ground.layers})
-    for layer, search in zip(ground.layers[: -image - 1 : -1], ground.searches[: -image - 1 : -1], strict=True):
-        geometry, channels = layer.geometry, layer.nest.channels
-        done -= search.cost.shape(channels, layer.nest.rows).compute
-        needed += geometry.constant_bytes(channels) if geometry.has_constants else 0
-        least = max(least, done + (needed - nbytes) // BUS_BYTES)
-    return least
 
+    def __init__(
+        self, best: _Candidate, ground: Ground, fresh: Callable[[], Memory], choices: Choices, *, free: bool
+    ) -> None:
+        self.best, self.free, self._strict = best, free, free
+        self._ground, self._fresh, self._choices = ground, fresh, choices
+        self._tried, self._tiles = {best.plan}, best.tiles
+        self._arch = best.scheduled.memory.arch
+        self._images = len(ground.layers) // len({layer.name for layer in ground.layers})
 
-def _best_of_others(
-    best: _Candidate,
-    chosen: LayerPlan,
-    ground: Ground,
-    fresh: Callable[[], Memory],
-    choices: Choices,
-    *,
-    free: bool,
-) -> _Candidate:
-    """The best of ``best``, whose plan is ``chosen``, and of other plans; of two that take about as long, the first.
+    def smaller(self) -> None:
+        """Try plans with fewer residents and those of smaller scratchpads.
 
-    Residents are chosen one by one, and fewer may serve better; tilings for less leave more room for loads ahead, and
-    see to it that a machine is hardly ever slower than one with less memory. ``free``: every larger scratchpad shall
-    get the same, so nothing depends on the size of this one.
-    """
-    tiles, tried = best.tiles, [chosen]
-    images = len(ground.layers) // len({layer.name for layer in ground.layers})
-    capacity = best.scheduled.memory.arch.sram_bytes
-    sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not free)]
-    fewer = [(capacity, capacity * share // 100) for share in _FEWER if not free]
-    for nbytes, share in (*fewer, *sizes):
-        if best.cycles <= ENOUGH * best.least or tiles > MOST_TILES * images or len(tried) > MOST_OTHERS:
-            break
-        memory = fresh()
-        smaller = memory.arch.model_copy(update={"sram_bytes": nbytes})
-        try:
-            plan = plan_layers(ground, smaller, share, choices)
-        except InputError:  # a layer has no tiling that is so small
-            break
-        if plan in tried:
-            continue
-        tried.append(plan)
-        other = _candidate(ground, plan, memory)
-        if other is not None and (other.free or not free):
-            tiles += other.tiles
-            best = other if other.cycles < BETTER * best.cycles else best
-    return best
+        Residents are chosen one by one, and fewer may serve better; tilings for less leave more room for loads ahead,
+        and see to it that a machine is hardly ever slower than one with less memory.
+        """
+        capacity = self._arch.sram_bytes
+        sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not self._strict)]
+        fewer = [(capacity, capacity * share // 100) for share in _FEWER if not self._strict]
+        close = [plan for plan in sizes if 2 * plan[0] > capacity]
+        for nbytes, share in dict.fromkeys((*close, *fewer, *sizes)):
+            if self.best.enough or self._tiles > MOST_TILES * self._images or len(self._tried) > MOST_OTHERS:
+                break
+            try:
+                smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
+                plan = plan_layers(self._ground, smaller, share, self._choices)
+            except InputError:  # a layer has no tiling that is so small
+                break
+            self._try(plan, BETTER)
+
+    def nearby(self) -> None:
+        """Try tilings next to those of the best plan, layer by layer, as long as that helps; of few tiles only.
+
+        There the estimate of a layer says too little: of the first load and the last store, and of what runs ahead.
+        """
+        if self._images > 1 or self.best.tiles > FEW_TILES:
+            return
+        pins = pins_of(self._choices, self._ground.layers, self._arch)
+        self._strict = self._strict and self._arch.sram_bytes >= LARGEST_FREE
+        before, self._tiles = None, 0
+        while before is not self.best:
+            before = self.best
+            for index in (number for number, pin in enumerate(pins) if pin is None):
+                for plan in tuple(self._beside(index)):
+                    if self.best.enough or self._tiles > MOST_NEAR:
+                        return
+                    self._try(plan)
+
+    def _beside(self, index: int) -> Iterator[LayerPlan]:
+        """The best plan with other tilings of a layer, if those need not compute too long."""
+        best, search, plan = self.best, self._ground.searches[index], self.best.plan
+        if any(group.first <= index <= group.last for group in plan.groups):
+            return
+        capacity = min(self._arch.sram_bytes, LARGEST_FREE) if self._strict else self._arch.sram_bytes
+        room = self._ground.rooms.of(index, plan.residents, capacity)
+        others = best.compute - search.computed(plan.tilings[index])
+        for tiling in search.near(plan.tilings[index], *room):
+            if others + search.computed(tiling) < best.cycles:
+                yield replace(plan, tilings=(*plan.tilings[:index], tiling, *plan.tilings[index + 1 :]))
+
+    def _try(self, plan: LayerPlan, better: float = 1.0) -> None:
+        """Take a plan that is rehearsed to take less than ``better`` times the best one's cycles."""
+        if plan in self._tried:
+            return
+        self._tried.add(plan)
+        other = _candidate(self._ground, plan, self._fresh())
+        self.free = self.free and self._strict and other is not None and other.free
+        if other is not None and (other.free or not self._strict):
+            self._tiles += other.tiles
+            if other.cycles < better * self.best.cycles:
+                self.best = other
 
 
 def _no_place(arch: Arch, choices: Choices) -> InputError:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from byoc.scheduling.fetches import LATENCY, Fetch, buffers_of, fetches_of, step_cycles, want
 from byoc.scheduling.memplan import Request, check_plan, plan
+from byoc.scheduling.rehearsal import Cue, rehearse
 from byoc.scheduling.steps import Pointer, Step
 from byoc.scheduling.stream import TileSteps
 from isa.arch import Arch
@@ -28,8 +29,7 @@ WINDOW = 64
 TRIES = 4
 """Loads that find no place before the rest is left for a later tile."""
 BOUNDLESS = 1 << 62
-"""The size of a bank that holds all there is, and less than a scratchpad that holds nothing back. What comes out alike
-there serves every larger scratchpad: what lies apart where banks are so large lies apart in every bank of all."""
+"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
 _SHARES = (100, 90, 75, 0)
 """Per cent of the scratchpad that first loads may fill by moving ahead in the first plan: fragments may waste some."""
 
@@ -37,14 +37,23 @@ _SHARES = (100, 90, 75, 0)
 class Pipelined(NamedTuple):
     """The stream and its scratchpad plan.
 
-    ``cycles``: the estimate of all of it. ``free``: every larger scratchpad gets the same.
+    ``cycles``: the estimate by which loads were moved. ``free``: every larger scratchpad gets the same.
     """
 
-    steps: tuple[Step, ...]
+    cues: tuple[Cue, ...]
     requests: tuple[Request, ...]
     addresses: tuple[int, ...]
     cycles: int
     free: bool
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps in stream order."""
+        return tuple([cue.step for cue in self.cues])
+
+    def rehearsed(self, shared: Collection[int]) -> int:
+        """A better estimate, of the stream as it is; ``shared`` as in :func:`rehearse`."""
+        return rehearse(self.cues, self.requests, self.addresses, shared)
 
 
 def pipelined(
@@ -72,13 +81,13 @@ def pipelined(
             break
     else:
         return None
-    free &= profile.free and share == _SHARES[0]
-    free &= addresses == plan(requests, 2 * BOUNDLESS, arch.alignment, BOUNDLESS)
+    free &= profile.free and share == _SHARES[0] and not apart  # whose places depend on the banks
+    free &= addresses == plan(requests, BOUNDLESS, arch.alignment)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
-    stream = tuple(_stream(tiles, fetches))
-    return Pipelined(stream, tuple(space.requests), tuple(space.addresses), estimate, free and space.free)
+    cues = tuple(_stream(tiles, cycles, fetches))
+    return Pipelined(cues, tuple(space.requests), tuple(space.addresses), estimate, free and space.free)
 
 
 # The first plan. -----------------------------------------------------------------------------------------------------
@@ -342,22 +351,24 @@ class _Space:
         return address
 
 
-def _stream(tiles: Sequence[TileSteps], fetches: Sequence[Fetch]) -> Iterator[Step]:
+def _stream(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch]) -> Iterator[Cue]:
     """All steps in order. A load for later follows the computation: EX must not wait until LD's queue has room."""
-    own: list[list[Step]] = [[] for _ in tiles]
-    ahead: list[list[Step]] = [[] for _ in tiles]
+    own: list[list[Cue]] = [[] for _ in tiles]
+    ahead: list[list[Cue]] = [[] for _ in tiles]
     moved: dict[int, dict[int, int]] = {}
     for fetch in fetches:
         names = {fetch.buffer: fetch.place} if fetch.place != fetch.buffer else {}
-        (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(_renamed(fetch.steps, names))
+        steps = _renamed(fetch.steps, names)
+        (ahead if fetch.position < fetch.tile else own)[fetch.position].extend(Cue(step, fetch.tile) for step in steps)
         for number in range(fetch.tile, fetch.last + 1) if names else ():
             moved.setdefault(number, {}).update(names)
     for number, tile in enumerate(tiles):
         names = moved.get(number, {})
         yield from own[number]
-        yield from _renamed(tile.computes, names)
+        each = cycles[number] // max(len(tile.computes), 1)
+        yield from (Cue(step, number, each) for step in _renamed(tile.computes, names))
         yield from ahead[number]
-        yield from _renamed(tile.stores, names)
+        yield from (Cue(step, number) for step in _renamed(tile.stores, names))
 
 
 def _renamed(steps: Iterable[Step], names: Mapping[int, int]) -> Iterable[Step]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from operator import itemgetter
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from byoc.operators.nest import Tile, allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.tiling.budget import Answers, Budget
 from byoc.tiling.cost import LayerCost, Shape
-from byoc.tiling.space import FLAT_BAND, is_flat, lies_dense, may_cut_depth, may_cut_rows
+from byoc.tiling.space import FLAT_BAND, channel_tiles, is_flat, lies_dense, may_cut_depth, may_cut_rows, row_bands
 from byoc.tiling.tiling import (
     Resident,
     Slots,
@@ -41,6 +41,10 @@ THRIFT = 1.01
 """What a tiling in fewer bytes may take, times the best one's cycles."""
 REMEMBERED = 16
 """Tilings of a layer whose tiles are kept."""
+
+
+_SLOTS = (Slots(2, 2, 2), Slots(1, 1, 2), Slots(1, 1, 1), Slots(1, 2, 2))
+"""Buffers that are tried near a tiling: what has one may be loaded ahead into any room that there is."""
 
 
 class Choice(NamedTuple):
@@ -116,6 +120,30 @@ class TileSearch:
                     if nbytes < least and cost.estimate(shape, other, resident) <= limit:
                         least, tiling = nbytes, other
         return tiling
+
+    def near(self, tiling: Tiling, resident: Resident, budget: int) -> Iterator[Tiling]:
+        """Tilings that fit whose tiles differ in one respect from those of ``tiling``, with few buffers or two each."""
+        geometry = self._geometry
+        widths = _beside(tiling.channels, channel_tiles(geometry, resident))
+        heights = _beside(tiling.rows, row_bands(geometry, tiling.channels))
+        sizes = (
+            (tiling.channels, tiling.rows),
+            *((w, tiling.rows) for w in widths),
+            *((tiling.channels, h) for h in heights),
+        )
+        for channels, rows in dict.fromkeys(sizes):
+            if rows < geometry.nest.rows and not may_cut_rows(geometry, channels):
+                continue
+            shape = self.cost.shape(channels, rows, tiling.depth)
+            orders = (False, True) if shape.parts > 1 and shape.bands > 1 else (False,)
+            for slots, outer in product(dict.fromkeys((tiling.slots, *_SLOTS)), orders):
+                other = Tiling(channels, rows, outer, slots, tiling.depth)
+                if self.cost.working_set(shape, other, resident) <= budget:
+                    yield other
+
+    def computed(self, tiling: Tiling) -> int:
+        """Cycles that all tiles of a tiling compute."""
+        return self.cost.shape(tiling.channels, tiling.rows, tiling.depth).compute
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
         """The cheapest tiling that is as ``pin`` says and whose tile buffers take at most ``budget`` bytes, or None."""
@@ -231,16 +259,28 @@ class TileSearch:
             kept = shape.bands * shape.chunks if outer else shape.chunks
             useful = kept > 2 and shape.parts > 1 and not self._geometry.nest.grouped
             inputs = (*((kept,) if useful else ()), 2, 1)
-            most = 0  # buffers of inputs beside which two of outputs have fitted
             for constant in constants:
-                for number, outputs in product([number for number in inputs if number > most], (2, 1)):
+                for number, outputs in product(inputs, (2, 1)):
                     slots = Slots(number, constant, outputs)
                     tiling = Tiling(shape.channels, shape.rows, outer, slots, shape.depth)
                     if budget.holds(self.cost.working_set(shape, tiling, resident)):
                         yield tiling
                         if outputs == 2:
-                            most = number
                             break
+
+
+def _beside(size: int, legal: Sequence[int]) -> Iterator[int]:
+    """What of ``legal``, from large to small, lies next to ``size`` or an eighth or a quarter away.
+
+    And what makes one tile more or less, or twice as many, or half.
+    """
+    at, count = legal.index(size), ceil_div(legal[0], size)
+    yield from (*legal[max(at - 1, 0) : at], *legal[at + 1 : at + 2])
+    for many in (count - 1, count + 1, count // 2, count * 2):
+        if many and ceil_div(legal[0], many) in legal:
+            yield ceil_div(legal[0], many)
+    for eighths in (6, 7, 9, 10):
+        yield min(legal, key=lambda other: abs(8 * other - eighths * size))
 
 
 def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:

@@ -110,7 +110,7 @@ class Explanation:
         other, winner = self.others[0], self.winner
         dearer = other.estimated_cycles / max(winner.estimated_cycles, 1) - 1
         if dearer < 0:
-            return "another is cheaper by itself; beside the other layers of the region the compiler prefers this one"
+            return "another is cheaper by itself; the compiler prefers this one where it rehearses all of the region"
         if dearer < SAME:
             return (
                 "its estimate is the lowest of all that fit; of others as low it was considered first, or has more room"

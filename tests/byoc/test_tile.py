@@ -190,6 +190,22 @@ def test_what_the_search_finds_is_in_the_complete_space(name: str) -> None:
     assert choice.tiling._replace(slots=_needed(geometry, choice.tiling)) in space
 
 
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_what_is_near_a_tiling_is_in_the_complete_space(name: str) -> None:
+    """Every neighbour of the search's choice fits, and most of them have other tiles."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
+    geometry = make_layer(SMALL[name], arch).geometry
+    resident, search = streamed(geometry), TileSearch(geometry, arch)
+    budget = working_set(geometry, Tiling(geometry.nest.channels, geometry.nest.rows), resident, arch.alignment) // 2
+    space = {tiling._replace(slots=Slots()) for tiling in tilings(geometry, arch, resident, budget)}
+    choice = search.best(resident, budget)
+    assert choice is not None
+    near = list(search.near(choice.tiling, resident, budget))
+    assert {tiling._replace(slots=Slots()) for tiling in near} <= space
+    assert max(working_set(geometry, tiling, resident, arch.alignment) for tiling in near) <= budget
+    assert len({tiling[:2] for tiling in near}) > 1
+
+
 def _needed(geometry: Geometry, tiling: Tiling) -> Slots:
     """The slots less those that hold nothing."""
     inputs = max((input_slots(geometry, tiling, index) for index in range(geometry.inputs)), default=1)

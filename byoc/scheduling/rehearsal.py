@@ -1,0 +1,279 @@
+"""Rehearsing a stream: when its commands would end on the default machine, by an estimate.
+
+Loading, computing and storing are each in order; a command waits for those that make or still use what its buffers
+hold, and for room in its unit's queue, behind which all later commands wait, too; loads and stores share the bus
+(docs/machine.md, sections 2 to 6).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from byoc.scheduling.fetches import LATENCY, step_cycles
+from byoc.scheduling.memplan import Request
+from byoc.scheduling.steps import Step
+from isa.instruction import Unit
+
+QUEUE = 2
+"""Commands that a unit's queue holds, the one that it executes among them."""
+WORDS = 6
+"""Cycles in which a command and the words that set its registers are issued, about."""
+START = 140
+"""Cycles until the first command is there."""
+SETUP = 104
+"""Cycles of a load before its bytes move, and of a store thereafter."""
+
+_LD, _EX, _ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
+_LEAD = {_LD: SETUP, _ST: LATENCY - SETUP}
+_UNKNOWN = 1 << 62
+_OUTPUT = "EX_OUTPUT_ADDRESS"
+
+
+class Cue(NamedTuple):
+    """A step in stream order, the tile that it belongs to or is wanted by, and the cycles that EX computes in it."""
+
+    step: Step
+    tile: int
+    cycles: int = 0
+
+
+def rehearse(
+    cues: Sequence[Cue], requests: Sequence[Request], addresses: Sequence[int], shared: Collection[int]
+) -> int:
+    """The estimated cycles of a stream in the scratchpad that ``requests`` and ``addresses`` plan.
+
+    What takes another's place waits for that. ``shared``: buffers of which commands use parts, residents and windows.
+    """
+    order = _Order(requests, addresses, frozenset(shared))
+    rehearsal = _Rehearsal(cues, [order.needs(number, cue) for number, cue in enumerate(cues)])
+    while rehearsal.proceed():
+        pass
+    return max(rehearsal.free)
+
+
+# When. ---------------------------------------------------------------------------------------------------------------
+
+
+class _Rehearsal:
+    """Ends of all commands, as far as they are known: what is not waits for a transfer that still moves."""
+
+    def __init__(self, cues: Sequence[Cue], needs: Sequence[Sequence[int]]) -> None:
+        self._units = [cue.step.unit.value for cue in cues]
+        self._work = [cycles if step.unit is Unit.EX else step_cycles(step, step.unit.name) for step, _, cycles in cues]
+        self._needs = needs
+        self._ends = [_UNKNOWN] * len(cues) + [0]  # the last one: of no command
+        self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # commands of each unit, when they arrive
+        self._queues = [[-1] * QUEUE for _ in range(3)]
+        self._issued, self._time = 0, START
+        self.free = [0, 0, 0]
+        self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: when bytes begin to move, slots left, command
+
+    def proceed(self) -> bool:
+        """Go on until a transfer is over; False where there is none."""
+        moving = True
+        while moving:
+            moving = self._issue()
+            for unit in (_LD, _EX, _ST):
+                waiting = self._waiting[unit]
+                while waiting and unit not in self._moving and self._begins(unit, *waiting[0]):
+                    del waiting[0]
+                    moving = True
+        return self._grant()
+
+    def _issue(self) -> bool:
+        """Issue commands until one finds no room."""
+        ends, number, time = self._ends, self._issued, self._time
+        first, count = number, len(self._units)
+        while number < count:
+            unit = self._units[number]
+            queue = self._queues[unit]
+            room = ends[queue[-QUEUE]]
+            if room == _UNKNOWN:
+                break
+            time = max(time + WORDS, room)
+            self._waiting[unit].append((number, time))
+            queue.append(number)
+            number += 1
+        self._issued, self._time = number, time
+        return number > first
+
+    def _begins(self, unit: int, number: int, begin: int) -> bool:
+        """Whether it is known when a unit's next command begins."""
+        ends, free = self._ends, self.free
+        if free[unit] > begin:
+            begin = free[unit]
+        for other in self._needs[number]:
+            end = ends[other]
+            if end > begin:
+                if end == _UNKNOWN:
+                    return False
+                begin = end
+        if unit == _EX:
+            ends[number] = free[_EX] = begin + self._work[number]
+        else:
+            self._moving[unit] = begin + _LEAD[unit], self._work[number], number
+        return True
+
+    def _grant(self) -> bool:
+        """Let bytes move until a transfer is over: two at a time share the bus."""
+        if not self._moving:
+            return False
+        if len(self._moving) == 1:
+            ((unit, (start, slots, _)),) = self._moving.items()
+            self._over(unit, start + slots)
+            return True
+        one, two = sorted(self._moving, key=lambda unit: self._moving[unit])
+        (start, slots, first), (later, more, second) = self._moving[one], self._moving[two]
+        if start + slots <= later:
+            self._over(one, start + slots)
+            return True
+        slots -= later - start
+        end = later + 2 * min(slots, more)
+        if slots <= more:
+            self._moving[two] = end, more - slots, second
+            self._over(one, end)
+        else:
+            self._moving[one] = end, slots - more, first
+            self._over(two, end)
+        return True
+
+    def _over(self, unit: int, end: int) -> None:
+        number = self._moving.pop(unit)[2]
+        self._ends[number] = self.free[unit] = end + LATENCY - _LEAD[unit]
+
+
+# What waits for what. ------------------------------------------------------------------------------------------------
+
+
+class _Use:
+    """The last commands that loaded, made, read and stored what is in a buffer, and from which byte of it on."""
+
+    __slots__ = ("_loads", "_parts", "loaded", "made", "read", "stored")
+
+    def __init__(self) -> None:
+        self.loaded = self.made = self.read = self.stored = -1
+        self._loads: list[tuple[int, int]] = []
+        self._parts: dict[tuple[int, bool], dict[int, int]] = {}
+
+    def load(self, number: int, tile: int) -> None:
+        """A command loads what a tile wants."""
+        self.loaded = number
+        self._loads.append((number, tile))
+
+    def loaded_for(self, tile: int) -> int:
+        """The last command that loaded what a tile wants, or one before it."""
+        return next((number for number, wanted in reversed(self._loads) if wanted <= tile), -1)
+
+    def part(self, unit: int, writes: bool, offset: int, number: int) -> None:
+        """A command uses the buffer from ``offset`` on, to where the next part begins."""
+        self._parts.setdefault((unit, writes), {})[offset] = number
+
+    def last_of(self, low: int, high: int) -> tuple[int, int, int]:
+        """The last commands of LD, EX and ST that use any of these bytes; of a buffer without parts, any bytes."""
+        if not self._parts:
+            return self.loaded, max(self.made, self.read), self.stored
+        found = [-1, -1, -1]
+        for (unit, _), parts in self._parts.items():
+            starts = sorted(parts)
+            for start, end in zip(starts, (*starts[1:], _UNKNOWN), strict=True):
+                if start < high and end > low:
+                    found[unit] = max(found[unit], parts[start])
+        return found[_LD], found[_EX], found[_ST]
+
+
+class _Order:
+    """What each command must wait for, asked in stream order."""
+
+    def __init__(self, requests: Sequence[Request], addresses: Sequence[int], shared: frozenset[int]) -> None:
+        self._requests, self._addresses, self._shared = requests, addresses, shared
+        self._uses: dict[int, _Use] = {}
+        self._occupants, self._meetings = _Occupants(), _Meetings()
+
+    def needs(self, number: int, cue: Cue) -> tuple[int, int]:
+        """The last commands of the two other units that must be over before this one begins, -1 for none."""
+        unit, found = cue.step.unit.value, [-1, -1, -1]
+        for name, (buffer, offset) in cue.step.pointers.items():
+            use = self._uses.get(buffer) or self._moved_in(buffer, found)
+            writes, whole = name == _OUTPUT, buffer not in self._shared
+            if not whole:
+                use.part(unit, writes, offset, number)
+            if unit == _LD:
+                if whole:
+                    found[_EX], found[_ST] = max(found[_EX], use.made, use.read), max(found[_ST], use.stored)
+                use.load(number, cue.tile)
+                continue
+            found[_LD] = max(found[_LD], use.loaded if whole else use.loaded_for(cue.tile))
+            if unit == _ST:
+                found[_EX], use.stored = max(found[_EX], use.made), number
+            elif writes:
+                found[_ST], use.made = max(found[_ST], use.stored if whole else -1), number
+            else:
+                use.read = number
+        if unit == _LD:
+            return max(found[_EX], self._meetings.through(found[_ST])), found[_ST]
+        if unit == _EX:
+            self._meetings.enter(number, found[_ST])
+        return found[_LD], found[_ST if unit == _EX else _EX]
+
+    def _moved_in(self, buffer: int, found: list[int]) -> _Use:
+        """The use of a buffer that takes the place of others: ``found`` becomes what waits for those, too."""
+        start = self._addresses[buffer]
+        end = start + self._requests[buffer].nbytes
+        for other in self._occupants.replace(start, end, buffer):
+            first = self._addresses[other]
+            for unit, number in enumerate(self._uses[other].last_of(start - first, end - first)):
+                found[unit] = max(found[unit], number)
+        use = self._uses[buffer] = _Use()
+        return use
+
+
+class _Meetings:
+    """Loads wait for stores through commands of EX that have waited for them: tokens pass between neighbours only."""
+
+    def __init__(self) -> None:
+        self._stores: list[int] = []
+        self._commands: list[int] = []
+        self._last = -1
+
+    def enter(self, number: int, stored: int) -> None:
+        """A command of EX waits for a store, and all before it; -1: for none."""
+        self._last = number
+        if stored > (self._stores[-1] if self._stores else -1):
+            self._stores.append(stored)
+            self._commands.append(number)
+
+    def through(self, stored: int) -> int:
+        """The command of EX after which a store is over; where none has waited for that, one does so from here on."""
+        if stored < 0:
+            return -1
+        at = bisect_left(self._stores, stored)
+        if at == len(self._stores):
+            self.enter(self._last, stored)
+        return self._commands[at]
+
+
+class _Occupants:
+    """Which buffer has each byte of the scratchpad: the last one that was put there."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._held: list[tuple[int, int, int]] = []  # address, end, buffer; sorted
+
+    def replace(self, start: int, end: int, buffer: int) -> list[int]:
+        """Give a buffer its bytes; those that had them."""
+        first = last = bisect_left(self._ends, start + 1)
+        pieces, before = [(start, end, buffer)], []
+        while last < len(self._held) and self._held[last][0] < end:
+            low, high, other = self._held[last]
+            before.append(other)
+            if low < start:
+                pieces.append((low, start, other))
+            if high > end:
+                pieces.append((end, high, other))
+            last += 1
+        pieces.sort()
+        self._held[first:last] = pieces
+        self._ends[first:last] = [high for _, high, _ in pieces]
+        return before

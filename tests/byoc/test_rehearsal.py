@@ -1,0 +1,93 @@
+"""Rehearsals: by hand, and beside what the engine takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import pytest
+
+from benchmarks.brute_force import LAYERS, measured
+from byoc.operators.layer import make_layer
+from byoc.operators.nest import Transfer
+from byoc.scheduling.memplan import Request
+from byoc.scheduling.pipelining import Pipelined
+from byoc.scheduling.rehearsal import Cue, rehearse
+from byoc.scheduling.steps import Pointer, Source, Step, load, store
+from byoc.tiling.space import buffered, shapes
+from byoc.tiling.tiling import streamed, tile_count
+from isa.arch import Arch, PeArray
+from isa.instruction import Unit
+from isa.ops.lookup import OP_LUT
+
+SOURCE = Source("layer", "ACT", "OP_LUT", 0, ())
+NBYTES = Transfer(0, 800)
+"""101 slots of the bus, and 104 cycles before them and 4 thereafter."""
+NEAR = 0.06
+"""What an estimate of a small layer may be off."""
+MOST, DRAWS = 40, 24
+"""Tiles of a draw at most, and how many draws there are."""
+
+
+def _load(buffer: int, tile: int) -> Cue:
+    return Cue(load(0, Pointer(buffer), NBYTES, SOURCE), tile)
+
+
+def _compute(source: int, target: int, tile: int, cycles: int) -> Cue:
+    pointers = {"EX_INPUT_ADDRESS": Pointer(source), "EX_OUTPUT_ADDRESS": Pointer(target)}
+    return Cue(Step(OP_LUT, Unit.EX, {}, pointers, SOURCE), tile, cycles)
+
+
+def _store(buffer: int, tile: int) -> Cue:
+    return Cue(store(4096, Pointer(buffer), NBYTES, SOURCE), tile)
+
+
+def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:
+    return rehearse(cues, [Request(str(number), 800, 0, 9) for number in range(len(addresses))], addresses, ())
+
+
+def test_one_tile_after_another() -> None:
+    """The load is issued at 146 and over at 355, EX at 1,355, and the store at 1,355 + 4 + 101 + 104."""
+    tile = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0)]
+    assert _rehearsed(tile, (0, 800)) == 1_564
+
+
+def test_a_load_into_another_buffer_runs_beside_and_one_into_the_same_waits() -> None:
+    """EX is over at 1,355 as before. Beside it the second load is over at 564; behind it, at 1,564."""
+    first, last = [_load(0, 0), _compute(0, 1, 0, 1000)], _compute(2, 1, 1, 1000)
+    assert _rehearsed([*first, _load(2, 1), last], (0, 800, 1600)) == 2_355
+    assert _rehearsed([*first, _load(2, 1), last], (0, 800, 0)) == 2_564
+
+
+def test_a_load_and_a_store_share_the_bus() -> None:
+    """Both begin when EX is over at 1,355, bytes of the store at 1,359, of the load at 1,459: one slot is left then."""
+    cues = [_load(0, 0), _compute(0, 1, 0, 1000), _load(2, 1), _store(1, 0), _compute(2, 1, 1, 10)]
+    assert _rehearsed(cues, (0, 800, 0)) == 1_459 + 1 + 101 + 4 + 10
+
+
+def test_a_load_waits_for_a_store_behind_what_ex_computes_meanwhile() -> None:
+    """Buffer 2 takes the place of 1, which is stored by 1,564: tokens come through EX, which computes until 3,355."""
+    cues = [_load(0, 0), _compute(0, 1, 0, 1000), _store(1, 0), _compute(0, 3, 1, 2000), _load(2, 2)]
+    assert _rehearsed(cues, (0, 800, 800, 1600)) == 3_355 + 209
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_an_estimate_is_near_what_the_engine_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random tilings of a small layer on a small machine."""
+    found: list[int] = []
+    rehearsed = Pipelined.rehearsed
+
+    def watched(stream: Pipelined, shared: Collection[int]) -> int:
+        found.append(rehearsed(stream, shared))
+        return found[-1]
+
+    monkeypatch.setattr(Pipelined, "rehearsed", watched)
+    random, arch = np.random.default_rng(0), Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=1 << 15)
+    geometry = make_layer(LAYERS[name], arch).geometry
+    everything = streamed(geometry)
+    fitting = [shape for shape in shapes(geometry, everything) if tile_count(geometry, shape) <= MOST]
+    for number in random.integers(len(fitting), size=DRAWS):
+        for tiling in tuple(buffered(geometry, arch, everything, arch.sram_bytes, fitting[number]))[-1:]:
+            cycles = measured(LAYERS[name], arch, tiling)
+            assert cycles is None or abs(found[-1] - cycles) < NEAR * cycles, tiling
+    assert len(found) > DRAWS // 4
