@@ -15,7 +15,7 @@ from experiments.report.figures import RegionRun, figures
 from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import infer
 from experiments.sweep import pools, preparation, worker
-from experiments.sweep.frame import flat_rows
+from experiments.sweep.frame import flat_rows, load
 from experiments.sweep.session import Session, run_sweep
 from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
@@ -106,6 +106,32 @@ def test_figures_equal_those_of_whole_runs(tmp_path: Path) -> None:
             assert {cause: row[f"{unit}.{cause}"] for cause in causes} == causes
         assert row["host_nodes"] == sum(len(part.nodes) for part in done.compiled.partition.host_parts)
         assert (row["regions"], row["package"]) == (len(programs), network.package.digest)
+
+
+def test_memory_modes_are_presets_and_their_constants_are_axes(tmp_path: Path) -> None:
+    """The same machine by a preset file and by axes is the same run; a constraint may name what is no axis."""
+    (tmp_path / "axes").mkdir()
+    (tmp_path / "flash.toml").write_text('memory_mode = "flash"\n[arch]\nisa = "v4"\n')
+    by_mode = swept(tmp_path, 'networks = "tiny.onnx"\npresets = ["./flash.toml"]\n')
+    text = """
+        networks = "tiny.onnx"
+        isa = "v4"
+        constraints = ["flash_latency == 64"]
+        [timing]
+        dram_latency = 32
+        flash_bytes = [0, 1]
+        [arch]
+        pe = [{ ic = 8, oc = 8 }]
+    """
+    by_axes = {json.loads(str(row["timing"]))["flash_bytes"]: row for row in swept(tmp_path / "axes", text).values()}
+    (named,) = by_mode.values()
+    assert named["cycles"] == by_axes[1]["cycles"]
+    assert by_axes[0]["cycles"] != by_axes[1]["cycles"]
+    for row in (named, by_axes[1]):
+        assert json.loads(str(row["units"]))["LD"]["flash"]
+    rows = load(tmp_path / "axes" / "results.sqlite", cost="horowitz-45nm").set_index("flash_bytes")
+    assert rows["estimated_energy_pj"].isna().to_dict() == {0: False, 1: True}
+    assert not rows["estimated_area_um2"].isna().any()
 
 
 def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
