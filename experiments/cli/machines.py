@@ -82,7 +82,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     results.write_json(json, [asdict(setting) for setting in found])
     results.write_csv(csv, [asdict(setting) for setting in found])
     table = plain_table(
-        ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"), ("unit", "left"),
+        ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"), ("unit", "fold"),
         ("meaning", "fold"),
     )  # fmt: skip
     for setting in found:

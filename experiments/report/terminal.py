@@ -14,7 +14,7 @@ from rich.text import Text
 from experiments.literal import literal
 
 PIPED_WIDTH = 140
-FOLDED = 12
+FOLDED = 10
 """Characters a line that a column which folds keeps at least."""
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import io
 import random
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from experiments.cli.main import main
+from experiments.report import terminal
+from experiments.report.store import load_report
 from experiments.report.terminal import FOLDED, ReportTable, plain_table
+from tests.experiments.command_line import dla
 
 
 def printed(table: ReportTable, width: int) -> list[str]:
@@ -35,7 +40,7 @@ def test_a_wide_terminal_has_everything_on_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("width", "missing"),
-    [(80, ()), (42, ()), (41, ("where",)), (36, ("where",)), (35, ("where",)), (33, ("where", "DRAM bytes"))],
+    [(80, ()), (40, ()), (39, ("where",)), (33, ("where",)), (32, ("where", "DRAM bytes"))],
 )
 def test_columns_are_left_out_by_their_rank(width: int, missing: tuple[str, ...]) -> None:
     text = printed(example(), width)
@@ -74,3 +79,50 @@ def test_what_is_too_wide_for_any_column_folds() -> None:
     text = "".join(printed(table, 20)).replace(" ", "")
     assert "12345" in text
     assert "mno" in text
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two reports of a network."""
+    folder = tmp_path_factory.mktemp("reports")
+    for name, settings in (("a", []), ("b", ["--set", "sram_bytes=16KiB", "--cost", "horowitz-45nm"])):
+        assert main(["run", "resnet-8", *settings, "--json", str(folder / f"{name}.json"), "--summary"]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_narrow_terminal_has_every_layer_with_its_cycles(
+    name: str, width: int, reports: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "PIPED_WIDTH", width)
+    report = load_report(reports / f"{name}.json")
+    lines = dla(capsys, "report", reports / f"{name}.json", "--tables").out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(lines)
+    for layer in report.layers:
+        rows = [line for line in lines if line.split() and layer.name.startswith(line.split()[0])]
+        assert sum(f"{layer.cycles:,}" in row for row in rows) >= 2, (
+            layer.name
+        )  # of layers, and of what cycles went into
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("words", [["settings"], ["presets"], ["models"], ["isa"], ["support"], ["doctor"]])
+def test_lists_fit_every_terminal(
+    words: list[str], width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "PIPED_WIDTH", width)
+    lines = dla(capsys, *words).out.splitlines()
+    rules = [line for line in lines if set(line.strip()) == {"─"}]
+    assert rules
+    assert max(map(len, rules)) <= width
+    assert "…" not in "".join(lines)
+
+
+def test_settings_keep_all_but_their_table_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "PIPED_WIDTH", 80)
+    out = dla(capsys, "settings").out
+    assert [line for line in out.splitlines() if line.startswith("no room for: ")] == ["no room for: table"]
