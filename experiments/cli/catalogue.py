@@ -15,19 +15,21 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import write_atomically
+from isa.files import check_distinct, write_atomically
 
 if TYPE_CHECKING:
     from byoc.operators.registry import SupportRow
     from isa.table import Table
 
 
-def models(json: options.Json = None) -> None:
+def models(json: options.Json = None, csv: options.Csv = None) -> None:
     """List the built-in networks."""
     from experiments.models import MODELS
     from experiments.report.terminal import plain_table, report_console
 
+    check_distinct(json=json, csv=csv)
     results.write_json(json, {model.name: model.description for model in MODELS.values()})
+    results.write_csv(csv, [{"model": model.name, "description": model.description} for model in MODELS.values()])
 
     table = plain_table(("name", "left"), ("network", "fold"))
     for model in MODELS.values():

@@ -14,7 +14,7 @@ import typer
 from experiments.cli import options, results
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
 from experiments.literal import literal, say
-from isa.files import write_atomically
+from isa.files import check_distinct, write_atomically
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def command(
     workers: Workers = None,
     scheduler: Scheduler = None,
     json: options.Json = None,
+    csv: options.Csv = None,
     png: Picture = None,
 ) -> int:
     """Search a sweep's specification for the front of two objectives; run it again to continue or to go further.
@@ -66,6 +67,7 @@ def command(
     from experiments.sweep.spec import load_spec
     from experiments.sweep.workflow import results_file
 
+    check_distinct(json=json, csv=csv, png=png)
     checked = load_spec(spec)
     with _progress(trials) as (stage, report):
         found = explore(
@@ -84,7 +86,7 @@ def command(
         )
     _print(found)
     say(f"results in {results_file(checked, output)}")
-    _write(found, json, png)
+    _write(found, json, csv, png)
     if any(point.row["status"] == "ok" for point in found.found):
         return 0
     why = found.found[0].row
@@ -102,10 +104,12 @@ def _print(found: Exploration) -> None:
         console.print(line(text), soft_wrap=True)
 
 
-def _write(found: Exploration, json: Path | None, png: Path | None) -> None:
-    if json is not None:
-        results.write_json(json, found.content())
-        say(f"written: {json}")
+def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | None) -> None:
+    results.write_json(json, found.content())
+    results.write_csv(csv, found.rows())
+    for place in (json, csv):
+        if place is not None:
+            say(f"written: {place}")
     if png is not None:
         from experiments.explore.presentation import draw
 

@@ -105,6 +105,11 @@ class Exploration:
             },
         }  # fmt: skip
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a point in the order of evaluation, ``front`` says of which no other is better in both objectives."""
+        best = {found.row["key"] for found in self.front}
+        return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
+
     def _point(self, found: Found) -> dict[str, Any]:
         chosen = {name: found.row.get(name) for name in self.settings}
         ok = found.costs is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def wanted(points: int, grid: bool | None = None) -> Wanted:
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, results = written(tmp_path, GRID), tmp_path / "r.sqlite"
     options = ("--output", results, "--workers", "1", "--json", tmp_path / "e.json", "--png", tmp_path / "e.png")
+    options += ("--csv", tmp_path / "e.csv")
     outcome = dla(capsys, "explore", spec, "--objectives", "cycles,area", "--trials", "24", *options)
     assert (outcome.status, outcome.err) == (0, "")
     assert f"24 of {POINTS} points evaluated (50.0%)" in outcome.out
@@ -56,6 +58,10 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     for point in content["front"]:
         assert any(pair[0] <= point["cycles"] and pair[1] <= point["area"] for pair in best)
     assert image.imread(tmp_path / "e.png").shape[1] > 1000
+    table = list(csv.DictReader((tmp_path / "e.csv").read_text("utf-8").splitlines()))
+    assert [row["key"] for row in table] == [point["key"] for point in content["found"]]
+    chosen = {row["key"] for row in table if row["front"] == "True"}
+    assert chosen == {point["key"] for point in content["front"]}
 
 
 def test_an_interrupted_exploration_goes_on_and_ends_the_same(tmp_path: Path) -> None:

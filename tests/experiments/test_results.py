@@ -102,3 +102,8 @@ def test_differences_are_said_beside_results(tiny: str, capsys: pytest.CaptureFi
     found = dla(capsys, "run", tiny, "--set", "sram_bytes=0", "--json", "-")
     assert (found.status, found.out) == (2, "")
     assert found.err.startswith("error: ")
+
+
+def test_models_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table(dla(capsys, "models", "--csv", "-").out)
+    assert {row["model"]: row["description"] for row in rows} == json.loads(dla(capsys, "models", "--json", "-").out)
