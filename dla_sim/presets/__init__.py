@@ -146,13 +146,15 @@ def preset_toml(preset: Preset) -> str:
 def apply_memory_mode(preset: Preset, name: str | None) -> Preset:
     """``preset`` in the memory mode of that name (:data:`MEMORY_MODES`); as it is for None.
 
-    Raises InputError for an unknown mode and for one that does not fit the machine.
+    What a mode before has set goes back to its default. Raises InputError for an unknown mode and for one that does not
+    fit the machine.
     """
     if name is None:
         return preset
     values = preset.model_dump() | {"memory_mode": name}
-    values["timing"] |= memory_mode(name).timing
-    return _validated(values, f"memory mode {name}")
+    before = {} if preset.memory_mode is None else memory_mode(preset.memory_mode).timing
+    own = {key: value for key, value in values["timing"].items() if before.get(key) != value}
+    return _validated(values | {"timing": own | dict(memory_mode(name).timing)}, f"memory mode {name}")
 
 
 def apply_settings(preset: Preset, settings: Settings) -> Preset:

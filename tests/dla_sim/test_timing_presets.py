@@ -59,7 +59,10 @@ def test_a_file_is_a_preset(tmp_path: Path) -> None:
             "unknown key 'arch.sram'; did you mean sram_bytes? choose one of isa, pe, sram_bytes, ",
         ),
         ("[arch.pe]\nx = 5\n", "unknown key 'arch.pe.x'; choose one of ic, oc, ow"),
-        ("[timings]\n", "unknown key 'timings'; did you mean timing? choose one of name, description, arch, timing"),
+        (
+            "[timings]\n",
+            "unknown key 'timings'; did you mean timing? choose one of name, description, memory_mode, arch, timing",
+        ),
         ("[timing]\nbus_bytes = 'x'\n", "bus_bytes is 'x': should be a valid integer"),
         (
             "[timing]\nclock_hz = '1 THz'\n",
