@@ -27,6 +27,7 @@ html_theme = "furo"
 html_title = "dla: a cycle-level accelerator simulator"
 html_extra_path = ["generated/extra"]
 html_copy_source = False
+smartquotes = False  # two hyphens are an option
 myst_heading_anchors = 6  # as on GitHub
 nb_execution_mode = "off"  # the notebooks come with their outputs; tests execute them
 autodoc_typehints_format = "short"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -136,7 +137,9 @@ def _sampler(name: SamplerName, seed: int) -> Any:
 
 def _optuna() -> Any:
     try:
-        import optuna
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in a notebook tqdm, which Optuna imports, tells of widgets that it misses
+            import optuna
     except ImportError as error:
         raise InputError(
             "dla explore needs Optuna; install it with: pip install 'dla-byoc-simulator[explore]'"
