@@ -46,8 +46,9 @@ def save_report(report: RunReport, path: Path) -> None:
     write_atomically(path, report_json(report))
 
 
-def load_report(path: Path) -> RunReport:
+def load_report(path: str | Path) -> RunReport:
     """Read a report; raises InputError when the file is missing or no valid report of this version."""
+    path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: no such file; 'dla run MODEL --json {path}' makes a report")
     remedy = f"'dla run MODEL --json {path}' makes one"

@@ -1,0 +1,64 @@
+"""The page on Python: it has an example of everything public, and all of them together are a script with types."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+import dla
+from tests.docs.blocks import blocks
+from tests.docs.session import ROOT
+
+PAGE = ROOT / "docs" / "python.md"
+WRONG = {
+    'dla.rnu("digits-cnn")': 'Module has no attribute "rnu"',
+    'dla.run("digits-cnn").totals': '"Result" has no attribute "totals"',
+    'dla.run("digits-cnn", inputs=dla)': 'Argument "inputs" to "run" has incompatible type Module; expected ',
+    'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker" for "sweep"',
+    'dla.compile("digits-cnn", dla.Arch())': 'Argument 1 to "compile" has incompatible type "str"; expected "Package"',
+}
+
+
+def _script() -> str:
+    """All Python of the page."""
+    return "\n".join(block.text for block in blocks(PAGE.read_text(encoding="utf-8")) if block.language == "python")
+
+
+def _checked(folder: Path, *scripts: str) -> list[str]:
+    """What mypy says of a user's scripts where the packages are installed as for any user."""
+    venv.create(folder / "venv", with_pip=False)
+    variables = {"base": str(folder / "venv"), "platbase": str(folder / "venv")}
+    site = Path(sysconfig.get_path("purelib", "venv", variables))
+    for package in ("isa", "byoc", "dla_sim", "experiments"):
+        (site / package).symlink_to(ROOT / package)
+    (site / "dla").symlink_to(ROOT / "experiments" / "dla")
+    (site / "others.pth").write_text("\n".join(place for place in sys.path if place.endswith("site-packages")))
+    (folder / "mypy.ini").write_text("[mypy]\n")
+    python = folder / "venv" / "bin" / "python"
+    words = ["-m", "mypy", "--strict", "--config-file", "mypy.ini", "--python-executable", str(python), *scripts]
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
+
+
+def test_everything_public_has_an_example() -> None:
+    assert {name for name in dla.__all__ if not re.search(rf"\bdla\.{name}\b", _script())} == set()
+
+
+@pytest.mark.slow
+def test_a_script_with_all_of_it_passes_mypy(tmp_path: Path) -> None:
+    """And one that is wrong does not: the types are there."""
+    (tmp_path / "right.py").write_text(_script(), encoding="utf-8")
+    (tmp_path / "wrong.py").write_text("\n".join(["import dla", *WRONG]), encoding="utf-8")
+    said = _checked(tmp_path, "right.py", "wrong.py")
+    errors = [line for line in said if ": error: " in line]
+    assert len(errors) == len(WRONG), "\n".join(said)
+    for number, (error, message) in enumerate(zip(errors, WRONG.values(), strict=True), start=2):
+        assert error.startswith(f"wrong.py:{number}: error: {message}")
+    assert said[-1] == f"Found {len(WRONG)} errors in 1 file (checked 2 source files)"
