@@ -37,11 +37,16 @@ def reserved(given: Mapping[str, Any]) -> Iterator[None]:
 
 
 def write(place: Path, text: str) -> None:
-    """Write a result."""
-    if place == STANDARD_OUTPUT:
-        print(text, end="", file=_output.get())
-    else:
+    """Write a result: the same bytes to standard output as to a file, whatever the encoding of the terminal."""
+    stream = _output.get()
+    if place != STANDARD_OUTPUT or stream is None:
         write_atomically(place, text)
+    elif hasattr(stream, "buffer"):
+        stream.flush()
+        stream.buffer.write(text.encode())
+        stream.buffer.flush()
+    else:
+        stream.write(text)
 
 
 def write_json(place: Path | None, content: Any) -> None:

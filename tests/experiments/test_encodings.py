@@ -7,11 +7,12 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import onnx
 import pytest
 
 from experiments.cli.main import main
 from experiments.literal import ASCII
-from tests.experiments.command_line import save_tiny
+from tests.experiments.command_line import save_tiny, tiny_model
 
 ENCODINGS = ("ascii", "cp1252", "latin-1")
 COMMANDS = (
@@ -68,6 +69,23 @@ def test_no_sign_of_our_own_is_an_escape() -> None:
     shown = {sign: sign.encode("ascii", ASCII).decode("ascii") for sign in signs}
     assert len(signs) > 20
     assert {unicodedata.name(sign): text for sign, text in shown.items() if text.startswith("\\")} == {}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_results_are_utf_8_in_every_encoding(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = tiny_model()
+    model.graph.node[0].name = "層→1"
+    onnx.save(model, "named.onnx")
+    for words, file in (["--json"], "a.json"), (["--csv"], "a.csv"):
+        assert main(["partition", "named.onnx", *words, file]) == 0
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+        assert main(["partition", "named.onnx", *words, "-"]) == 0
+        assert written.getvalue() == Path(file).read_bytes()
+        monkeypatch.undo()
+        monkeypatch.chdir(tmp_path)
+    assert "層→1" in Path("a.csv").read_text("utf-8")
 
 
 def test_only_encoding_falls_back() -> None:
