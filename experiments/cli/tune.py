@@ -62,6 +62,7 @@ def command(
                 preset=hardware.preset,
                 settings=hardware.settings or (),
                 isa=hardware.isa,
+                memory_mode=hardware.memory_mode,
                 options=choices,
                 shapes=opening.shapes,
                 fixed=opening.fixed,

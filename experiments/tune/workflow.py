@@ -22,6 +22,7 @@ def tune(
     preset: str | Path | None = None,
     settings: Settings = (),
     isa: str | None = None,
+    memory_mode: str | None = None,
     options: CompileOptions = DEFAULTS,
     shapes: Shapes | None = None,
     fixed: Fixed | None = None,
@@ -44,7 +45,7 @@ def tune(
     are logs whose schedules are tried first. ``stage`` is called with what goes on, ``report`` with how many
     measurements there are and the fewest cycles. Raises InputError for bad input.
     """
-    hardware = load_hardware(None if preset is None else str(preset), settings, isa)
+    hardware = load_hardware(None if preset is None else str(preset), settings, isa, memory_mode)
     wanted = Wanted(measurements, search_seed, learn, tuple(map(Path, donors)))
     stage(f"reading {spelled(model)}")
     network = load_network(model, shapes, seed, calibration, fixed).keeping_on_cpu(cpu)

@@ -103,13 +103,13 @@ def test_an_exploration_is_that_of_the_command(folder: Path, capsys: pytest.Capt
 
 def test_a_tuning_is_that_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = {"sram_bytes": "2KiB"}
-    tuned = dla.tune("digits-cnn", settings=machine, measurements=3, learn=False)
+    tuned = dla.tune("digits-cnn", settings=machine, memory_mode="flash", measurements=3, learn=False)
     assert tuned.log.path == Path("runs/digits-cnn-tuning.jsonl")
-    words = ("tune", "digits-cnn", "--set", "sram_bytes=2KiB", "--measurements", "3", "--no-model", "--log", "c.jsonl")
-    said = command(capsys, *words)
+    given = ("--set", "sram_bytes=2KiB", "--memory-mode", "flash", "--measurements", "3", "--no-model")
+    said = command(capsys, "tune", "digits-cnn", *given, "--log", "c.jsonl")
     assert said.status == 0
     assert Path("c.jsonl").read_bytes() == tuned.log.path.read_bytes()
     assert repr(tuned).splitlines()[0] in said.out
-    best = dla.run("digits-cnn", settings=machine, options=tuned.best_options)
+    best = dla.run("digits-cnn", settings=machine, memory_mode="flash", options=tuned.best_options)
     assert best.report.totals.cycles == tuned.log.best.measurement.cycles
     assert best.report.command.endswith("--tuned runs/digits-cnn-tuning.jsonl")
