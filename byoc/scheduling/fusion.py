@@ -274,7 +274,6 @@ class Fusion:
                 continue
             if growth.floor() >= min(GAIN * alone, cheapest.cycles - region.best[first]):
                 tried.fitted.add(first)  # no other way to compute these bands is below that
-                tried.finer = True
                 continue
             found = growth.choice(room)
             if found is None:

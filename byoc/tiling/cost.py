@@ -72,6 +72,14 @@ class Shape(NamedTuple):
         return self.parts * self.bands * self.chunks
 
 
+class _Cut(NamedTuple):
+    """The different pieces of a layer's channels, rows and input channels in a tile shape, each (size, how many)."""
+
+    channels: tuple[tuple[int, int], ...]
+    rows: tuple[tuple[int, int], ...]
+    depth: tuple[tuple[int, int], ...]
+
+
 class Account(NamedTuple):
     """Cycles of a layer's transfers: LD's and ST's, each command after another, and the bus's slots for both.
 
@@ -270,6 +278,7 @@ class LayerCost:
         parts, bands, inputs = ceil_div(nest.channels, channels), ceil_div(nest.rows, rows), range(geometry.inputs)
         constants = geometry.constant_bytes(channels, depth) if geometry.has_constants else 0
         whole = channels == nest.channels
+        cut = _Cut(pieces(nest.channels, channels), pieces(nest.rows, rows), _chunks(nest.input_channels, depth))
         return Shape(
             channels=channels,
             rows=rows,
@@ -277,62 +286,65 @@ class LayerCost:
             parts=parts,
             bands=bands,
             chunks=ceil_div(nest.input_channels, depth) if depth else 1,
-            input_tiles=tuple(geometry.input_tiles(index, parts, bands) for index in inputs),
+            input_tiles=tuple([geometry.input_tiles(index, parts, bands) for index in inputs]),
             input_bytes=tuple(
-                aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs
+                [aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs]
             ),
             constant_bytes=aligned(constants, alignment),
             output_bytes=0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
             table_bytes=aligned(geometry.table_bytes(channels), alignment),
             sums_bytes=aligned(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
-            input_cycles=tuple(_input_cycles(geometry, channels, rows, index, depth) for index in inputs),
-            input_all=tuple(self._input_all(channels, rows, index, depth) for index in inputs),
+            input_cycles=tuple([_input_cycles(geometry, channels, rows, index, depth) for index in inputs]),
+            input_all=tuple([self._input_all(cut, index) for index in inputs]),
             constant_cycles=_constant_cycles(geometry, channels, depth, whole) if constants else 0,
-            constant_all=self._constants_all(channels, depth, whole) if constants else 0,
+            constant_all=self._constants_all(cut, whole) if constants else 0,
             table_cycles=rows_cycles(1, geometry.table_bytes(channels), BURST_BYTES),
-            output_all=self._output_all(channels, rows),
+            output_all=self._output_all(cut),
             last_cycles=_output_cycles(geometry, (nest.channels - 1) % channels + 1, (nest.rows - 1) % rows + 1),
-            compute=self._compute(channels, rows, depth),
+            compute=self._compute(cut),
         )
 
-    def _constants_all(self, channels: int, depth: int, whole: bool) -> int:
+    def _constants_all(self, cut: _Cut, whole: bool) -> int:
         """Bus cycles of all constants."""
-        nest = self._geometry.nest
-        return sum(
-            many * frequent * _constant_cycles(self._geometry, size, deep, whole)
-            for size, many in pieces(nest.channels, channels)
-            for deep, frequent in _chunks(nest.input_channels, depth)
-        )
+        geometry = self._geometry
+        found = [
+            many * frequent * _constant_cycles(geometry, size, deep, whole)
+            for size, many in cut.channels
+            for deep, frequent in cut.depth
+        ]
+        return sum(found)
 
-    def _output_all(self, channels: int, rows: int) -> int:
+    def _output_all(self, cut: _Cut) -> int:
         """Bus cycles of all results."""
-        nest = self._geometry.nest
-        return sum(
-            many * often * _output_cycles(self._geometry, size, height)
-            for size, many in pieces(nest.channels, channels)
-            for height, often in pieces(nest.rows, rows)
-        )
+        geometry = self._geometry
+        found = [
+            many * often * _output_cycles(geometry, size, height)
+            for size, many in cut.channels
+            for height, often in cut.rows
+        ]
+        return sum(found)
 
-    def _input_all(self, channels: int, rows: int, index: int, depth: int) -> int:
+    def _input_all(self, cut: _Cut, index: int) -> int:
         """Bus cycles of all different tiles of an operand."""
-        geometry, nest, repeat = self._geometry, self._geometry.nest, self._geometry.repeat(index)
-        parted = nest.grouped and not repeat.channels
-        return sum(
+        geometry, repeat = self._geometry, self._geometry.repeat(index)
+        parted = geometry.nest.grouped and not repeat.channels
+        found = [
             many * often * frequent * _input_cycles(geometry, size, height, index, deep)
-            for size, many in (pieces(nest.channels, channels) if parted else ((channels, 1),))
-            for height, often in (((rows, 1),) if repeat.rows else pieces(nest.rows, rows))
-            for deep, frequent in _chunks(nest.input_channels, depth)
-        )
+            for size, many in (cut.channels if parted else ((cut.channels[0][0], 1),))
+            for height, often in (((cut.rows[0][0], 1),) if repeat.rows else cut.rows)
+            for deep, frequent in cut.depth
+        ]
+        return sum(found)
 
-    def _compute(self, channels: int, rows: int, depth: int) -> int:
+    def _compute(self, cut: _Cut) -> int:
         """Cycles of all tiles together."""
-        nest = self._geometry.nest
-        return sum(
+        found = [
             many * often * frequent * self.tile_cycles(size, height, deep)
-            for size, many in pieces(nest.channels, channels)
-            for height, often in pieces(nest.rows, rows)
-            for deep, frequent in _chunks(nest.input_channels, depth)
-        )
+            for size, many in cut.channels
+            for height, often in cut.rows
+            for deep, frequent in cut.depth
+        ]
+        return sum(found)
 
     def _command_cycles(self, channels: int, rows: int, depth: int = 0) -> int:
         """Cycles of one compute command, by the instruction's formula: of ``depth`` input channels, 0: of all."""
