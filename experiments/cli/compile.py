@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from byoc.package.package import Package
     from byoc.partition import Partition
     from dla_sim.presets import Preset
+    from dla_sim.timing import Timing
     from experiments.report.schema import EndToEnd
     from experiments.report.terminal import ReportTable
     from experiments.running.network import Network
@@ -85,24 +86,18 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
     """
-
     check_distinct(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         network = opening.load(model, seed, calibration, progress)
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
-        from dla_sim.program_timing import ProgramTiming
         from experiments.report.assemble import placement_entries
-        from experiments.report.end_to_end import end_to_end, host_estimate
         from experiments.report.rows import placement_rows
 
         progress(f"compiling {model}")
         compiled = compile_network(network.package, machine.arch, replace(choices, strict=False))
-        timings = ((index, ProgramTiming(program).run(machine.timing)) for index, program in compiled.programs.items())
-        cycles = {index: found.total for index, found in timings}
-        host = host_estimate(compiled.partition)
-        whole = end_to_end(compiled, host, cycles, machine.timing.bus_bytes)
+        whole = _end_to_end(compiled, machine.timing)
     results.write_json(json, _content(compiled, whole))
     results.write_csv(csv, placement_rows(placement_entries(compiled.partition)))
     if verbose:
@@ -111,6 +106,15 @@ def partition(
     _warn(network.package)
     if choices.strict:
         refuse_fallback(compiled.partition)
+
+
+def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
+    """The cycles of the programs, and estimates of the rest."""
+    from dla_sim.program_timing import ProgramTiming
+    from experiments.report.end_to_end import end_to_end, host_estimate
+
+    cycles = {index: ProgramTiming(program).run(timing).total for index, program in compiled.programs.items()}
+    return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.bus_bytes)
 
 
 def _print_partition(compiled: CompiledNetwork, whole: EndToEnd, summary: bool) -> None:

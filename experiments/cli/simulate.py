@@ -18,6 +18,7 @@ from isa.files import check_distinct
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
     from experiments.report.schema import Figures
+    from experiments.running.simulate import Simulation
 
 What = Annotated[Path, typer.Argument(metavar="DLA|PROGRAM", help="A package (.dla) or a program of dla emit.")]
 TensorFiles = Annotated[
@@ -119,10 +120,8 @@ def command(
     With --break or --until it stops there and says what the machine does; with --against a difference is exit status 1.
     """
     from experiments.debug import session
-    from experiments.report.rows import figure_rows
     from experiments.report.store import write_arrays
     from experiments.running.network import is_package
-    from experiments.running.simulate import simulate_package, simulate_program
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
@@ -134,13 +133,9 @@ def command(
         return 1
     with options.stages() as progress:
         progress(f"simulating {file}")
-        if package:
-            if given.tensor or given.image:
-                raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
-            simulation = simulate_package(file, hardware.load(), choices, host.value, given.input, seed)
-        else:
-            machine = hardware.preset, hardware.settings or (), hardware.isa, hardware.memory_mode
-            simulation = simulate_program(file, *machine, given.input, given.tensor or (), given.image or ())
+        simulation = (
+            _of_package(file, hardware, choices, host, given, seed) if package else _of_program(file, hardware, given)
+        )
         findings = session.Findings()
         if wishes != Wishes():
             looked = session.Wishes(**vars(wishes))
@@ -148,13 +143,28 @@ def command(
         finished = None if findings.stopped else simulation.finish()
     if finished is not None:
         outputs, figures = finished
-        results.write_json(json, figures.model_dump(mode="json", by_alias=True))
-        results.write_csv(csv, figure_rows(figures))
-        _present(file, figures, summary)
+        _present(file, figures, json, csv, summary)
         if output is not None:
             write_arrays(output, outputs)
             say(f"{output}: {', '.join(outputs)}")
     return _tell(findings)
+
+
+def _of_package(
+    file: Path, hardware: ProgramHardware, choices: CompileOptions, host: options.Host, given: Given, seed: int
+) -> Simulation:
+    from experiments.running.simulate import simulate_package
+
+    if given.tensor or given.image:
+        raise InputError(f"{file}: --tensor and --image are for programs; give a package its --input")
+    return simulate_package(file, hardware.load(), choices, host.value, given.input, seed)
+
+
+def _of_program(file: Path, hardware: ProgramHardware, given: Given) -> Simulation:
+    from experiments.running.simulate import simulate_program
+
+    machine = hardware.preset, hardware.settings or (), hardware.isa, hardware.memory_mode
+    return simulate_program(file, *machine, given.input, given.tensor or (), given.image or ())
 
 
 def _sanitize(file: Path, package: bool, hardware: ProgramHardware, choices: CompileOptions, given: Given) -> bool:
@@ -182,10 +192,14 @@ def _tell(findings: Findings) -> int:
     return 1
 
 
-def _present(file: Path, figures: Figures, summary: bool) -> None:
+def _present(file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool) -> None:
+    """Write and print what the machine did."""
+    from experiments.report.rows import figure_rows
     from experiments.report.tables import figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 
+    results.write_json(json, figures.model_dump(mode="json", by_alias=True))
+    results.write_csv(csv, figure_rows(figures))
     console = report_console()
     for part in () if summary else (figures_table(figures), kind_table(figures), unit_table(figures)):
         console.print(part)
