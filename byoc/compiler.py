@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -66,7 +66,7 @@ def compile(
     hears how many regions are done. Raises InputError with
     ``options.strict`` when any node falls back to the CPU, naming the first and its reason.
     """
-    options = replace(options, **choices)
+    options = options.replaced(choices)
     chosen = options.chosen
     chosen.check_made_for(package.digest, arch.digest())
     interface = connect(package, options)

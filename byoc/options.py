@@ -8,11 +8,11 @@ that reports record derive from :data:`OPTIONS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args, get_type_hints
 
 from byoc.choices import NOTHING, Choices
-from isa.errors import InputError
+from isa.errors import InputError, meant
 
 Schedule = Literal["seed", "default"]
 Grouped = Literal["auto", "cpu", "per-group", "native"]
@@ -50,6 +50,18 @@ class CompileOptions:
             option.check(getattr(self, option.name))
         if self.chosen and self.schedule == "seed":
             raise InputError(f"{self.chosen.source}: nothing of schedule seed can be chosen; leave --schedule out")
+
+    def replaced(self, choices: Mapping[str, Any]) -> CompileOptions:
+        """These with ``choices``, the further keyword arguments of a function, instead of fields of the same names.
+
+        Raises TypeError for a name that no field has, and InputError for a value that a choice does not have.
+        """
+        known = [item.name for item in fields(self)]
+        for name in choices:
+            if name not in known:
+                options = ", ".join(known)
+                raise TypeError(f"unexpected keyword argument '{name}'; {meant(name, known)}options are {options}")
+        return replace(self, **choices)
 
     @property
     def choices(self) -> Mapping[str, Any]:

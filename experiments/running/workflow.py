@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -139,7 +139,7 @@ def run(
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
-    options, texts = replace(options, **choices), setting_texts(settings)
+    options, texts = options.replaced(choices), setting_texts(settings)
     request = Request(
         model=spelled(model),
         preset=None if preset is None else str(preset),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def tune(
     place = Path(log) if log is not None else Path("runs") / f"{network.name}-tuning.jsonl"
     stage(f"tuning {network.name}")
     try:
-        return tune_network(network, hardware, replace(options, **choices), place, wanted, report)
+        return tune_network(network, hardware, options.replaced(choices), place, wanted, report)
     except KeyboardInterrupt as stop:
         stop.add_note(f"stopped; what was measured stands in {place}, and the same command goes on there")
         raise

@@ -634,6 +634,11 @@ except dla.InputError as error:
     assert "did you mean sram_bytes?" in seen
 
 
+def test_misspell_an_argument(user: User) -> None:
+    seen = user.runs('import dla\n\ndla.run("digits-cnn", schedul="seed")\n', status=1)
+    assert seen.splitlines()[-1].startswith("TypeError: unexpected keyword argument 'schedul'; did you mean schedule?")
+
+
 def test_what_is_there(user: User) -> None:
     names = user.runs("import dla\nprint(*dir(dla))\n").split()
     assert {"run", "load", "Arch", "InputError"} <= set(names)
@@ -666,3 +671,41 @@ def test_own_files_beside_a_script(user: User) -> None:
 
 def test_without_the_script_on_the_path(user: User) -> None:
     assert "0 mismatches" in user.types("python -m dla run digits-cnn --summary")
+
+
+def test_sweep_from_python(user: User) -> None:
+    seen = user.runs("""
+import dla
+
+if __name__ == "__main__":
+    spec = {"networks": "digits-cnn", "arch": {"pe.oc": [8, 16], "sram_bytes": ["4 KiB", "64 KiB"]}}
+    swept = dla.sweep(spec, output="grid.sqlite", workers=1)
+    print(swept)
+    print(swept.table.nsmallest(1, "cycles")[["pe.oc", "sram_bytes"]])
+""")
+    assert seen.startswith("4 points: 4 ok")
+    assert "4 had a row before" in user.runs((user.folder / "script.py").read_text())
+
+
+def test_search_from_python(user: User) -> None:
+    seen = user.runs("""
+import dla
+
+if __name__ == "__main__":
+    spec = {"networks": "digits-cnn", "arch": {"pe.oc": [4, 8, 16], "sram_bytes": ["2 KiB", "4 KiB", "64 KiB"]}}
+    found = dla.explore(spec, objectives="cycles,area", trials=5, grid=False, workers=1)
+    print(found.table[found.table.front].cycles.is_unique)
+""")
+    assert seen == "True\n"
+
+
+def test_tune_from_python(user: User) -> None:
+    seen = user.runs("""
+import dla
+
+small = {"sram_bytes": "2KiB"}
+tuned = dla.tune("digits-cnn", settings=small, measurements=4, log="log.jsonl")
+result = dla.run("digits-cnn", settings=small, options=tuned.best_options)
+print(result.report.check.mismatches)
+""")
+    assert seen == "0\n"
