@@ -88,10 +88,11 @@ def transfer_table(
     print(f"{target.name} from {donor.name} ({donor_measurements} measurements): {own:,} cycles by the compiler\n")
     print(row("tuning", "measurements", "cycles", "of full tuning's gain"))
     print(row(*["---"] * 4))
+    counts = sorted({max(few // 2, 1), few})
     for name, count, cycles in (
         ("full", measurements, curve[-1]),
-        (f"transfer from {donor.name}", few, short[-1]),
-        ("full, cut short", few, curve[few - 1]),
+        *((f"from {donor.name}", count, short[min(count, len(short)) - 1]) for count in counts),
+        *(("full, cut short", count, curve[count - 1]) for count in counts),
     ):
         print(row(name, count, f"{cycles:,}", f"{(own - cycles) / max(own - curve[-1], 1):.0%}"))
     print()
