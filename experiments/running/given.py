@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,7 +31,22 @@ class Exported(Protocol):
         ...
 
 
-Model = str | Path | ModelProto | Package | Exported
+@runtime_checkable
+class Traced(Protocol):
+    """What ``torch.export.export`` gives: a program that PyTorch's exporter has yet to write as ONNX."""
+
+    @property
+    def graph_signature(self) -> Any:
+        """Which of its tensors are inputs, parameters and outputs."""
+        ...
+
+    @property
+    def example_inputs(self) -> Any:
+        """What it was traced with."""
+        ...
+
+
+Model = str | Path | ModelProto | Package | Exported | Traced
 """A built-in name, an .onnx, .tflite or .dla file, or a model in memory."""
 Inputs = str | Path | ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
 """A file, an array for the only input, arrays by input, or many of these: a batch."""
@@ -44,15 +60,21 @@ def spelled(given: object) -> str:
         return str(given)
     if isinstance(given, Package):
         return f"<package {given.source}>"
-    model = proto_of(given)
-    return "<arrays>" if model is None else f"<model {model_name(model)}>"
+    return f"<model {model_name(given)}>" if isinstance(given, ModelProto) else "<arrays>"
 
 
-def proto_of(given: object) -> ModelProto | None:
-    """The ONNX model that is given, or that an exported program has; None for everything else."""
+def in_onnx(given: Model) -> str | Path | ModelProto | Package:
+    """The same with an exported program as the ONNX model that it has, or that PyTorch makes of it.
+
+    Raises InputError for what is no model.
+    """
+    if isinstance(given, Traced):
+        given = import_module("torch").onnx.export(given, verbose=False)
     if isinstance(given, Exported):
         given = given.model_proto
-    return given if isinstance(given, ModelProto) else None
+    if not isinstance(given, str | Path | ModelProto | Package):
+        raise InputError(f"the model is a {type(given).__name__}; give a name, a file, an ONNX model or a package")
+    return given
 
 
 def model_name(model: ModelProto) -> str:

@@ -33,8 +33,8 @@ from experiments.running.given import (
     Samples,
     Wanted,
     batch_of,
+    in_onnx,
     model_name,
-    proto_of,
     samples_of,
 )
 from experiments.running.package_cache import PackageCache, key_of, sum_of
@@ -119,15 +119,13 @@ def load_network(
     ``keep_float``: the float model is wanted, too, as it is of networks with labels. ``progress`` hears how far it is.
     Raises InputError for whatever is wrong with name, file or model.
     """
-    if isinstance(model, Package):
-        _refuse(model.source, *_OF_PACKAGES, shapes, calibration, fixed)
-        return _of_package(model)
-    proto = proto_of(model)
-    if proto is not None:
-        return _build(proto, None, shapes or {}, seed, calibration, fixed or {}, keep_float, progress)
-    if not isinstance(model, str | Path):
-        raise InputError(f"the model is a {type(model).__name__}; give a name, a file, an ONNX model or a package")
-    return _load(str(model), shapes, seed, _file_or_samples(calibration), fixed, cache, keep_float, progress)
+    given = in_onnx(model)
+    if isinstance(given, Package):
+        _refuse(given.source, *_OF_PACKAGES, shapes, calibration, fixed)
+        return _of_package(given)
+    if isinstance(given, ModelProto):
+        return _build(given, None, shapes or {}, seed, calibration, fixed or {}, keep_float, progress)
+    return _load(str(given), shapes, seed, _file_or_samples(calibration), fixed, cache, keep_float, progress)
 
 
 def _file_or_samples(given: Samples | None) -> Samples | None:

@@ -27,7 +27,7 @@ from experiments.report.schema import Check, Suspicion
 from experiments.report.timeline import timeline_json
 from experiments.running.accuracy import labelled_samples, measure_accuracy
 from experiments.running.check import Tensors, check_values, find_warnings, joint_check
-from experiments.running.given import Batch, Feeds, Inputs, Model, Samples, spelled
+from experiments.running.given import Batch, Feeds, Inputs, Model, Samples, in_onnx, spelled
 from experiments.running.network import Fixed, Network, Shapes, load_network, network_batch
 from experiments.running.package_cache import users_cache
 from experiments.running.result import Result
@@ -119,8 +119,8 @@ def run(
 ) -> Result:
     """Compile ``model``, simulate an inference, check every bit, report.
 
-    ``model`` is a built-in name, an .onnx, .tflite or .dla file; or an ONNX model, what PyTorch's exporter makes of a
-    module, or a package.
+    ``model`` is a built-in name, an .onnx, .tflite or .dla file; or an ONNX model, what ``torch.export.export`` or
+    ``torch.onnx.export`` gives, or a package.
 
     ``preset`` is a name or a TOML file, ``settings`` change keys of it (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or
     texts such as ``"pe.oc=64"``), ``isa`` replaces the preset's variant, ``memory_mode`` says where constants and
@@ -139,7 +139,7 @@ def run(
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
     """
-    options, texts = options.replaced(choices), setting_texts(settings)
+    model, options, texts = in_onnx(model), options.replaced(choices), setting_texts(settings)
     request = Request(
         model=spelled(model),
         preset=None if preset is None else str(preset),

@@ -8,7 +8,7 @@ from typing import Any
 
 from byoc.options import DEFAULTS, CompileOptions
 from dla_sim.presets import Settings, load_hardware
-from experiments.running.given import Model, Samples, spelled
+from experiments.running.given import Model, Samples, in_onnx, spelled
 from experiments.running.network import Fixed, Shapes, load_network
 from experiments.tune.run import Report, Tuned, Wanted
 from experiments.tune.run import tune as tune_network
@@ -46,6 +46,7 @@ def tune(
     """
     hardware = load_hardware(None if preset is None else str(preset), settings, isa, memory_mode)
     wanted = Wanted(measurements, search_seed, learn, tuple(map(Path, donors)))
+    model = in_onnx(model)
     stage(f"reading {spelled(model)}")
     network = load_network(model, shapes, seed, calibration, fixed).keeping_on_cpu(cpu)
     place = Path(log) if log is not None else Path("runs") / f"{network.name}-tuning.jsonl"

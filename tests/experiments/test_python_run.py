@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import matplotlib
@@ -60,6 +61,25 @@ def test_a_model_in_memory_runs_as_its_file_does(tmp_path: Path) -> None:
     name = model.graph.name
     commands = [run.report.command for run in others]
     assert commands == [f"dla.run '<model {name}>'", f"dla.run '<model {name}>'", f"dla.run '<package {name}>'"]
+
+
+def test_a_traced_program_is_exported_by_its_own_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``torch.export.export`` gives it; PyTorch itself is none of the project's libraries."""
+
+    @dataclass
+    class Traced:
+        graph_signature: str = ""
+        example_inputs: tuple[()] = ()
+
+    @dataclass
+    class Exported:
+        model_proto: ModelProto
+
+    torch, program = ModuleType("torch"), Traced()
+    exported = {id(program): Exported(tiny_model())}
+    vars(torch).update(onnx=SimpleNamespace(export=lambda given, verbose: exported[id(given)]))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert dla.run(program).report.totals == dla.run(tiny_model()).report.totals
 
 
 def test_a_model_in_memory_is_checked_like_a_file() -> None:
