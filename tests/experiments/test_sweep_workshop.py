@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import numpy as np
@@ -15,10 +16,11 @@ from dla_sim.timing import Timing
 from experiments.running.network import load_network
 from experiments.sweep.worker import Workshop, blank_regions, read_blank
 from isa.arch import Arch, PeArray
+from isa.program import Segment
 
 SIZES = [1 << exponent for exponent in range(15, 29)]
 ARRAYS = (PeArray(ic=4, oc=16), PeArray(ic=1, oc=32, ow=2))
-TIMINGS = (Timing(), Timing(bus_bytes=16, dram_latency=31, queue_depth=1))
+TIMINGS = (Timing(), Timing(bus_bytes=16, dram_latency=31, queue_depth=1), Timing(flash_bytes=1))
 
 
 @pytest.mark.slow
@@ -61,6 +63,19 @@ def test_shared_work_changes_nothing(network: str, schedule: Schedule, sizes: li
                     assert (cycles.total, cycles.kinds, cycles.units) == (trace.cycles, trace.kinds, trace.units)
                     assert (timing_model.macs, timing_model.sram_peak_bytes) == (trace.macs, trace.sram_peak_bytes)
     assert compared > len(sizes)
+
+
+def test_programs_travel_without_their_constants_but_with_the_place_of_them() -> None:
+    package = load_network("digits-cnn").package
+    found = partition_package(package, load_preset().arch)
+    workshop = Workshop(blank_regions(found.regions, package.graph.values))
+    (compiled,) = workshop.compiled(load_preset().arch, CompileOptions())
+    data = pickle.dumps(compiled.program, pickle.HIGHEST_PROTOCOL)
+    (segment,), (sent,) = compiled.program.segments, pickle.loads(data).segments
+    assert len(data) < segment.data.size
+    assert (sent.address, sent.data.size, sent.data.strides) == (segment.address, segment.data.size, (0,))
+    own = Segment(64, np.arange(9, dtype=np.uint8))
+    assert pickle.loads(pickle.dumps(own)).data.tolist() == own.data.tolist()
 
 
 def test_regions_travel_without_their_weights() -> None:
