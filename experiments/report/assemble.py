@@ -32,6 +32,7 @@ from experiments.report.schema import (
     RunReport,
     Suspicion,
 )
+from experiments.report.timeline import timeline
 from experiments.version import tool_version
 from isa.program_file import to_bytes
 
@@ -74,6 +75,7 @@ def assemble(
     ]
     machine = figures(hardware, runs)
     activity = run_activity(traces.values(), hardware.main_memory)
+    layers = _in_network_order(_with_energy(machine.layers, hardware, traces, costs), compiled.partition)
     host = host_estimate(compiled.partition)
     cycles = {index: trace.cycles for index, trace in traces.items()}
     return RunReport(
@@ -90,7 +92,7 @@ def assemble(
         totals=machine.totals,
         kinds=machine.kinds,
         ex_cycles=machine.ex_cycles,
-        layers=_in_network_order(_with_energy(machine.layers, hardware, traces, costs), compiled.partition),
+        layers=layers,
         units=machine.units,
         interface=port_entries(compiled.interface),
         placement=placement_entries(compiled.partition),
@@ -102,6 +104,7 @@ def assemble(
         accuracy=accuracy,
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
+        timeline=timeline(runs, layers),
         cost=None if costs is None else estimate(costs, hardware.arch, activity),
     )
 

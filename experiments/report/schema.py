@@ -23,9 +23,13 @@ from isa.instruction import KINDS
 
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
 UNITS = ("LD", "EX", "ST")
+WITHIN = ("busy", "bus", "dram", "flash", "sram")
+"""The causes of cycles in which a command executes; all others are waits before one."""
 
 OCCUPANCY_POINTS = 512
 """The most points that the series of the scratchpad's occupancy has."""
+TIMELINE_SPANS = 2048
+"""The most spans that a unit has on the timeline."""
 
 _LARGEST = (1 << 63) - 1
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
@@ -360,6 +364,41 @@ class Occupancy(Part):
     mean_bytes: tuple[Count, ...] = Field(max_length=OCCUPANCY_POINTS)
 
 
+class Spans(Part):
+    """What one unit did, a span an entry, in order of time: something in ``active`` of the cycles ``[begin, end)``.
+
+    That many cycles its ``commands`` took. ``layer`` is the place among ``layers`` of what took most of them; -1: none.
+    """
+
+    begin: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
+    end: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
+    active: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
+    commands: tuple[Count, ...] = Field(max_length=TIMELINE_SPANS)
+    layer: tuple[Annotated[int, Field(ge=-1, le=_LARGEST)], ...] = Field(max_length=TIMELINE_SPANS)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Spans:
+        for name in ("end", "active", "commands", "layer"):
+            _expect(f"the number of {name} of a timeline", len(getattr(self, name)), len(self.begin))
+        last = 0
+        for begin, end, active in zip(self.begin, self.end, self.active, strict=True):
+            if not last <= begin <= begin + active <= end:
+                raise ValueError(f"{active} cycles from {begin} to {end} follow {last} on the timeline")
+            last = end
+        return self
+
+
+class Timeline(Part):
+    """When each unit was at work over the run, regions one after another.
+
+    A span is all commands of a unit that begin in one window of ``window`` cycles, counted from the begin of the run:
+    with a window of 1 each command is a span.
+    """
+
+    window: int = Field(ge=1)
+    units: Mapping[str, Spans]
+
+
 class Figures(Part):
     """What the machine did: validation proves that kinds, layers and every unit's causes add up to the total."""
 
@@ -405,6 +444,7 @@ class RunReport(Part):
     accuracy: Accuracy | None = None
     compile: Compilation
     occupancy: Occupancy | None = None
+    timeline: Timeline | None = None
     cost: Estimate | None = None
 
     @model_validator(mode="after")
@@ -416,6 +456,8 @@ class RunReport(Part):
             points = -(-self.totals.cycles // self.occupancy.cycles_per_point)
             _expect("the number of points of peak_bytes", len(self.occupancy.peak_bytes), points)
             _expect("the number of points of mean_bytes", len(self.occupancy.mean_bytes), points)
+        if self.timeline is not None:
+            _check_timeline(self.timeline, self)
         if self.end_to_end is not None:
             _expect("end_to_end.dla_cycles", self.end_to_end.dla_cycles, self.totals.cycles)
             _expect("end_to_end.cpu_cycles", self.end_to_end.cpu_cycles, self.host.estimated_cycles)
@@ -468,6 +510,17 @@ def _check_sums(figures: Figures | RunReport) -> None:
     for bound in (figures.totals.lower_bound_cycles, figures.totals.roofline_cycles):
         if bound is not None and total < bound:
             raise ValueError(f"{total} cycles are below the bound of {bound}")
+
+
+def _check_timeline(timeline: Timeline, report: RunReport) -> None:
+    """Each unit was busy for as long as its causes say, within the run, with layers that there are."""
+    _expect("the units of the timeline", set(timeline.units), set(UNITS))
+    for unit, spans in timeline.units.items():
+        causes = report.units[unit]
+        working = sum(causes[cause] for cause in WITHIN)
+        _expect(f"the sum of what {unit} did on the timeline", sum(spans.active), working)
+        _expect(f"{unit}'s end on the timeline within the run", max(spans.end, default=0) <= report.totals.cycles, True)
+        _expect(f"{unit}'s layers on the timeline", max(spans.layer, default=-1) < len(report.layers), True)
 
 
 def _expect(what: str, found: object, expected: object) -> None:

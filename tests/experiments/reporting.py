@@ -75,7 +75,7 @@ def with_layers(names: list[str]) -> RunReport:
     for table in (content["totals"], content["kinds"], content["ex_cycles"], *content["units"].values()):
         for key in table:
             table[key] = table[key] if key in ("utilization", "sram_peak_bytes") else table[key] * times
-    content["occupancy"] = content["end_to_end"] = None
+    content["occupancy"] = content["timeline"] = content["end_to_end"] = None
     return RunReport.model_validate(content)
 
 

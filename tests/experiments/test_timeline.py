@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from math import floor
@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from dla_sim.inspection import token_pairs
 from dla_sim.timing import Timing
 from experiments.report.figures import RegionRun
-from experiments.report.timeline import TRACKS, microseconds, timeline_json
+from experiments.report.schema import UNITS, Layer
+from experiments.report.timeline import TRACKS, microseconds, timeline, timeline_json
 from experiments.running.simulate import SimulatedRegion
 from isa.errors import InputError
 from tests.dla_sim.cases import build_program
@@ -238,3 +239,57 @@ def test_the_commands_run_and_simulate_write_the_same_timeline(
     nowhere = dla(capsys, "simulate", "digits.dla", "--trace", "digits.dla/x.json")
     assert nowhere.status == 2
     assert nowhere.err.startswith("error: digits.dla/x.json: cannot be written")
+
+
+def _layers(runs: Sequence[RegionRun]) -> list[Layer]:
+    """The layers of a report, in an order that is not that of time; only their names matter here."""
+    figures = dict.fromkeys(("cycles", "macs", "dram_read_bytes", "dram_write_bytes", "tiles"), 0)
+    rest: dict[str, Any] = {"onnx_nodes": (), "utilization": 0.0, "stalls": {}, **figures}
+    found = [(run.region, layer) for run in runs for layer in run.trace.layers]
+    return [Layer(name=layer.name, kind=layer.kind, region=region, **rest) for region, layer in reversed(found)]
+
+
+def test_spans_of_a_report_are_the_commands_where_there_is_room() -> None:
+    for runs in _all_runs():
+        layers = _layers(runs)
+        found = timeline(runs, layers)
+        assert found.window == 1
+        for number, unit in enumerate(UNITS):
+            expected, offset = [], 0
+            for run in runs:
+                for member in run.trace.workload.demands.by_unit[number].tolist():
+                    source = run.trace.sources[member]
+                    name = "" if source is None else source.layer
+                    place = [(layer.region, layer.name) for layer in layers].index((run.region, name))
+                    begin, end = (offset + int(at[member]) for at in (run.trace.times.start, run.trace.times.end))
+                    expected.append((begin, end, end - begin, 1, place))
+                offset += run.trace.cycles
+            spans = found.units[unit]
+            columns = (spans.begin, spans.end, spans.active, spans.commands, spans.layer)
+            assert list(zip(*columns, strict=True)) == expected
+
+
+@pytest.mark.parametrize("most", [1, 5, 40])
+def test_spans_of_a_report_are_few_and_lose_no_cycle(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.report.timeline.TIMELINE_SPANS", most)
+    for runs in _all_runs():
+        layers = _layers(runs)
+        few = timeline(runs, layers)
+        monkeypatch.setattr("experiments.report.timeline.TIMELINE_SPANS", 10**6)
+        every = timeline(runs, layers)
+        monkeypatch.setattr("experiments.report.timeline.TIMELINE_SPANS", most)
+        assert few.window & (few.window - 1) == 0
+        for unit, spans in few.units.items():
+            single = every.units[unit]
+            assert len(spans.begin) <= most
+            assert sum(spans.active) == sum(single.active)
+            assert sum(spans.commands) == len(single.begin)
+            assert len({begin // few.window for begin in spans.begin}) == len(spans.begin)
+            for begin, end, active, layer in zip(spans.begin, spans.end, spans.active, spans.layer, strict=True):
+                members = [place for place, at in enumerate(single.begin) if begin <= at < end]
+                cycles = Counter[int]()
+                for place in members:
+                    cycles[single.layer[place]] += single.active[place]
+                assert (single.begin[members[0]], single.end[members[-1]]) == (begin, end)
+                assert sum(cycles.values()) == active
+                assert cycles[layer] == max(cycles.values())
