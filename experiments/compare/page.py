@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.compare.comparison import Comparison, LayerPair
-from experiments.compare.tables import (
-    condition_rows,
-    first_figure,
-    layer_headings,
-    layer_row,
-    side_lines,
-    totals_rows,
-)
+from experiments.compare.comparison import FIGURES, Comparison, LayerPair
+from experiments.compare.tables import condition_rows, side_lines, totals_rows
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Bars, Chart, Series
 from experiments.report.charts.style import FASTER, FIRST, SECOND, SLOWER
-from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table
+from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table, table_place
+from experiments.report.units import measure
 
 _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 
@@ -45,10 +39,13 @@ def change_chart(found: Comparison) -> Bars:
         Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
         Series("B is slower", tuple(max(change, 0) for change in changes), SLOWER),
     )
-    axis = "cycles of B less cycles of A"
-    note = "A layer and its requantisation count as one. The changes add up to the change of the total."
+    axis = "change (cycles of B less cycles of A)"
+    note = (
+        "Bars are as long as the change is large. A layer and its requantisation count as one. The changes add up to "
+        "the change of the total."
+    )
     title = "Change of cycles per layer"
-    return Bars("layer-changes", title, axis, "cycles", _names(found), series, note=note)
+    return Bars("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)
 
 
 def cycles_chart(found: Comparison) -> Bars:
@@ -62,9 +59,11 @@ def traffic_chart(found: Comparison) -> Bars:
     moved = []
     for layer in found.layers:
         read, written = layer.figures["dram_read_bytes"], layer.figures["dram_write_bytes"]
-        moved.append(tuple(((one or 0) + (other or 0)) / 1024 for one, other in zip(read, written, strict=True)))
-    title, axis = "DRAM traffic per layer, read and written", "DRAM traffic (KiB)"
-    return Bars("layer-traffic", title, axis, "KiB", _names(found), _both(moved), grouped=True)
+        moved.append(tuple((one or 0) + (other or 0) for one, other in zip(read, written, strict=True)))
+    size, unit = measure(bytes_ for pair in moved for bytes_ in pair)
+    series = _both([tuple(bytes_ / size for bytes_ in pair) for pair in moved])
+    title, axis = "DRAM traffic per layer, read and written", f"DRAM traffic ({unit})"
+    return Bars("layer-traffic", title, axis, unit, _names(found), series, grouped=True)
 
 
 def kinds_chart(found: Comparison) -> Bars:
@@ -93,22 +92,20 @@ def comparison_page(found: Comparison) -> str:
         remarks = table(("layer", "values"), [(layer.name, layer.remark) for layer in found.differing])
         sections.append(Section("values", "Values that differ", remarks))
     if drawn:
-        places = (chart_place(name, drawn[name].note) for name in _LAYERS)
+        places = (chart_place(name, drawn[name].title, drawn[name].note) for name in _LAYERS)
         sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
     if "kind-cycles" in drawn:
-        sections.append(Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].note)))
-    headings, words = layer_headings(found), first_figure(found)
-    layers = (*found.movers, *(layer for layer in found.layers if not layer.change))
-    rows = [(layer.name, *layer_row(found, layer)) for layer in layers]
-    listed = table(("layer", *headings), rows, range(1 + words, 1 + len(headings)))
-    sections.append(Section("table", "All layers, largest movers first", listed))
-    return page(f"{found.a.title} against {found.b.title}", sections, _data(found, charts), ["layers.js"])
+        sections.append(Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].title)))
+    if drawn:
+        sections.append(Section("table", "All layers, largest movers first", table_place("layer-table")))
+    return page(f"{found.a.title} against {found.b.title}", sections, _data(found, charts), ["gantt.js", "layers.js"])
 
 
 def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
     return {
         "figures": [figure(chart) for chart in charts],
-        "layers": [_layer(found, layer) for layer in found.layers],
+        "layers": [{"name": layer.name, "kind": layer.kinds[0] if layer.kinds else ""} for layer in found.layers],
+        "table": _layer_table(found),
         "weights": [abs(layer.change) for layer in found.layers],
         "weight": "change",
         "order": "change",
@@ -116,7 +113,28 @@ def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
     }
 
 
-def _layer(found: Comparison, layer: LayerPair) -> dict[str, Any]:
-    """What the page says of a layer when it is clicked."""
-    facts = dict(zip(layer_headings(found), layer_row(found, layer), strict=True))
-    return {"name": layer.name, "kind": layer.kinds[0] if layer.kinds else "", "facts": facts}
+_UNITS = {"cycles": ("cycles", "cycles"), "macs": ("MACs", "MACs"), "instructions": ("instructions", "instructions")}
+_UNITS |= {"dram_read_bytes": ("DRAM read", "bytes"), "dram_write_bytes": ("DRAM written", "bytes")}
+
+
+def _layer_table(found: Comparison) -> dict[str, Any]:
+    """Every figure of every layer on both sides, the largest movers first; ``layers``: the layer of a row."""
+    known = [name for name in FIGURES if any(set(layer.figures[name]) != {None} for layer in found.layers)]
+    columns = [("layer", "text"), ("kind", "text"), *([("values", "text")] if found.has_values else [])]
+    columns += [("change", "share"), ("B − A", "cycles")]
+    columns += [(f"{_UNITS[name][0]} {side}", _UNITS[name][1]) for name in known for side in "AB"]
+    number = {layer.name: place for place, layer in enumerate(found.layers)}
+    members = (*found.movers, *(layer for layer in found.layers if not layer.change))
+    return {
+        "columns": [{"heading": heading, "unit": unit} for heading, unit in columns],
+        "rows": [[*_words(found, one), *(side for name in known for side in one.figures[name])] for one in members],
+        "layers": [number[layer.name] for layer in members],
+    }
+
+
+def _words(found: Comparison, layer: LayerPair) -> Iterable[Any]:
+    """Name, kind, what became of the values, and the change of the cycles: none where a side has no such layer."""
+    before, after = layer.figures["cycles"]
+    yield from (layer.name, " + ".join(layer.kinds), *([layer.values] if found.has_values else []))
+    yield round(layer.change / before, 6) if before and after is not None else None
+    yield layer.change

@@ -1,12 +1,14 @@
 """Pages: one HTML file that holds its data, its style, its scripts and plotly.js, and needs nothing else.
 
-The page forbids itself every network access, and every script and style element but its own, by their hashes
+plotly.js is in it compressed, as it is most of the page by far; texts and tables are there before it is. The page
+forbids itself every network access, and every script and style element but its own, by their hashes
 (Content-Security-Policy). What is a text and what is HTML are two types: a text becomes HTML by :func:`escaped` and by
 nothing else. Equal contents give equal bytes.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from base64 import b64encode
@@ -20,10 +22,14 @@ from typing import Any, NewType
 from experiments.report.charts.style import escaped
 from isa.errors import InputError
 
+_SCROLLS = 'class="wide" tabindex="0" role="region" aria-label="table"'
+"""What may be wider than the window: arrow keys move it once it has the focus."""
+
 Html = NewType("Html", str)
 """Text with elements: what in it came from outside is escaped."""
 CHOOSER = Html('<div id="tools" class="tools"></div><div id="chosen" class="chosen" hidden></div>')
 """Where a page's script puts what filters its charts, and what it says of something clicked."""
+_SHARED = ("page.js", "words.js", "table.js")
 
 
 @dataclass(frozen=True)
@@ -45,17 +51,17 @@ def page(title: str, sections: Sequence[Section], data: dict[str, Any], scripts:
         f'<section id="{section.identity}"><h2>{escaped(section.heading)}</h2>{section.body}</section>'
         for section in sections
     )
-    code = '"use strict";\n' + "\n".join(asset(name) for name in ("page.js", *scripts))
+    code = '"use strict";\n' + "\n".join(asset(name) for name in (*_SHARED, *scripts))
     style = asset("page.css")
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, (_plotly(), code))}">'
-        '<meta name="viewport" content="width=device-width">'
+        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
         f"<style>{style}</style>"
         f"{_instead_of_sheets()}</head><body><header><h1>{escaped(title)}</h1><nav>{links}</nav></header><main>{parts}</main>"
         f'<script type="application/json" id="data">{embedded(data)}</script>'
-        f"<script>{_plotly()}</script>"
+        f'<script type="application/gzip" id="plotly">{_packed()}</script>'
         f"<script>{code}</script></body></html>\n"
     )
 
@@ -78,10 +84,16 @@ def _hashed(code: str) -> str:
     return f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'"
 
 
-def chart_place(identity: str, note: str = "") -> Html:
-    """Where the script draws a chart, and how to read it."""
-    place = f'<div class="chart" id="{identity}"></div>'
-    return Html(place + (f'<p class="note">{escaped(note)}</p>' if note else ""))
+def chart_place(identity: str, heading: str = "", note: str = "") -> Html:
+    """Where the script draws a chart, what it is called, and how to read it."""
+    title = f'<figcaption id="{identity}-title">{escaped(heading)}</figcaption>'
+    place = f'<div class="chart" id="{identity}" role="group" aria-labelledby="{identity}-title"></div>'
+    return Html(f"<figure>{title}{place}{f'<p class=note>{escaped(note)}</p>' if note else ''}</figure>")
+
+
+def table_place(identity: str) -> Html:
+    """Where the script puts a table that sorts, filters and copies."""
+    return Html(f'<div id="{identity}"></div>')
 
 
 def joined(*parts: Html) -> Html:
@@ -116,14 +128,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], numbers: It
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return Html(
-        f'<div class="wide"><table><thead><tr>{cells("th", headings)}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"<div {_SCROLLS}><table><thead><tr>{cells('th', headings)}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
     """A table of names and values."""
     lines = "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(str(value))}</td></tr>" for name, value in rows)
-    return Html(f'<div class="wide"><table class="pairs"><tbody>{lines}</tbody></table></div>')
+    return Html(f'<table class="pairs"><tbody>{lines}</tbody></table>')
 
 
 def folded(summary: str, body: Html) -> Html:
@@ -135,6 +147,12 @@ def folded(summary: str, body: Html) -> Html:
 def asset(name: str) -> str:
     """A file of ``experiments/report/charts``."""
     return (files("experiments.report") / "charts" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _packed() -> str:
+    """plotly.js, which the page's script unpacks."""
+    return b64encode(gzip.compress(_plotly().encode(), mtime=0)).decode()
 
 
 @cache

@@ -1,20 +1,54 @@
-"""The page of one run: charts, placement with reasons, and what made it."""
+"""The page of one run: charts, a table of everything, placement with reasons, and what made it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
-from experiments.report.charts.interactive import MARGIN_PIXELS, figure
+from dla_sim.engine.breakdown import PARTS
+from dla_sim.engine.causes import CAUSES
+from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
-from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, page, pairs, paragraph, table
-from experiments.report.schema import EndToEnd, Layer, RunReport
+from experiments.report.html import (
+    CHOOSER,
+    Html,
+    Section,
+    chart_place,
+    folded,
+    joined,
+    page,
+    pairs,
+    paragraph,
+    table,
+    table_place,
+)
+from experiments.report.rows import LAYER_COLUMNS, in_order, layer_rows
+from experiments.report.schema import UNITS, EndToEnd, Layer, RunReport
 from experiments.report.tables import end_to_end_line, fallback_cells, machine_line, total_lines
 from isa.arch import flat
 
 _WHOLE = ("end-to-end",)
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
+_TABLE_NOTE = "Cycles on the CPU are estimates. A click on a layer shows it in every chart."
+_HEADINGS = {
+    "layer": ("layer", "text"),
+    "on": ("on", "text"),
+    "region": ("region", ""),
+    "kind": ("kind", "text"),
+    "cycles": ("cycles", "cycles"),
+    "macs": ("MACs", "MACs"),
+    "utilization": ("utilisation", "share"),
+    "dram_read_bytes": ("DRAM read", "bytes"),
+    "dram_write_bytes": ("DRAM written", "bytes"),
+    "tiles": ("tiles", "tiles"),
+    "group": ("in bands with group", ""),
+    "energy_pj": ("energy, estimated", "pJ"),
+    **{part: (PART_NAMES[part], "cycles") for part in PARTS},
+}
+"""Headings and units of ``experiments.report.rows.LAYER_COLUMNS``; ``text`` is no unit, ``share`` is from 0 to 1."""
+_Column = tuple[str, str, list[Any]]
 
 
 def run_page(report: RunReport) -> str:
@@ -22,23 +56,31 @@ def run_page(report: RunReport) -> str:
     charts = run_charts(report)
     drawn = {chart.identity: chart for chart in charts}
     whole = [] if report.end_to_end is None else [paragraph(f"End to end {end_to_end_line(report.end_to_end)}.")]
-    timeline = [chart_place(name, drawn[name].note) for name in _WHOLE if name in drawn]
+    timeline = [_place(drawn[name]) for name in _WHOLE if name in drawn]
     summary = joined(paragraph(machine_line(report)), *whole, *timeline, pairs(total_lines(report)))
     sections = [Section("summary", "Summary", summary)]
     if report.layers:
-        places = (chart_place(name, drawn[name].note) for name in _LAYERS)
+        places = (_place(drawn[name]) for name in _LAYERS)
         sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
-        others = (chart_place(name, chart.note) for name, chart in drawn.items() if name not in (*_LAYERS, *_WHOLE))
-        sections.append(Section("machine", "Machine over the run", joined(*others)))
+        sections.append(
+            Section("table", "All figures of every layer", joined(paragraph(_TABLE_NOTE), table_place("layer-table")))
+        )
+        others = (_place(chart) for name, chart in drawn.items() if name not in (*_LAYERS, *_WHOLE))
+        sections.append(Section("machine", "Machine over the run", joined(*others, _causes(report))))
     sections.append(Section("placement", "Placement", _placement(report)))
     sections.append(Section("configuration", "Command and configuration", _configuration(report)))
-    return page(f"{report.model}: run report", sections, _data(report, charts), ["layers.js"])
+    return page(f"{report.model}: run report", sections, _data(report, charts), ["gantt.js", "layers.js"])
+
+
+def _place(chart: Chart) -> Html:
+    return chart_place(chart.identity, chart.title, chart.note)
 
 
 def _data(report: RunReport, charts: tuple[Chart, ...]) -> dict[str, Any]:
     return {
         "figures": [figure(chart) for chart in charts],
-        "layers": [{"name": layer.name, "kind": layer.kind, "facts": dict(_facts(layer))} for layer in report.layers],
+        "layers": [{"name": layer.name, "kind": layer.kind} for layer in report.layers],
+        "table": _layer_table(report),
         "weights": [layer.cycles for layer in report.layers],
         "weight": "cycles",
         "order": "network",
@@ -46,23 +88,58 @@ def _data(report: RunReport, charts: tuple[Chart, ...]) -> dict[str, Any]:
     }
 
 
-def _facts(layer: Layer) -> Iterator[tuple[str, str]]:
-    """What the page says of a layer when it is clicked."""
-    yield "kind", layer.kind
-    yield "region", str(layer.region)
-    yield "cycles", f"{layer.cycles:,}"
-    for part, cycles in layer.breakdown.items():
-        if cycles:
-            yield f"· {PART_NAMES.get(part, part)}", f"{cycles:,}"
-    if layer.macs:
-        yield "MACs", f"{layer.macs:,}"
-        yield "utilisation", f"{layer.utilization:.1%}"
-    yield "DRAM read", f"{layer.dram_read_bytes:,} bytes"
-    yield "DRAM written", f"{layer.dram_write_bytes:,} bytes"
-    yield "tiles", str(layer.tiles)
-    if layer.group is not None:
-        yield "in bands with others", f"group {layer.group}"
-    yield "ONNX nodes", ", ".join(layer.onnx_nodes)
+def _layer_table(report: RunReport) -> dict[str, Any]:
+    """Every figure of every layer, the CPU's nodes among them; ``layers``: the layer of a row, -1 of the CPU's."""
+    number = {id(layer): place for place, layer in enumerate(report.layers)}
+    columns = [(heading, unit, cells) for heading, unit, cells in _columns(report) if _told(unit, cells)]
+    return {
+        "columns": [{"heading": heading, "unit": unit} for heading, unit, _ in columns],
+        "rows": list(zip(*(cells for _, _, cells in columns), strict=True)),
+        "layers": [number.get(id(one), -1) for one in in_order(report)],
+    }
+
+
+def _told(unit: str, cells: list[Any]) -> bool:
+    """Whether a column says anything: of places among others, which have no unit, 0 does."""
+    return any(cells) or (unit == "" and any(cell is not None for cell in cells))
+
+
+def _columns(report: RunReport) -> Iterator[_Column]:
+    """Heading, unit and a cell a row: what rows of layers have, shares, waits of the units, and nodes."""
+    rows = layer_rows(report)
+    for name in LAYER_COLUMNS:
+        heading, unit = _HEADINGS[name]
+        yield heading, unit, [rounded(row[name]) if isinstance(row[name], float) else row[name] for row in rows]
+        if name == "cycles":
+            whole = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
+            yield "share of the whole", "share", [_share(row["cycles"], whole) for row in rows]
+    for part in PARTS:
+        yield f"{PART_NAMES[part]}, share", "share", [_share(row[part], row["cycles"]) for row in rows]
+    layers = [one if isinstance(one, Layer) else None for one in in_order(report)]
+    for unit, cause in product(UNITS, CAUSES):
+        waits = [None if layer is None else layer.stalls.get(unit, {}).get(cause) for layer in layers]
+        yield f"{unit} waited: {cause}", "cycles", waits
+    yield "ONNX nodes", "text", ["" if layer is None else ", ".join(layer.onnx_nodes) for layer in layers]
+
+
+def _share(part: int | None, whole: int) -> float | None:
+    return rounded(part / whole) if part is not None and whole else None
+
+
+def _causes(report: RunReport) -> Html:
+    """Where the cycles of every unit went, in cycles and in per cent."""
+    units = report.units
+    causes = [cause for cause in CAUSES if any(found.get(cause) for found in units.values())]
+    total = report.totals.cycles
+    rows = [
+        (cause, *(text for found in units.values() for text in _cell(found.get(cause, 0), total))) for cause in causes
+    ]
+    headings = ("cause", *(heading for unit in units for heading in (f"{unit} (cycles)", f"{unit} (%)")))
+    return table(headings, rows, range(1, len(headings)))
+
+
+def _cell(cycles: int, total: int) -> tuple[str, str]:
+    return f"{cycles:,}", f"{cycles / total:.1%}"
 
 
 def _placement(report: RunReport) -> Html:

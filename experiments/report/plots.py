@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.literal import literal
-from experiments.report.charts.model import Bars, Chart, Roofline, Series, Spans, Steps
+from experiments.report.charts.model import Bars, Chart, Gantt, Roofline, Series, Spans, Steps
 from experiments.report.charts.style import BLACK, shortened
 from isa.files import write_atomically
 
@@ -56,6 +56,8 @@ def _drawing(chart: Chart) -> tuple[float, Callable[[Axes], None]]:
         return 5.0, lambda axes: draw_roofline(axes, chart)
     if isinstance(chart, Spans):
         return 2.2, lambda axes: draw_spans(axes, chart)
+    if isinstance(chart, Gantt):
+        return 1.4 + 0.4 * len(chart.rows), lambda axes: draw_gantt(axes, chart)
     return 4.0, lambda axes: draw_steps(axes, chart)
 
 
@@ -116,12 +118,12 @@ def draw_bars(axes: Axes, chart: Bars) -> None:
     left = [0.0] * len(rows)
     for number, series in enumerate(chart.series):
         values = [series.values[row] for row in rows]
+        lengths = [abs(value) for value in values] if chart.signed else values
         shift = (number - (count - 1) / 2) * thickness if chart.grouped else 0.0
-        places = [place + shift for place in range(len(rows))]
         style = series.style
-        axes.barh(
-            places,
-            values,
+        bars = axes.barh(
+            [place + shift for place in range(len(rows))],
+            lengths,
             thickness,
             left=None if chart.grouped else left,
             color=style.color,
@@ -130,11 +132,15 @@ def draw_bars(axes: Axes, chart: Bars) -> None:
             linewidth=0.3,
             label=plain(series.name),
         )
-        left = [before + value for before, value in zip(left, values, strict=True)]
+        if chart.signed:
+            axes.bar_label(bars, [f"{value:+,}" if value else "" for value in values], padding=3, fontsize=7)
+        left = [before + length for before, length in zip(left, lengths, strict=True)]
     axes.set_yticks(range(len(rows)), [plain(shortened(chart.labels[row])) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     if chart.limit is not None:
         axes.set_xlim(0, chart.limit)
+    elif chart.signed:
+        axes.set_xlim(0, 1.15 * max(left, default=0.0) or 1.0)
     title = chart.title
     if len(rows) < len(chart.labels):
         title += f" (the {len(rows)} largest of {len(chart.labels)})"
@@ -189,10 +195,10 @@ def draw_steps(axes: Axes, chart: Steps) -> None:
         _step(axes, series, edges, filled=number == 0)
     for number, (name, level) in enumerate(chart.limits):
         line = "--" if number == 0 else ":"
-        axes.axhline(level, color=BLACK, linestyle=line, linewidth=1.3, label=f"{name} ({level:,.4g} KiB)")
+        axes.axhline(level, color=BLACK, linestyle=line, linewidth=1.3, label=name)
     axes.set_xlim(0, chart.total)
     axes.set_ylim(bottom=0)
-    _finish(axes, chart.title, "time (cycles)", "live bytes (KiB)", len(chart.series) + len(chart.limits))
+    _finish(axes, chart.title, "time (cycles)", f"live bytes ({chart.unit})", len(chart.series) + len(chart.limits))
 
 
 def draw_spans(axes: Axes, chart: Spans) -> None:
@@ -204,6 +210,21 @@ def draw_spans(axes: Axes, chart: Spans) -> None:
     axes.set_ylim(len(chart.rows) - 0.4, -0.6)
     axes.set_xlim(0, chart.total)
     _finish(axes, chart.title, "time (cycles)", "", len(chart.rows))
+
+
+def draw_gantt(axes: Axes, chart: Gantt) -> None:
+    """A row a unit, what it does along it."""
+    places = [name for name, _ in chart.rows]
+    for number, (name, style) in enumerate(chart.groups):
+        for row, (_, activities) in enumerate(chart.rows):
+            found = [(one.begin, one.end - one.begin) for one in activities if one.group == number]
+            axes.broken_barh(found, (row - 0.4, 0.8), color=style.color, linewidth=0.3)
+        if name not in places:  # of those the row has the name
+            axes.barh(0, 0, color=style.color, label=plain(name))
+    axes.set_yticks(range(len(places)), [plain(name) for name in places])
+    axes.set_ylim(len(places) - 0.4, -0.6)
+    axes.set_xlim(0, chart.total)
+    _finish(axes, chart.title, "time (cycles)", "", sum(name not in places for name, _ in chart.groups))
 
 
 def _step(axes: Axes, series: Series, edges: list[int], filled: bool) -> None:
@@ -218,15 +239,21 @@ def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
     """Title, names of the axes with their units, and the legend between title and chart."""
     from matplotlib.ticker import EngFormatter
 
-    columns = min(entries, 5)
-    lines = -(-entries // columns)
-    axes.set_title(title, pad=8 + 15 * lines)
+    axes.set_title(title)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.set_axisbelow(True)
     if axes.get_xscale() == "linear":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(axis="x", color="#e5e5e5")
+    legend_above(axes, entries)
+
+
+def legend_above(axes: Axes, entries: int) -> None:
+    """The legend in lines of five between title and chart, with room for them."""
+    columns = min(entries, 5)
+    lines = -(-entries // columns)
+    axes.set_title(axes.get_title(loc="left"), pad=8 + 15 * lines)
     axes.legend(
         ncols=columns, frameon=False, handlelength=2.2, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2
     )

@@ -517,7 +517,7 @@ def _check_timeline(timeline: Timeline, report: RunReport) -> None:
     _expect("the units of the timeline", set(timeline.units), set(UNITS))
     for unit, spans in timeline.units.items():
         causes = report.units[unit]
-        working = sum(causes[cause] for cause in WITHIN)
+        working = sum(causes.get(cause, 0) for cause in WITHIN)
         _expect(f"the sum of what {unit} did on the timeline", sum(spans.active), working)
         _expect(f"{unit}'s end on the timeline within the run", max(spans.end, default=0) <= report.totals.cycles, True)
         _expect(f"{unit}'s layers on the timeline", max(spans.layer, default=-1) < len(report.layers), True)

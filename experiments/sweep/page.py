@@ -14,7 +14,7 @@ from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
-from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit
+from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit, words
 from isa.arch import flat
 from isa.errors import InputError
 from isa.reading import toml_of
@@ -48,8 +48,8 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
             ("parallel", "Parallel coordinates"),
         ):
             choices = Html(f'<div class="choices" id="{name}-choices"></div>')
-            front = Html('<div id="front"></div>' if name == "pareto" else "")
-            body = joined(choices, chart_place(name, _NOTES[name]), front)
+            front = Html('<p class="note" id="front-count"></p><div id="front"></div>' if name == "pareto" else "")
+            body = joined(choices, chart_place(name, note=_NOTES[name]), front)
             sections.append(Section(f"section-{name}", heading, body))
     found = reasons(sweep)
     if found:
@@ -63,7 +63,7 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
 def _origin(sweep: Sweep) -> Html:
     """Constant columns and the manifests."""
     constant = [(name, values[0]) for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1]
-    said = [folded("What all points share", pairs((name, json.dumps(value)) for name, value in constant))]
+    said = [folded("What all points share", pairs((words(name), json.dumps(value)) for name, value in constant))]
     for manifest in sweep.manifests:
         rows: Iterable[tuple[str, object]] = [
             *((name, manifest[name]) for name in ("command", "points") if name in manifest),
@@ -89,7 +89,7 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
         "x": objectives[0],
         "y": objectives[1],
         "groups": [{"color": color, "symbol": symbol} for color, symbol in GROUPS],
-        "layout": layout("", {}, {}, 520),
+        "layout": layout({}, {}, 400),
         "commands": _commands(sweep),
         "keys": list(sweep.columns["key"]),
     }
@@ -98,7 +98,8 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
 def _column(sweep: Sweep, name: str) -> dict[str, Any]:
     """A column; texts and other repeated values as numbers into a list of distinct values."""
     values = [value if not isinstance(value, float) else rounded(value) for value in sweep.columns[name]]
-    found: dict[str, Any] = {"title": title(name), "unit": unit(name), "more": name in MORE_IS_BETTER}
+    found: dict[str, Any] = {"title": title(name), "words": words(name), "unit": unit(name)}
+    found["more"] = name in MORE_IS_BETTER
     distinct = sorted(
         set(values), key=lambda value: (value is None, isinstance(value, str), value if value is not None else 0)
     )

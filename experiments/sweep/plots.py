@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import log10
+from math import ceil, log2, log10
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from experiments.report.charts.style import BLACK, VERMILION
-from experiments.report.plots import MARKERS, plain, save_figure
+from experiments.report.plots import MARKERS, legend_above, plain, save_figure
+from experiments.report.units import BYTES, brief, shown
 from experiments.sweep.page import GROUPS
-from experiments.sweep.results import SIZE, Objectives, Sweep, sign, title
-from experiments.sweep.tables import shown
+from experiments.sweep.results import SIZE, Objectives, Sweep, sign, title, unit, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 
 MOST_LINES = 1500
@@ -57,13 +59,13 @@ def draw_front(
 ) -> None:
     """All points by the first axis that varies, and the line of those that none beats."""
     across, up = (sweep.columns[name] for name in objectives)
-    axis = next((name for name in sweep.axes if name != "network"), None)
-    values = sorted({sweep.columns[axis][point] for point in points}, key=str) if axis else []
-    if axis is None or len(values) > len(GROUPS):
-        axis, values = None, [None]
-    for value, (color, marker) in zip(values, GROUPS, strict=False):
-        members = [point for point in points if axis is None or sweep.columns[axis][point] == value]
-        label = "points" if axis is None else plain(f"{axis}: {shown(axis, value)}")
+    by = next((name for name in sweep.axes if name != "network"), None)
+    groups = sorted({sweep.columns[by][point] for point in points}, key=_order) if by else []
+    if by is None or len(groups) > len(GROUPS):
+        by, groups = None, [None]
+    for group, (color, marker) in zip(groups, GROUPS, strict=False):
+        members = [point for point in points if by is None or sweep.columns[by][point] == group]
+        label = "points" if by is None else plain(f"{words(by)}: {shown(group, unit(by))}")
         places = [across[point] for point in members], [up[point] for point in members]
         axes.scatter(
             *places, s=28, color=color, marker=MARKERS[marker], edgecolors="white", linewidths=0.4, label=label
@@ -71,25 +73,35 @@ def draw_front(
     line = [across[point] for point in front], [up[point] for point in front]
     axes.step(*line, where="post", color=VERMILION, linewidth=1.6, label="Pareto front")
     axes.scatter(*line, s=90, facecolors="none", edgecolors=VERMILION, linewidths=1.5)
-    for name, set_scale, limits in (
-        (objectives[0], axes.set_xscale, axes.set_xlim),
-        (objectives[1], axes.set_yscale, axes.set_ylim),
+    for name, axis, set_scale, set_limits in (
+        (objectives[0], axes.xaxis, axes.set_xscale, axes.set_xlim),
+        (objectives[1], axes.yaxis, axes.set_yscale, axes.set_ylim),
     ):
-        _scale([sweep.columns[name][point] for point in points], set_scale, limits)
-    axes.set_xlabel(plain(title(objectives[0])))
-    axes.set_ylabel(plain(title(objectives[1])))
+        values = [sweep.columns[name][point] for point in points]
+        if spread(values):
+            set_scale("log")
+        else:
+            set_limits(min(0, *values, 0), max(*values, 0) * 1.06 or 1)
+        _ticks(name, axis, values)
     axes.grid(color="#e5e5e5")
     axes.set_axisbelow(True)
-    axes.set_title(plain(f"{network}: {title(objectives[1])} over {title(objectives[0])}"), pad=24)
-    axes.legend(ncols=5, frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
+    axes.set_title(plain(f"{network}: {words(objectives[1])} over {words(objectives[0])}"))
+    legend_above(axes, len(groups) + 1)
 
 
-def _scale(values: Sequence[float], set_scale: Callable[[str], Any], set_limits: Callable[..., Any]) -> None:
-    """A logarithmic axis for values that are far apart, else one from zero."""
+def _ticks(name: str, axis: Axis, values: Sequence[float]) -> None:
+    """Title, and a few numbers in as many characters as needed: sizes at powers of two, or multiples of one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
+
+    axis.set_label_text(plain(title(name)))
     if spread(values):
-        set_scale("log")
-    else:
-        set_limits(min(0, *values, 0), max(*values, 0) * 1.06 or 1)
+        decades = log10(max(values) / min(values))
+        subdivisions = (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(2.0) if unit(name) == BYTES else LogLocator(10.0, subdivisions))
+        axis.set_minor_formatter(NullFormatter())
+    elif unit(name) == BYTES and max(values) > 0:
+        axis.set_major_locator(MultipleLocator(2 ** ceil(log2(max(values) / 6))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: brief(value, unit(name))))
 
 
 def spread(values: Sequence[float]) -> bool:
@@ -124,8 +136,8 @@ def draw_heatmap(sweep: Sweep, names: tuple[str, str], points: Sequence[int], ne
             text = "none" if cycles is None else brief(cycles)
             color = "white" if cycles is not None and scaled[column, row] <= middle else BLACK
             axes.text(across, down, text, ha="center", va="center", color=color, fontsize=8)
-    axes.set_xticks(range(len(columns)), [plain(shown(names[0], value)) for value in columns])
-    axes.set_yticks(range(len(rows)), [plain(shown(names[1], value)) for value in rows])
+    axes.set_xticks(range(len(columns)), [plain(shown(value, unit(names[0]))) for value in columns])
+    axes.set_yticks(range(len(rows)), [plain(shown(value, unit(names[1]))) for value in rows])
     axes.set_xlabel(plain(title(names[0])))
     axes.set_ylabel(plain(title(names[1])))
     axes.set_title(plain(f"{network}: fewest cycles; none: no point ended ok"))
@@ -133,14 +145,6 @@ def draw_heatmap(sweep: Sweep, names: tuple[str, str], points: Sequence[int], ne
 
 def _order(value: Any) -> tuple[bool, bool, Any]:
     return value is None, isinstance(value, str), 0 if value is None else value
-
-
-def brief(value: float) -> str:
-    """Three significant digits and a letter for the size."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}" if abs(value) < 1000 * size else f"{value / size:,.0f}{letter}"
-    return f"{value:.3g}"
 
 
 def draw_parallel(
@@ -169,11 +173,11 @@ def draw_parallel(
     axes.set_ylim(-0.05, 1.05)
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_xticks(range(len(names)), [plain(title(name).replace(" (", "\n(")) for name in names], fontsize=8)
+    axes.set_xticks(range(len(names)), ["\n".join(map(plain, wrap(title(name), 16))) for name in names], fontsize=8)
     axes.tick_params(axis="x", length=0)
     told = f" ({len(drawn)} of {len(points)} points drawn)" if step > 1 else ""
-    axes.set_title(plain(f"{network}: {len(points):,} points{told}"), pad=24)
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.2)
+    axes.set_title(plain(f"{network}: {len(points):,} points{told}"))
+    legend_above(axes, 1)
 
 
 def parallel_names(sweep: Sweep) -> list[str]:
@@ -208,11 +212,11 @@ class Scale:
     def ticks(self) -> list[tuple[float, str]]:
         """Places with their labels."""
         if self._even:
-            return [(self.place(value), shown(self.name, value)) for value in self._distinct]
+            return [(self.place(value), shown(value, unit(self.name))) for value in self._distinct]
         low, high = self._ends()
         shares = (0.0, 0.25, 0.5, 0.75, 1.0)
         at = [low * (high / low) ** share if self._log else low + (high - low) * share for share in shares]
-        return [(share, brief(value)) for share, value in zip(shares, at, strict=True)]
+        return [(share, brief(value, unit(self.name))) for share, value in zip(shares, at, strict=True)]
 
     def _ends(self) -> tuple[Any, Any]:
         return self._distinct[0], self._distinct[-1]

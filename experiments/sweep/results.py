@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
+from dla_sim.presets.keys import declared_settings
+from experiments.report.units import BYTES
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.store import Store
 from isa.errors import InputError, meant
@@ -28,37 +30,96 @@ SIZE = "pe_sram"
 """Processing elements times KiB of SRAM: the simplest measure of what a machine costs."""
 MORE_IS_BETTER = ("utilization",)
 
-_UNITS = {
-    "pe.ic": "PEs", "pe.oc": "PEs", "pe.ow": "PEs", "pe.count": "PEs", SIZE: "PE·KiB", "macs": "MACs",
-    "utilization": "0 to 1", "sram_banks": "banks", "post_lanes": "lanes", "bus_bytes": "bytes/cycle",
-    "sram_read_bytes": "bytes/cycle", "sram_write_bytes": "bytes/cycle", "dram_latency": "cycles",
-    "outstanding_bursts": "bursts", "flash_bytes": "bytes/cycle", "flash_latency": "cycles",
-    "flash_outstanding_bursts": "bursts", "queue_depth": "commands", "fetch_buffers": "chunks", "dma_setup": "cycles",
-    "dma_drain": "cycles", "ex_fill": "cycles", "ex_drain": "cycles", "bank_ports": "ports", "clock_hz": "Hz",
-    "alignment": "bytes", "row_alignment": "bytes", "host_nodes": "nodes", "instructions": "instructions",
+_WORDS = {
+    "network": "network",
+    "preset": "preset",
+    "isa": "instruction set",
+    "pe.ic": "PEs over input channels",
+    "pe.oc": "PEs over output channels",
+    "pe.ow": "PEs over output columns",
+    "pe.count": "processing elements",
+    SIZE: "PEs × SRAM",
+    "sram_bytes": "SRAM",
+    "sram_banks": "SRAM banks",
+    "row_alignment": "alignment of rows",
+    "alignment": "alignment of buffers",
+    "post_lanes": "post-processing lanes",
+    "bus_bytes": "bus width",
+    "burst_bytes": "burst",
+    "dram_latency": "DRAM latency",
+    "outstanding_bursts": "bursts in flight",
+    "flash_bytes": "width of the flash",
+    "flash_burst_bytes": "burst of the flash",
+    "flash_latency": "latency of the flash",
+    "flash_outstanding_bursts": "bursts of the flash in flight",
+    "queue_depth": "depth of queues",
+    "fetch_bytes": "chunk of command words",
+    "fetch_buffers": "chunks fetched ahead",
+    "dma_setup": "DMA setup",
+    "dma_drain": "DMA drain",
+    "ex_fill": "pipeline fill",
+    "ex_drain": "pipeline drain",
+    "sync_cycles": "synchronisation",
+    "sram_read_bytes": "SRAM read width",
+    "sram_write_bytes": "SRAM write width",
+    "bank_ports": "ports of a bank",
+    "clock_hz": "clock",
+    "missing_bytes": "SRAM missing",
+    "host_nodes": "nodes on the CPU",
+    "host_estimated_cycles": "CPU, estimated",
+    "cycles": "cycles",
+    "macs": "multiply-accumulates",
+    "utilization": "utilisation",
+    "lower_bound_cycles": "lower bound",
+    "roofline_cycles": "roofline",
+    "dram_read_bytes": "DRAM read",
+    "dram_write_bytes": "DRAM written",
+    "sram_peak_bytes": "SRAM used at the peak",
+    "sram_moved_bytes": "SRAM traffic",
+    "instructions": "instructions",
+    "register_writes": "register writes",
     "regions": "regions",
+}
+"""Columns in plain words."""
+_UNITS = {
+    **{setting.key: setting.unit for setting in declared_settings()},
+    "pe.count": "elements", SIZE: "PE·KiB", "macs": "MACs", "utilization": "0 to 1", "host_nodes": "nodes",
+    "instructions": "instructions", "register_writes": "writes", "regions": "regions",
 }  # fmt: skip
+"""Units of columns; sizes are written in KiB and MiB (``experiments.report.units``)."""
 _ENDINGS = {
     "_bytes": "bytes", "_cycles": "cycles", "cycles": "cycles", "_mm2": "mm²", "_um2": "µm²", "_pj": "pJ", "_nj": "nJ",
     "_uj": "µJ", "_mj": "mJ", "_joule": "J", "_seconds": "s", "_mw": "mW",
 }  # fmt: skip
-_CYCLES = ("kinds.", "ex_cycles.", "LD.", "EX.", "ST.")
-_NAMES = {SIZE: "N · SRAM", "pe.count": "N", "utilization": "utilisation"}
+_CYCLES = {
+    "kinds.": "cycles of {}", "ex_cycles.": "EX at work on {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",
+}  # fmt: skip
+
+
+def words(name: str) -> str:
+    """A column in plain words; of one that is not known its name, without underscores and the unit at its end."""
+    if name in _WORDS:
+        return _WORDS[name]
+    for prefix, text in _CYCLES.items():
+        if name.startswith(prefix):
+            return text.format(name.removeprefix(prefix))
+    ending = next((found for found in _ENDINGS if found[0] == "_" and name.lower().endswith(found)), "")
+    return name[: len(name) - len(ending)].replace("_", " ")
 
 
 def unit(name: str) -> str:
     """The unit of a column; empty for names, counts and whatever is not known."""
     if name in _UNITS:
         return _UNITS[name]
-    if name.startswith(_CYCLES):
+    if name.startswith(tuple(_CYCLES)):
         return "cycles"
     return next((found for ending, found in _ENDINGS.items() if name.lower().endswith(ending)), "")
 
 
 def title(name: str) -> str:
-    """The title of an axis: what it is and its unit."""
-    what, measure = _NAMES.get(name, name), unit(name)
-    return f"{what} ({measure})" if measure and measure != what else what
+    """The title of an axis: what it is and its unit, but that of sizes stands at every number."""
+    what, measure = words(name), unit(name)
+    return what if measure in ("", BYTES, "elements") or measure in what else f"{what} ({measure})"
 
 
 def sign(name: str) -> int:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import Console
 
 from experiments.report.terminal import ReportTable, line, plain_table
-from experiments.sweep.results import Objectives, Sweep, reasons, title
+from experiments.report.units import shown
+from experiments.sweep.results import Objectives, Sweep, reasons, title, unit
 
 MOST_ROWS = 30
 """Rows of a table at most."""
-_KIBI, _MEBI = 1 << 10, 1 << 20
 
 
 def print_sweep(sweep: Sweep, objectives: Objectives, console: Console) -> None:
@@ -57,16 +56,7 @@ def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTab
     )
     table = plain_table(*columns, title=f"{network}: {len(front)} of {len(points):,} points are on the front")
     for point in front[:MOST_ROWS]:
-        table.add_row(*(shown(name, sweep.columns[name][point]) for name in names))
+        table.add_row(*(shown(sweep.columns[name][point], unit(name)) for name in names))
     if len(front) > MOST_ROWS:
         table.add_row(f"{len(front) - MOST_ROWS} more", *("" for _ in names[1:]))
     return table
-
-
-def shown(name: str, value: Any) -> str:
-    """A value as people read it: sizes of memories in KiB or MiB where that is exact."""
-    if name == "sram_bytes" and isinstance(value, int) and value % _KIBI == 0:
-        return f"{value // _MEBI} MiB" if value % _MEBI == 0 else f"{value // _KIBI} KiB"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    return f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:,.4g}"

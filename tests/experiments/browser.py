@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,7 @@ class Browser:
     def open(self, page: Path) -> None:
         """Load a file from disk and wait until its charts are drawn."""
         self._driver.get(page.resolve().as_uri())
-        self.wait("document.readyState === 'complete'")
+        self.wait("document.documentElement.dataset.drawn === 'yes'")
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression on the page."""
@@ -71,6 +72,25 @@ class Browser:
         across, below = (right - 0.5) * size["width"], (down - 0.5) * size["height"]
         chain = ActionChains(self._driver, duration=0)
         chain.move_to_element_with_offset(target, round(across), round(below)).click().perform()
+
+    def resize(self, width: int, height: int = 1000, dark: bool = False) -> None:
+        """A window of so many pixels inside, and what the reader's system asks for: light pages or dark ones."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    def picture(self) -> bytes:
+        """What the window shows, as PNG."""
+        return b64decode(self._driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"])
+
+    def press(self, *keys: str) -> None:
+        """Keys one after another, to whatever has the focus."""
+        ActionChains(self._driver, duration=0).send_keys(*keys).perform()
+
+    def named(self) -> list[dict[str, Any]]:
+        """What the page tells programs that read it aloud: role and name of everything."""
+        return list(self._driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"])
 
     def errors(self) -> list[str]:
         """Messages of the console so far that are warnings or errors; nothing is loaded from anywhere, or it is one."""

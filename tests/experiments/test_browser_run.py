@@ -20,6 +20,7 @@ CHARTS = (
     "layer-utilization",
     "roofline",
     "layer-traffic",
+    "unit-timeline",
     "sram-occupancy",
     "unit-causes",
 )

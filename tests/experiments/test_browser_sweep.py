@@ -43,7 +43,7 @@ def test_the_charts_are_there(page: Browser) -> None:
     assert page.errors() == []
     for chart in CHARTS:
         assert page.find(f"#{chart} svg.main-svg"), chart
-    assert {found.text for found in page.find("#pareto .xtitle, #pareto .ytitle")} == {"N · SRAM (PE·KiB)", "cycles"}
+    assert {found.text for found in page.find("#pareto .xtitle, #pareto .ytitle")} == {"PEs × SRAM (PE·KiB)", "cycles"}
     assert page.run("document.querySelectorAll('#pareto .points path.point').length") >= len(grid().finished)
     assert page.find("#heatmap .heatmaplayer image")
     assert page.find("#parallel .lines path")
@@ -95,7 +95,7 @@ def test_a_click_on_a_cell_of_the_heat_map_filters(page: Browser) -> None:
     cells = len(set(columns[across])), len(set(columns[up]))
     page.click_at("#heatmap .nsewdrag", 1 - 0.5 / cells[0], 0.5 / cells[1])
     page.wait(f"document.getElementById('count').textContent.startsWith('{len(kept)} of')")
-    assert "sram_bytes: 64 KiB ×" in [found.text for found in page.find("#active button")]
+    assert "SRAM: 64 KiB ×" in [found.text for found in page.find("#active button")]
     assert page.errors() == []
 
 
@@ -142,6 +142,7 @@ def test_pointing_at_a_point_describes_it(page: Browser) -> None:
     text = page.find("#pareto .hovertext")[0].text
     assert "cycles: " in text
     assert "schedule: " in text
+    assert "SRAM: " in text
 
 
 def test_a_click_on_a_point_gives_the_command_that_repeats_it(
@@ -149,7 +150,7 @@ def test_a_click_on_a_point_gives_the_command_that_repeats_it(
 ) -> None:
     monkeypatch.chdir(folder())
     front = grid().front(grid().objectives(None, None), grid().finished)
-    page.click("#front tbody tr")
+    page.click("#front tbody button")
     page.wait("!document.getElementById('chosen').hidden")
     command = page.find("#chosen code")[0].text
     shown = f"{grid().columns['cycles'][front[0]]:,}"

@@ -20,6 +20,7 @@ PICTURES = {
     "layer-utilization",
     "roofline",
     "layer-traffic",
+    "unit-timeline",
     "sram-occupancy",
     "unit-causes",
 }
@@ -39,7 +40,7 @@ def pictures(folder: Path) -> set[str]:
 def test_page_and_pictures_beside_the_run(capsys: Capture) -> None:
     found = dla(capsys, "report", "a.json")
     assert (found.status, found.err) == (0, "")
-    assert found.out.endswith("page written to a-report/a.html\n7 pictures written to a-report\n")
+    assert found.out.endswith("page written to a-report/a.html\n8 pictures written to a-report\n")
     assert pictures(Path("a-report")) == PICTURES
     assert Path("a-report/a.html").read_text().startswith("<!DOCTYPE html>")
 
@@ -76,7 +77,7 @@ def test_sweeps(capsys: Capture) -> None:
     shutil.copy(grid_file(), "grid.sqlite")
     found = dla(capsys, "report", "grid.sqlite", "-o", "sweep", "--x", "bus_bytes", "--cost", "horowitz-45nm")
     assert (found.status, found.err) == (0, "")
-    assert "bus_bytes (bytes/cycle)" in found.out
+    assert "bus width (bytes/cycle)" in found.out
     assert "estimated_area_um2" in Path("sweep/grid.html").read_text()
     assert pictures(Path("sweep")) == {"pareto-tiny.onnx", "parallel-tiny.onnx", "heatmap-tiny.onnx"}
 

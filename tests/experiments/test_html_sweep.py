@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from experiments.sweep.page import sweep_page
-from experiments.sweep.results import Sweep, load_sweep, reasons, sign, title
-from experiments.sweep.store import Store
-from experiments.sweep.tables import print_sweep, shown
+from experiments.sweep.results import AXES, Sweep, load_sweep, reasons, sign, title, words
+from experiments.sweep.store import FIGURE_COLUMNS, Store
+from experiments.sweep.tables import print_sweep
 from isa.errors import InputError
 from tests.experiments.reporting import Page, grid, grid_file
 from tests.experiments.test_html_run import data_of
@@ -56,7 +56,7 @@ def test_the_page_has_charts_data_and_origin() -> None:
     found = data_of(text)
     assert found["ok"] == list(grid().finished)
     assert found["columns"]["cycles"]["values"] == list(grid().columns["cycles"])
-    assert found["columns"]["bus_bytes"]["title"] == "bus_bytes (bytes/cycle)"
+    assert found["columns"]["bus_bytes"]["title"] == "bus width (bytes/cycle)"
     for expected in ("dla sweep grid.toml", "does not fit in 128 bytes of SRAM", "version of onnxruntime"):
         assert expected in page.text
 
@@ -89,15 +89,23 @@ def test_tables_on_a_terminal() -> None:
     assert all(f"{grid().columns['cycles'][point]:,}" in text for point in front)
 
 
-def test_values_and_titles_in_words() -> None:
-    values = [shown("sram_bytes", 524288), shown("sram_bytes", 1 << 21), shown("sram_bytes", 1000), shown("x", None)]
-    assert values == ["512 KiB", "2 MiB", "1,000", ""]
-    assert [shown("cycles", 1234567), shown("utilization", 0.123456), shown("schedule", "seed")] == [
-        "1,234,567", "0.1235", "seed"
-    ]  # fmt: skip
-    names = ("cycles", "kinds.CONV", "estimated_energy_pj", "schedule", "pe_sram")
-    titles = ["cycles", "kinds.CONV (cycles)", "estimated_energy_pj (pJ)", "schedule", "N · SRAM (PE·KiB)"]
-    assert [title(name) for name in names] == titles
+def test_titles_in_words() -> None:
+    titles = {
+        "cycles": "cycles",
+        "kinds.CONV": "cycles of CONV",
+        "LD.token_EX": "LD: token_EX (cycles)",
+        "estimated_energy_pj": "estimated energy (pJ)",
+        "schedule": "schedule",
+        "pe_sram": "PEs × SRAM (PE·KiB)",
+        "pe.oc": "PEs over output channels",
+        "bus_bytes": "bus width (bytes/cycle)",
+        "sram_bytes": "SRAM",
+    }
+    assert {name: title(name) for name in titles} == titles
+
+
+def test_every_column_of_results_has_words() -> None:
+    assert not [name for name in (*AXES, *FIGURE_COLUMNS) if "_" in words(name) or "." in words(name)]
 
 
 def test_columns_that_are_none() -> None:

@@ -42,9 +42,9 @@ function allOnAxes() {
 }
 
 function heatText(cell, row, column) {
-  const where = `${heat.x}: ${escaped(shown(heat.x, column))}<br>${heat.y}: ${escaped(shown(heat.y, row))}`;
+  const where = `${wordsOf(heat.x)}: ${escaped(told(heat.x, column))}<br>${wordsOf(heat.y)}: ${escaped(told(heat.y, row))}`;
   if (!cell.all) return `${where}<br>not in the sweep`;
-  const found = `best ${titleOf(heat.z)}: <b>${shown(heat.z, cell.best)}</b>`;
+  const found = `best ${titleOf(heat.z)}: <b>${told(heat.z, cell.best)}</b>`;
   const best = cell.best === null ? "no point ended ok or passes" : found;
   return `${where}<br>${best}<br>${cell.ok} of ${cell.all} points ended ok and pass`;
 }
@@ -52,8 +52,8 @@ function heatText(cell, row, column) {
 function drawHeatmap() {
   const layout = copy(DATA.layout);
   if (!heat.y || heat.x === heat.y) {
-    layout.title.text = heat.y ? "Choose two different axes" : "A heat map needs two axes that vary";
-    return draw("heatmap", [], { ...layout, height: 200 });
+    const missing = heat.y ? "Choose two different axes" : "A heat map needs two axes that vary";
+    return draw("heatmap", [], { ...layout, height: 200 }, missing);
   }
   const points = allOnAxes();
   const [columns, rows] = [distinct(heat.x, points), distinct(heat.y, points)];
@@ -67,7 +67,7 @@ function drawHeatmap() {
     x: columns.map((_, place) => place),
     y: rows.map((_, place) => place),
     z: cells.map((row) => row.map((cell) => scaled(cell.best))),
-    text: cells.map((row) => row.map((cell) => (cell.best === null ? "" : brief(heat.z, cell.best)))),
+    text: cells.map((row) => row.map((cell) => (cell.best === null ? "" : short(heat.z, cell.best)))),
     texttemplate: named ? "%{text}" : "",
     hovertext: cells.map((row, down) => row.map((cell, across) => heatText(cell, rows[down], columns[across]))),
     hovertemplate: "%{hovertext}<extra></extra>",
@@ -83,16 +83,14 @@ function drawHeatmap() {
     title: { text: titleOf(name), standoff: 8 },
     tickmode: "array",
     tickvals: values.map((_, place) => place),
-    ticktext: values.map((one) => escaped(shown(name, one))),
+    ticktext: values.map((one) => escaped(told(name, one))),
     range: [-0.5, values.length - 0.5],
     showgrid: false,
   });
   Object.assign(layout.xaxis, axis(heat.x, columns));
   Object.assign(layout.yaxis, axis(heat.y, rows));
-  layout.title.text = `Best ${titleOf(heat.z)}`;
-  layout.margin.t = 40;
-  layout.height = Math.max(260, Math.min(900, 150 + 44 * rows.length));
-  return draw("heatmap", [trace], layout);
+  layout.height = Math.max(220, Math.min(860, 92 + 44 * rows.length));
+  draw("heatmap", [trace], layout, `Best ${wordsOf(heat.z)}`);
 }
 
 function heatScale(found, log) {
@@ -103,7 +101,7 @@ function heatScale(found, log) {
   return {
     title: { text: titleOf(heat.z), side: "right" },
     tickvals: steps.map((step) => (log ? Math.log10(step) : step)),
-    ticktext: steps.map((step) => brief(heat.z, Number(step.toPrecision(3)))),
+    ticktext: steps.map((step) => short(heat.z, Number(step.toPrecision(3)))),
   };
 }
 

@@ -6,38 +6,45 @@ from collections.abc import Iterable
 from math import log10
 from typing import Any
 
-from experiments.report.charts.model import Bars, Chart, Roofline, Series, Spans, Steps
+from experiments.report.charts.model import Bars, Chart, Gantt, Roofline, Series, Spans, Steps
 from experiments.report.charts.style import BLACK, Style, escaped, shortened
 
 Figure = dict[str, Any]
+LEAST_PIXELS = 110
+"""The least height of a plot of bars."""
 ROW_PIXELS = 19
 """Height of a row with one bar."""
-MARGIN_PIXELS = 120
-"""What a chart of bars is high without any row."""
+MARGIN_PIXELS = 92
+"""What a chart is high without its plot: a legend of one line above, numbers and the axis' title below."""
 
 
 def figure(chart: Chart) -> Figure:
     """``id``, ``data`` and ``layout`` for plotly.js; ``layers``: the points' ``customdata`` are numbers of layers.
 
-    ``row`` is the height of a row of bars, from which the page's script finds the height when it shows fewer.
+    ``title`` stands above the chart. ``row`` is the height of a row of bars, from which the page's script finds the
+    height when it shows fewer.
     """
     if isinstance(chart, Bars):
-        return _bars(chart)
-    if isinstance(chart, Spans):
-        return _spans(chart)
-    return _roofline(chart) if isinstance(chart, Roofline) else _steps(chart)
+        made = _bars(chart)
+    elif isinstance(chart, Spans):
+        made = _spans(chart)
+    elif isinstance(chart, Gantt):
+        made = _gantt(chart)
+    else:
+        made = _roofline(chart) if isinstance(chart, Roofline) else _steps(chart)
+    return {"id": chart.identity, "title": chart.title} | made
 
 
-def layout(title: str, horizontal: dict[str, Any], vertical: dict[str, Any], height: int) -> dict[str, Any]:
-    """What the charts' layouts share."""
+def layout(horizontal: dict[str, Any], vertical: dict[str, Any], height: int) -> dict[str, Any]:
+    """What the charts' layouts share; ``height`` is that of the plot."""
     axis = {"gridcolor": "#E5E5E5", "linecolor": BLACK, "zeroline": False, "ticks": "outside", "automargin": True}
     return {
-        "title": {"text": title, "x": 0, "xref": "container", "font": {"size": 16}},
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": BLACK},
         "paper_bgcolor": "#FFFFFF",
         "plot_bgcolor": "#FFFFFF",
-        "height": height,
-        "margin": {"l": 10, "r": 20, "t": 70, "b": 50},
+        "height": height + MARGIN_PIXELS,
+        "margin": {"l": 10, "r": 20, "t": 36, "b": 56},
+        "modebar": {"color": "#595959", "activecolor": BLACK, "bgcolor": "#FFFFFF"},
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         "hovermode": "closest",
         "xaxis": axis | horizontal,
@@ -59,31 +66,37 @@ def fill(style: Style) -> dict[str, Any]:
 def _bars(chart: Bars) -> Figure:
     rows = list(range(len(chart.labels)))
     names = [escaped(label) for label in chart.labels]
-    data = [_bar_trace(chart, series, names) for series in chart.series]
     labels = [escaped(shortened(label)) for label in chart.labels]
+    data = [_bar_trace(chart, series, names) for series in chart.series]
     vertical = {"tickmode": "array", "tickvals": rows, "ticktext": labels, "showgrid": False}
     vertical["range"] = [len(rows) - 0.4, -0.6]
     horizontal: dict[str, Any] = {"title": axis_title(chart.axis), "tickformat": ",~r" if chart.limit else "~s"}
-    horizontal |= {"range": [0, chart.limit]} if chart.limit else {"rangemode": "tozero"}
+    if chart.limit:
+        horizontal["range"] = [0, chart.limit]
+    else:  # room for what stands at the ends of bars
+        longest = max((abs(value) for series in chart.series for value in series.values), default=0)
+        horizontal |= {"range": [0, 1.3 * (longest or 1)]} if chart.signed else {"rangemode": "tozero"}
     row = ROW_PIXELS if not chart.grouped else 12 * len(chart.series)
-    height = MARGIN_PIXELS + row * len(rows)
     how = {"barmode": "group" if chart.grouped else "relative", "bargap": 0.2, "showlegend": True}
-    arranged = layout(chart.title, horizontal, vertical, max(height, 230)) | how
-    return {"id": chart.identity, "data": data, "layout": arranged, "layers": chart.layers, "row": row}
+    arranged = layout(horizontal, vertical, max(row * len(rows), LEAST_PIXELS)) | how
+    return {"data": data, "layout": arranged, "layers": chart.layers, "row": row, "parts": chart.parts}
 
 
 def _bar_trace(chart: Bars, series: Series, names: list[str]) -> dict[str, Any]:
     """The bars of a series; rows without any are left out, for a page with many layers is slow enough."""
     rows = [row for row, value in enumerate(series.values) if value]
-    return {
+    values = [rounded(series.values[row]) for row in rows]
+    number = "text" if chart.signed else "x:," if all(isinstance(value, int) for value in values) else "x:,.4~r"
+    told = {"text": [f"{value:+,}" for value in values], "textposition": "outside"} if chart.signed else {}
+    return told | {
         "type": "bar",
         "orientation": "h",
         "name": escaped(series.name),
-        "x": [rounded(series.values[row]) for row in rows],
+        "x": [abs(value) for value in values] if chart.signed else values,
         "y": rows,
         "customdata": rows,
         "hovertext": [names[row] for row in rows],
-        "hovertemplate": f"<b>%{{hovertext}}</b><br>{escaped(series.name)}: %{{x:,}} {chart.unit}<extra></extra>",
+        "hovertemplate": f"<b>%{{hovertext}}</b><br>{escaped(series.name)}: %{{{number}}} {chart.unit}<extra></extra>",
         "marker": fill(series.style),
     }
 
@@ -120,12 +133,7 @@ def _roofline(chart: Roofline) -> Figure:
         )
     horizontal = _logarithmic("MACs per byte of DRAM traffic", left, end)
     vertical = _logarithmic("MACs per cycle", bottom, chart.macs_per_cycle * 2)
-    return {
-        "id": chart.identity,
-        "data": data,
-        "layout": layout(chart.title, horizontal, vertical, 480),
-        "layers": True,
-    }
+    return {"data": data, "layout": layout(horizontal, vertical, 400), "layers": True}
 
 
 def _logarithmic(title: str, low: float, high: float) -> dict[str, Any]:
@@ -148,13 +156,13 @@ def _roofline_text(mark: Any) -> str:
 
 def _steps(chart: Steps) -> Figure:
     times = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
-    data = [_step_line(series, times, filled=number == 0) for number, series in enumerate(chart.series)]
+    data = [_step_line(series, chart.unit, times, filled=number == 0) for number, series in enumerate(chart.series)]
     for name, level in chart.limits:
         data.append(
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": f"{name} ({level:,.4g} KiB)",
+                "name": name,
                 "x": [0, chart.total],
                 "y": [level, level],
                 "line": {"color": BLACK, "width": 1.5, "dash": "dash" if name == chart.limits[0][0] else "dot"},
@@ -162,8 +170,8 @@ def _steps(chart: Steps) -> Figure:
             }
         )
     horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
-    vertical = {"title": axis_title("live bytes (KiB)"), "rangemode": "tozero", "tickformat": ","}
-    return {"id": chart.identity, "data": data, "layout": layout(chart.title, horizontal, vertical, 380)}
+    vertical = {"title": axis_title(f"live bytes ({chart.unit})"), "rangemode": "tozero", "tickformat": ","}
+    return {"data": data, "layout": layout(horizontal, vertical, 290)}
 
 
 def _spans(chart: Spans) -> Figure:
@@ -186,11 +194,33 @@ def _spans(chart: Spans) -> Figure:
     horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
     vertical = {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": names, "showgrid": False}
     vertical["range"] = [len(names) - 0.4, -0.6]
-    arranged = layout(chart.title, horizontal, vertical, 260) | {"barmode": "overlay", "showlegend": False}
-    return {"id": chart.identity, "data": data, "layout": arranged}
+    arranged = layout(horizontal, vertical, 140) | {"barmode": "overlay", "showlegend": False}
+    return {"data": data, "layout": arranged}
 
 
-def _step_line(series: Series, times: Iterable[int], filled: bool) -> dict[str, Any]:
+def _gantt(chart: Gantt) -> Figure:
+    """Columns of numbers, of which the page's script draws what the window can show, and the axes."""
+    labels: dict[tuple[str, int], int] = {}
+    rows = []
+    for name, spans in chart.rows:
+        places = [labels.setdefault((span.label, span.layer), len(labels)) for span in spans]
+        keys = ("begin", "end", "active", "commands", "group")
+        rows.append({"name": name, "label": places} | {key: [getattr(span, key) for span in spans] for key in keys})
+    horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
+    vertical: dict[str, Any] = {"tickmode": "array", "tickvals": list(range(len(rows)))}
+    vertical |= {"ticktext": [row["name"] for row in rows]}
+    vertical |= {"showgrid": False, "fixedrange": True, "range": [len(rows) - 0.4, -0.6]}
+    return {
+        "data": [],
+        "layout": layout(horizontal, vertical, 44 * len(rows)) | {"barmode": "overlay", "showlegend": True},
+        "groups": [{"name": name, "color": style.color, "text": style.text} for name, style in chart.groups],
+        "rows": rows,
+        "labels": [{"text": text, "layer": layer} for text, layer in labels],
+        "total": chart.total,
+    }
+
+
+def _step_line(series: Series, unit: str, times: Iterable[int], filled: bool) -> dict[str, Any]:
     values = [rounded(value) for value in (*series.values, series.values[-1])]
     line = {"shape": "hv", "color": series.style.color, "width": 0.5 if filled else 1.4}
     return {
@@ -201,7 +231,7 @@ def _step_line(series: Series, times: Iterable[int], filled: bool) -> dict[str, 
         "y": values,
         "line": line,
         "fill": "tozeroy" if filled else "none",
-        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.1f}} KiB<extra>{escaped(series.name)}</extra>",
+        "hovertemplate": f"cycle %{{x:,}}: %{{y:,.4~r}} {unit}<extra>{escaped(series.name)}</extra>",
     }
 
 

@@ -1,12 +1,25 @@
-// Pages with charts per layer: filter the layers by kind, order them, and show all figures of one that is clicked.
+// Pages with charts per layer: filter the layers by kind and name, order them, and show all figures of one.
 
-const state = { kinds: new Set(), order: DATA.order, most: DATA.layers.length > 150 ? "40" : "all", layer: null };
+const state = {
+  kinds: new Set(),
+  words: "",
+  order: DATA.order,
+  most: DATA.layers.length > 150 ? "40" : "all",
+  percent: false,
+  layer: null,
+};
+const refreshers = [];
+
+function passesFilter(layer) {
+  const { name, kind } = DATA.layers[layer];
+  return (!state.kinds.size || state.kinds.has(kind)) && name.toLowerCase().includes(state.words.toLowerCase());
+}
 
 // The numbers of the layers to show, in the order to show them.
 function shownLayers() {
   const all = DATA.layers.map((_, number) => number);
   const ranked = [...all].sort((one, other) => DATA.weights[other] - DATA.weights[one] || one - other);
-  const found = ranked.filter((number) => !state.kinds.size || state.kinds.has(DATA.layers[number].kind));
+  const found = ranked.filter(passesFilter);
   const kept = state.most === "all" ? found : found.slice(0, Number(state.most));
   return state.order === "network" ? kept.sort((one, other) => one - other) : kept;
 }
@@ -16,7 +29,7 @@ function subset(trace, places) {
   if (!trace.customdata) return trace;
   const indices = trace.customdata.map((_, index) => index).filter((index) => places.has(trace.customdata[index]));
   const part = { ...trace };
-  for (const key of ["x", "y", "hovertext", "customdata"]) {
+  for (const key of ["x", "y", "hovertext", "text", "customdata"]) {
     if (Array.isArray(trace[key])) part[key] = indices.map((index) => trace[key][index]);
   }
   if (trace.type === "bar") part.y = part.customdata.map((layer) => places.get(layer));
@@ -27,26 +40,46 @@ function subset(trace, places) {
   return part;
 }
 
+// The traces of a chart of parts, each row in per cent of its own.
+function inPercent(traces) {
+  const sums = new Map();
+  traces.forEach((trace) => trace.customdata.forEach((row, index) => sums.set(row, (sums.get(row) ?? 0) + trace.x[index])));
+  return traces.map((trace) => ({
+    ...trace,
+    x: trace.x.map((found, index) => (100 * found) / sums.get(trace.customdata[index])),
+    hovertemplate: trace.hovertemplate.replace("%{x:,} cycles", "%{x:.1f} %"),
+  }));
+}
+
 function drawFigure(figure, layers) {
-  if (!figure.layers) return draw(figure.id, figure.data, figure.layout);
-  const places = new Map(layers.map((layer, place) => [layer, place]));
+  if (figure.rows) return drawGantt(figure);
   const layout = copy(figure.layout);
+  const longest = innerWidth < NARROW ? 16 : 34;
+  if (!figure.layers) return draw(figure.id, figure.data, layout);
+  const places = new Map(layers.map((layer, place) => [layer, place]));
   if (figure.data[0].type === "bar") {
     layout.yaxis.tickvals = layers.map((_, place) => place);
-    layout.yaxis.ticktext = layers.map((layer) => figure.layout.yaxis.ticktext[layer]);
+    layout.yaxis.ticktext = layers.map((layer) => escaped(shortened(DATA.layers[layer].name, longest)));
     layout.yaxis.range = [layers.length - 0.4, -0.6];
-    layout.height = Math.max(230, DATA.margin + figure.row * layers.length);
+    layout.height = Math.max(200, DATA.margin + figure.row * layers.length);
   }
-  return draw(figure.id, figure.data.map((trace) => subset(trace, places)), layout);
+  const percent = figure.parts && state.percent;
+  if (percent) Object.assign(layout.xaxis, { title: { text: "% of the layer's cycles", standoff: 8 }, range: [0, 100] });
+  draw(figure.id, (percent ? inPercent(figure.data) : figure.data).map((trace) => subset(trace, places)), layout);
 }
 
 function showChosen() {
   const place = document.getElementById("chosen");
   place.hidden = state.layer === null;
   if (place.hidden) return;
-  const layer = DATA.layers[state.layer];
-  const close = element("button", { type: "button", textContent: "close", onclick: () => choose(null) });
-  place.replaceChildren(close, element("h3", { textContent: layer.name }), factsList(layer.facts));
+  const { columns, rows, layers } = DATA.table;
+  const [name, ...cells] = rows[layers.indexOf(state.layer)];
+  const facts = columns.slice(1).map(({ heading, unit }, number) => [heading, cells[number], unit]);
+  const told = facts.filter(([, cell]) => cell !== null && cell !== "" && cell !== 0);
+  const measured = (cell, unit) => (["text", "share", ""].includes(unit) ? shown(cell, unit) : `${grouped(cell)} ${unit}`);
+  const close = button("close", () => choose(null));
+  const list = factsList(told.map(([heading, cell, unit]) => [heading, measured(cell, unit)]));
+  place.replaceChildren(close, element("h3", { textContent: name }), list);
 }
 
 function choose(layer) {
@@ -54,14 +87,21 @@ function choose(layer) {
   update();
 }
 
-const refreshers = [];
+let listed = null;
 
 function update() {
   const layers = shownLayers();
   refreshers.forEach((refresh) => refresh());
   document.getElementById("count").textContent = `${layers.length} of ${DATA.layers.length} layers`;
   showChosen();
+  listed.refresh();
+  if (!document.documentElement.dataset.drawn && !globalThis.Plotly) return;
   DATA.figures.filter((figure) => figure.layers).forEach((figure) => drawFigure(figure, layers));
+}
+
+function set(changes) {
+  Object.assign(state, changes);
+  update();
 }
 
 function addTools() {
@@ -70,26 +110,57 @@ function addTools() {
     toggle(state.kinds, kind);
     update();
   });
-  const order = buttons("order", ["network", DATA.weight], (value) => state.order === value, (value) => {
-    state.order = value;
-    update();
-  });
+  const order = buttons("order", ["network", DATA.weight], (value) => state.order === value, (value) => set({ order: value }));
   const smaller = ["10", "40"].filter((size) => Number(size) < DATA.layers.length);
   const sizes = smaller.map((size) => [size, `${size} largest`]);
-  const most = chooser("show", "most", [["all", "all"], ...sizes], state.most, (value) => {
-    state.most = value;
-    update();
-  });
-  refreshers.push(filter.refresh, order.refresh);
+  const most = chooser("show", "most", [["all", "all"], ...sizes], state.most, (value) => set({ most: value }));
+  const named = field("layers named", "named", (words) => set({ words }), { type: "search" });
+  const tools = [...(kinds.length ? [filter] : []), order];
+  const groups = [...tools.map(({ group }) => group), most, named];
+  if (DATA.figures.some((figure) => figure.parts)) {
+    const parts = buttons("parts in", ["cycles", "per cent"], (value) => (value === "per cent") === state.percent, (value) =>
+      set({ percent: value === "per cent" }));
+    tools.push(parts);
+    groups.push(parts.group);
+  }
+  refreshers.push(...tools.map(({ refresh }) => refresh));
   const count = element("span", { id: "count", className: "note" });
-  document.getElementById("tools").append(...(kinds.length ? [filter.group] : []), order.group, most, count);
+  count.setAttribute("role", "status");
+  document.getElementById("tools").append(...groups, count);
+}
+
+function addTable() {
+  const { columns, rows, layers } = DATA.table;
+  const members = () => rows.map((_, row) => row).filter((row) => (layers[row] < 0 ? !state.kinds.size : passesFilter(layers[row])));
+  let shownRows = [];
+  listed = dataTable(document.getElementById("layer-table"), {
+    name: "layers",
+    columns,
+    rows: () => (shownRows = members()).map((row) => rows[row]),
+    pick: (number) => choose(layers[shownRows[number]]),
+    pickable: (number) => layers[shownRows[number]] >= 0,
+    picked: (number) => layers[shownRows[number]] === state.layer,
+  });
+}
+
+// A page may have charts of the whole run and no layers.
+function drawAll() {
+  DATA.figures.filter((figure) => !figure.layers).forEach((figure) => drawFigure(figure, []));
+  if (DATA.layers.length) update();
 }
 
 if (DATA.layers.length) {
   addTools();
-  DATA.figures.filter((figure) => !figure.layers).forEach((figure) => drawFigure(figure, []));
+  addTable();
   update();
+}
+const timeline = DATA.figures.find((figure) => figure.rows);
+if (timeline) addGanttTools(timeline);
+redraws.push(drawAll);
+whenDrawable(() => {
+  drawAll();
+  if (timeline) startGantt(timeline);
   for (const figure of DATA.figures.filter((one) => one.layers)) {
     document.getElementById(figure.id).on("plotly_click", (event) => choose(event.points[0].customdata));
   }
-}
+});

@@ -22,7 +22,8 @@ class Bars:
 
     ``axis`` names the values' axis with its unit. ``identity`` is an HTML id and the name of a picture. ``layers``: the
     rows are the report's layers, in order. ``limit``: the end of the axis where it is fixed. ``unit`` follows a value.
-    ``note`` says how to read the chart.
+    ``note`` says how to read the chart. ``signed``: bars are as long as the values are large, all from the labels on,
+    and the values stand at their ends with their signs. ``parts``: of each row they can be shown in per cent.
     """
 
     identity: str
@@ -35,6 +36,8 @@ class Bars:
     grouped: bool = False
     limit: float | None = None
     note: str = ""
+    signed: bool = False
+    parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Steps:
-    """Levels over time, each constant for ``width`` cycles; ``limits``: horizontal lines by name."""
+    """Levels over time in ``unit``, each constant for ``width`` cycles; ``limits``: horizontal lines by name."""
 
     identity: str
     title: str
@@ -75,6 +78,7 @@ class Steps:
     total: int
     series: tuple[Series, ...]
     limits: tuple[tuple[str, float], ...]
+    unit: str
     note: str
 
 
@@ -100,4 +104,32 @@ class Spans:
     note: str
 
 
-Chart = Bars | Roofline | Steps | Spans
+@dataclass(frozen=True)
+class Activity:
+    """What somebody does for ``active`` of the cycles from ``begin`` to ``end``: so many ``commands``.
+
+    ``group`` is the place of its style among those of the chart; ``layer`` that of the layer that it is for; -1: none.
+    """
+
+    begin: int
+    end: int
+    active: int
+    commands: int
+    group: int
+    label: str
+    layer: int = -1
+
+
+@dataclass(frozen=True)
+class Gantt:
+    """What everybody does over time: a row a unit. ``groups``: names and styles of kinds of activities."""
+
+    identity: str
+    title: str
+    groups: tuple[tuple[str, Style], ...]
+    rows: tuple[tuple[str, tuple[Activity, ...]], ...]
+    total: int
+    note: str
+
+
+Chart = Bars | Roofline | Steps | Spans | Gantt

@@ -1,14 +1,15 @@
 // What all pages share: the page's data, elements, buttons that filter, and drawing with plotly.js.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
+const BUTTONS_PIXELS = 32; // What plotly.js' buttons take above a chart.
+const NARROW = 700; // Pixels of a window below which names on axes are shorter.
 
 // The buttons are listed one by one: plotly.js has others of its own that send a chart to a server.
 const CONFIG = {
   displaylogo: false,
-  responsive: true,
+  displayModeBar: true,
   plotlyServerURL: "",
-  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-  toImageButtonOptions: { format: "svg" },
+  modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]],
 };
 
 function element(tag, properties = {}, ...children) {
@@ -17,15 +18,21 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+function button(text, onclick, properties = {}) {
+  return element("button", { type: "button", textContent: text, onclick, ...properties });
+}
+
 // A row of buttons behind a label; choose(value) is called on a click, chosen(value) says which are pressed.
 function buttons(label, values, chosen, choose, text = String) {
   const group = element("div", { className: "group" }, element("span", { textContent: label }));
+  group.setAttribute("role", "group");
+  group.setAttribute("aria-label", label);
   const made = values.map((value) => {
-    const button = element("button", { type: "button", textContent: text(value), onclick: () => choose(value) });
-    group.append(button);
-    return [value, button];
+    const one = button(text(value), () => choose(value));
+    group.append(one);
+    return [value, one];
   });
-  const refresh = () => made.forEach(([value, button]) => button.setAttribute("aria-pressed", String(chosen(value))));
+  const refresh = () => made.forEach(([value, one]) => one.setAttribute("aria-pressed", String(chosen(value))));
   refresh();
   return { group, refresh };
 }
@@ -38,8 +45,81 @@ function chooser(label, identity, options, current, choose) {
   return element("label", { className: "group" }, element("span", { textContent: label }), list);
 }
 
-function draw(identity, data, layout) {
-  return Plotly.react(identity, data, layout, CONFIG);
+// A labelled field for text; typed(value) is called on every change.
+function field(label, identity, typed, properties = {}) {
+  const input = element("input", { id: identity, oninput: () => typed(input.value), ...properties });
+  return element("label", { className: "group" }, element("span", { textContent: label }), input);
+}
+
+// Something to do once plotly.js is there; in this order. A page without charts does not wait for it.
+const starts = [];
+
+function whenDrawable(start) {
+  starts.push(start);
+}
+
+async function unpack() {
+  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (found) => found.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  document.head.append(element("script", { textContent: await new Response(stream).text() }));
+  starts.forEach((start) => start());
+  document.documentElement.dataset.drawn = "yes";
+}
+
+addEventListener("DOMContentLoaded", unpack);
+
+// Everything to draw anew when the window's width changes.
+const redraws = [];
+let drawnWidth = innerWidth;
+
+addEventListener("resize", () => {
+  if (innerWidth === drawnWidth || !document.documentElement.dataset.drawn) return;
+  drawnWidth = innerWidth;
+  redraws.forEach((redraw) => redraw());
+});
+
+// Draw a chart, its plot as high as the layout says: the legend has what height it needs above it, and plotly.js' buttons
+// have theirs above the legend. A chart of at least so many pixels scrolls where the page has less.
+function draw(identity, data, layout, title, least = 0) {
+  const place = document.getElementById(identity);
+  const heading = document.getElementById(`${identity}-title`);
+  if (title !== undefined) heading.textContent = title;
+  const width = Math.max(place.clientWidth, least);
+  place.tabIndex = width > place.clientWidth ? 0 : -1;
+  const sized = { ...layout, width };
+  for (const [axis, length] of [["xaxis", width - 120], ["yaxis", layout.height - 80]]) {
+    const named = layout[axis].title;
+    if (named) sized[axis] = { ...layout[axis], title: { ...named, text: folded(named.text, length / 7.5) } };
+  }
+  const config = { ...CONFIG, modeBarButtons: [[saving(heading.textContent)], ...CONFIG.modeBarButtons] };
+  Plotly.react(place, data, sized, config);
+  const { showlegend, legend, _size: size } = place._fullLayout;
+  const above = BUTTONS_PIXELS + (showlegend && legend._height ? legend._height : 0);
+  const wanted = layout.height - layout.margin.t - layout.margin.b;
+  if (Math.abs(size.h - wanted) > 1 || size.t !== above) {
+    Plotly.relayout(place, { "margin.t": above, height: wanted + above + size.b });
+  }
+}
+
+// A text in lines of at most so many characters where its words allow that.
+function folded(text, most) {
+  const lines = [];
+  for (const word of text.split(" ")) {
+    if (lines.length && `${lines.at(-1)} ${word}`.length <= most) lines[lines.length - 1] += ` ${word}`;
+    else lines.push(word);
+  }
+  return lines.join("<br>");
+}
+
+// The button that saves a chart, with its title, which is not part of it on the page.
+function saving(title) {
+  const save = (place) => {
+    const margin = { ...place.layout.margin, t: place.layout.margin.t + 20 };
+    const layout = { ...place.layout, margin, title: { text: escaped(title), x: 0, xref: "container", y: 0.98 } };
+    const picture = { format: "svg", filename: title, width: place._fullLayout.width, height: place._fullLayout.height + 20 };
+    Plotly.downloadImage({ data: place.data, layout: { ...layout, height: picture.height } }, picture);
+  };
+  return { name: "save", title: "Download plot", icon: Plotly.Icons.camera, click: save };
 }
 
 // A copy of a plotly layout that may be changed without changing the original.
@@ -70,5 +150,5 @@ function toggle(set, value) {
 function factsList(facts) {
   const pair = ([name, value]) =>
     element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }));
-  return element("dl", { className: "facts" }, ...Object.entries(facts).map(pair));
+  return element("dl", { className: "facts" }, ...facts.map(pair));
 }

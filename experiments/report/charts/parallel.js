@@ -1,5 +1,6 @@
 // Parallel coordinates: an axis a column, a line a point.
 
+const AXIS_PIXELS = 105; // The least width of an axis: where the window has less, the chart scrolls.
 const MOST_LINES = 1500;
 const SHADES = ["#00224E", "#35456C", "#666970", "#948E77", "#C8B866"]; // of the scale Cividis, dark to light
 const parallel = { names: [] };
@@ -15,8 +16,22 @@ function parallelChoices(update) {
     refresh();
     group.refresh();
     update();
+  }, wordsOf);
+  document.getElementById("parallel-choices").append(group.group, limitTools(update));
+}
+
+// What a click on an axis does, with a keyboard: keep the points that are at least as good in a column.
+function limitTools(update) {
+  const limit = { name: DATA.figures[0], text: "" };
+  const options = DATA.figures.map((name) => [name, titleOf(name)]);
+  const list = chooser("at least as good in", "limit-column", options, limit.name, (name) => (limit.name = name));
+  const typed = field("as", "limit-value", (text) => (limit.text = text), { type: "number", step: "any" });
+  const keep = button("keep these points", () => {
+    if (limit.text === "" || Number.isNaN(Number(limit.text))) return;
+    choice.limits.set(limit.name, Number(limit.text));
+    update();
   });
-  document.getElementById("parallel-choices").append(group.group);
+  return element("div", { className: "choices" }, list, typed, keep);
 }
 
 // Where the values of a column stand on its axis, from 0 to 1, with the labels of some of them.
@@ -27,7 +42,7 @@ function scaleOf(name, points) {
     const last = values.length - 1;
     const places = new Map(values.map((found, number) => [found, last ? number / last : 0.5]));
     const named = thinned(values, 12);
-    const ticks = named.map((found) => [places.get(found), escaped(shown(name, found))]);
+    const ticks = named.map((found) => [places.get(found), escaped(told(name, found))]);
     return { place: (found) => places.get(found), ticks };
   }
   const values = points.map((point) => value(name, point));
@@ -37,7 +52,7 @@ function scaleOf(name, points) {
   const place = (found) => (high > low ? (measure(found) - measure(low)) / (measure(high) - measure(low)) : 0.5);
   const shares = high > low ? [0, 0.25, 0.5, 0.75, 1] : [0.5];
   const at = (share) => (log ? low * (high / low) ** share : low + (high - low) * share);
-  return { place, ticks: shares.map((share) => [share, brief(name, Number(at(share).toPrecision(3)))]) };
+  return { place, ticks: shares.map((share) => [share, short(name, Number(at(share).toPrecision(3)))]) };
 }
 
 function lines(points, scales, extra) {
@@ -77,18 +92,19 @@ function drawParallel(points, front) {
     traces.push(lines([choice.picked], scales, { name: "chosen", line, showlegend: true }));
   }
   const drawn = others.length + front.length;
-  const told = drawn < points.length ? ` (${drawn.toLocaleString("en")} of them drawn)` : "";
-  return draw("parallel", traces, parallelLayout(scales, `${points.length.toLocaleString("en")} points${told}`));
+  const part = drawn < points.length ? ` (${drawn.toLocaleString("en")} of them drawn)` : "";
+  const title = `${points.length.toLocaleString("en")} points${part}`;
+  draw("parallel", traces, parallelLayout(scales), title, AXIS_PIXELS * names.length);
 }
 
-function parallelLayout(scales, title) {
+function parallelLayout(scales) {
   const names = parallel.names;
   const layout = copy(DATA.layout);
   layout.xaxis = {
     range: [-0.4, names.length - 0.4],
     tickmode: "array",
     tickvals: names.map((_, number) => number),
-    ticktext: names.map(narrowTitle),
+    ticktext: names.map((name) => folded(titleOf(name), 13)),
     tickangle: 0,
     automargin: true,
     showgrid: false,
@@ -102,16 +118,8 @@ function parallelLayout(scales, title) {
   layout.annotations = scales.flatMap((scale, number) =>
     scale.ticks.map(([place, text]) => ({ ...label, x: number, y: place, text })),
   );
-  layout.title.text = title;
-  layout.margin.l = 40;
+  layout.margin.l = 20;
   return layout;
-}
-
-// A title in lines that fit between two axes.
-function narrowTitle(name) {
-  const middle = name.length > 12 ? name.indexOf("_", name.length / 3) + 1 : 0;
-  const broken = middle > 0 ? `${name.slice(0, middle)}<br>${name.slice(middle)}` : name;
-  return titleOf(name).replace(name, broken).replace(" (", "<br>(");
 }
 
 // Keep the points that go through a point of an axis; on an axis of results those at least as good.

@@ -40,7 +40,7 @@ function paretoGroups(points) {
       const members = points.filter((point) => value(choice.color, point) === found);
       const number = DATA.columns[choice.color].distinct.indexOf(found);
       const marker = { ...DATA.groups[number], size: 9, opacity: 0.8, line };
-      return paretoTrace(members, { name: escaped(shown(choice.color, found)), marker });
+      return paretoTrace(members, { name: escaped(told(choice.color, found)), marker });
     });
   }
   const codes = points.map((point) => values.indexOf(value(choice.color, point)));
@@ -48,7 +48,7 @@ function paretoGroups(points) {
   const colorbar = {
     title: { text: titleOf(choice.color), side: "right" },
     tickvals: places,
-    ticktext: places.map((place) => brief(choice.color, values[place])),
+    ticktext: places.map((place) => short(choice.color, values[place])),
   };
   const marker = { color: codes, colorscale: "Cividis", colorbar, size: 9, line };
   return [paretoTrace(points, { name: "points", marker })];
@@ -70,30 +70,35 @@ function drawPareto(points, front) {
   const layout = copy(DATA.layout);
   for (const [axis, name] of [["xaxis", choice.x], ["yaxis", choice.y]]) {
     const values = points.map((point) => value(name, point));
-    Object.assign(layout[axis], { title: { text: titleOf(name), standoff: 8 }, tickformat: "~s" });
-    if (values.length && widelySpread(values)) Object.assign(layout[axis], logarithmic(values));
-    else layout[axis].rangemode = "tozero";
+    Object.assign(layout[axis], axisOf(name, values));
   }
   const [drawn, all] = [others.length, points.length].map((count) => count.toLocaleString("en"));
-  const told = others.length < points.length ? ` (${drawn} of ${all} points drawn)` : "";
-  layout.title.text = `${titleOf(choice.y)} over ${titleOf(choice.x)}${told}`;
-  layout.legend.title = { text: choice.color ? `${choice.color}: ` : "" };
-  return draw("pareto", traces, layout);
+  const part = others.length < points.length ? ` (${drawn} of ${all} points drawn)` : "";
+  layout.legend.title = { text: choice.color ? `${wordsOf(choice.color)}: ` : "" };
+  draw("pareto", traces, layout, `${wordsOf(choice.y)} over ${wordsOf(choice.x)}${part}`);
 }
 
-// The front as a table; a click on a row chooses the point.
-function listFront(front, pick) {
-  const names = [...new Set([choice.x, choice.y, ...DATA.axes])];
-  const head = element("tr", {}, ...names.map((name) => element("th", { textContent: titleOf(name) })));
-  const rows = front.slice(0, 100).map((point) => {
-    const cells = names.map((name) => element("td", { textContent: shown(name, value(name, point)) }));
-    const className = point === choice.picked ? "picked" : "";
-    const row = element("tr", { onclick: () => pick(point), className }, ...cells);
-    row.style.cursor = "pointer";
-    return row;
+const fronts = { table: null, points: [] };
+
+// The front as a table; a click on a point chooses it.
+function addFront(pick) {
+  const names = [...DATA.axes, ...DATA.figures.filter((name) => !DATA.axes.includes(name) && !name.includes("."))];
+  const columns = names.map((name) => {
+    const { words, unit, codes, distinct } = DATA.columns[name];
+    const numbers = !codes || distinct.every((found) => typeof found === "number");
+    return { heading: words, unit: numbers ? unit : "text" };
   });
-  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-  const left = front.length > rows.length ? `, the first ${rows.length} of them here` : "";
-  const note = element("p", { className: "note", textContent: `${front.length} points on the front${left}` });
-  document.getElementById("front").replaceChildren(note, element("div", { className: "wide" }, table));
+  fronts.table = dataTable(document.getElementById("front"), {
+    name: "Pareto front",
+    columns: [{ heading: "point", unit: "text" }, ...columns],
+    rows: () => fronts.points.map((point) => [DATA.keys[point].slice(0, 8), ...names.map((name) => value(name, point))]),
+    pick: (number) => pick(fronts.points[number]),
+    picked: (number) => fronts.points[number] === choice.picked,
+  });
+}
+
+function listFront(front) {
+  fronts.points = front;
+  document.getElementById("front-count").textContent = `${front.length} points on the front`;
+  fronts.table.refresh();
 }

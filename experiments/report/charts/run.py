@@ -7,9 +7,24 @@ at x of them a byte.
 
 from __future__ import annotations
 
-from experiments.report.charts.model import Bars, Chart, Mark, Roofline, Series, Span, Spans, Steps
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from experiments.report.charts.model import (
+    Activity,
+    Bars,
+    Chart,
+    Gantt,
+    Mark,
+    Roofline,
+    Series,
+    Span,
+    Spans,
+    Steps,
+)
 from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, PLACES, READ, SKY, UNKNOWN, WRITTEN, Style
 from experiments.report.schema import Layer, RunReport, Segment
+from experiments.report.units import BYTES, measure, shown
 
 PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
 """How charts name the parts of a layer's cycles."""
@@ -37,9 +52,9 @@ def run_charts(report: RunReport) -> tuple[Chart, ...]:
     first: list[Chart] = [whole] if whole is not None else []
     if not report.layers:
         return tuple(first)
-    charts: list[Chart] = [layer_cycles(report), layer_utilization(report), roofline(report), layer_traffic(report)]
-    filling = occupancy_chart(report)
-    return (*first, *charts, *([filling] if filling else []), unit_causes(report))
+    charts = (layer_cycles(report), layer_utilization(report), roofline(report), layer_traffic(report))
+    over_time = (found for found in (units_chart(report), occupancy_chart(report)) if found is not None)
+    return (*first, *charts, *over_time, unit_causes(report))
 
 
 def whole_run(report: RunReport) -> Spans | None:
@@ -74,7 +89,8 @@ def layer_cycles(report: RunReport) -> Bars:
     else:
         title = "Cycles per layer"
         series = [Series("cycles", tuple(layer.cycles for layer in report.layers), Style(BLUE))]
-    return Bars("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE)
+    parts = len(series) > 1
+    return Bars("layer-cycles", title, axis, "cycles", names, tuple(series), note=_CYCLES_NOTE, parts=parts)
 
 
 def layer_utilization(report: RunReport) -> Bars:
@@ -107,10 +123,83 @@ def by_kind(layers: tuple[Layer, ...], values: list[float]) -> tuple[Series, ...
 
 def layer_traffic(report: RunReport) -> Bars:
     """Bytes that each layer read from and wrote to system memory."""
-    read = Series("read", tuple(layer.dram_read_bytes / 1024 for layer in report.layers), READ)
-    written = Series("written", tuple(layer.dram_write_bytes / 1024 for layer in report.layers), WRITTEN)
+    read, written = ([getattr(layer, f"dram_{way}_bytes") for layer in report.layers] for way in ("read", "write"))
+    size, unit = measure([*read, *written])
+    series = (
+        Series("read", tuple(value / size for value in read), READ),
+        Series("written", tuple(value / size for value in written), WRITTEN),
+    )
     names = tuple(layer.name for layer in report.layers)
-    return Bars("layer-traffic", "DRAM traffic per layer", "DRAM traffic (KiB)", "KiB", names, (read, written))
+    return Bars("layer-traffic", "DRAM traffic per layer", f"DRAM traffic ({unit})", unit, names, series)
+
+
+def units_chart(report: RunReport) -> Gantt | None:
+    """What the units, the CPU and transfers do when; None for reports of versions that did not record it.
+
+    Where the account of the whole run is known, time is that of it: a region begins where its segment does.
+    """
+    found = report.timeline
+    if found is None:
+        return None
+    kinds = tuple(dict.fromkeys(layer.kind for layer in report.layers))
+    groups = [(kind, KINDS.get(kind, UNKNOWN)) for kind in kinds]
+    rows: list[tuple[str, tuple[Activity, ...]]] = []
+    segments = () if report.end_to_end is None else report.end_to_end.segments
+    for place in ("cpu", "transfer"):
+        name, style = PLACES[place]
+        if any(segment.on == place for segment in segments):
+            rows.append((name, tuple(_elsewhere(segments, place, len(groups)))))
+            groups.append((name, style))
+    rows += [(unit, tuple(_activities(report, unit, kinds))) for unit in found.units]
+    total = report.totals.cycles if report.end_to_end is None else report.end_to_end.cycles
+    note = (
+        "Each span is a command."
+        if found.window == 1
+        else (f"Each span is the commands of a unit that begin in the same {found.window:,} cycles.")
+    )
+    note += " Spans too short to see are drawn together; zoom in for each. Colours are kinds of layers."
+    return Gantt("unit-timeline", "What every unit does, over time", tuple(groups), tuple(rows), total, note)
+
+
+def _elsewhere(segments: Sequence[Segment], place: str, group: int) -> Iterator[Activity]:
+    """What takes place on the CPU or between it and the accelerator."""
+    begin = 0
+    for segment in segments:
+        end = begin + segment.cycles
+        if segment.on == place and segment.cycles:
+            yield Activity(begin, end, segment.cycles, segment.nodes, group, _segment_label(segment))
+        begin = end
+
+
+def _activities(report: RunReport, unit: str, kinds: Sequence[str]) -> Iterator[Activity]:
+    """What one unit of the accelerator does."""
+    assert report.timeline is not None
+    spans = report.timeline.units[unit]
+    later = _delays(report)
+    for begin, end, active, commands, layer in zip(
+        spans.begin, spans.end, spans.active, spans.commands, spans.layer, strict=True
+    ):
+        delay = later[bisect_right(later, begin, key=lambda entry: entry[0]) - 1][1]
+        of = report.layers[layer] if layer >= 0 else None
+        group = 0 if of is None else kinds.index(of.kind)
+        name = "" if of is None else of.name
+        yield Activity(begin + delay, end + delay, active, commands, group, name, layer)
+
+
+def _delays(report: RunReport) -> list[tuple[int, int]]:
+    """(cycle of the run from which on, how much later it is in the account of the whole run), a region each."""
+    if report.end_to_end is None:
+        return [(0, 0)]
+    at, begins = 0, dict[int, tuple[int, int]]()
+    for segment in report.end_to_end.segments:
+        if segment.on == "dla" and segment.region is not None:
+            begins[segment.region] = at, segment.cycles
+        at += segment.cycles
+    delays, before = [], 0
+    for _, (begin, cycles) in sorted(begins.items()):
+        delays.append((before, begin - before))
+        before += cycles
+    return delays or [(0, 0)]
 
 
 def occupancy_chart(report: RunReport) -> Steps | None:
@@ -118,27 +207,30 @@ def occupancy_chart(report: RunReport) -> Steps | None:
     found = report.occupancy
     if found is None:
         return None
-    peak = Series("most in the interval", tuple(value / 1024 for value in found.peak_bytes), Style(SKY))
-    mean = Series("average of the interval", tuple(value / 1024 for value in found.mean_bytes), Style(BLUE))
-    limits = (
-        ("size of the scratchpad", report.arch["sram_bytes"] / 1024),
-        ("highest address used", report.totals.sram_peak_bytes / 1024),
-    )
-    title = "SRAM occupancy over time: bytes written and still to be read"
+    sizes = {
+        "size of the scratchpad": report.arch["sram_bytes"],
+        "highest address used": report.totals.sram_peak_bytes,
+    }
+    size, unit = measure(sizes.values())
+    peak = Series("most in the interval", tuple(value / size for value in found.peak_bytes), Style(SKY))
+    mean = Series("average of the interval", tuple(value / size for value in found.mean_bytes), Style(BLUE))
+    limits = tuple((f"{name} ({shown(value, BYTES)})", value / size) for name, value in sizes.items())
     note = (
-        f"Each step is an interval of {found.cycles_per_point:,} cycles. Bytes that nobody reads again are not "
-        "counted, so the highest address used can lie above."
+        f"Bytes written and still to be read. Each step is an interval of {found.cycles_per_point:,} cycles. Bytes "
+        "that nobody reads again are not counted, so the highest address used can lie above."
     )
-    return Steps("sram-occupancy", title, found.cycles_per_point, report.totals.cycles, (peak, mean), limits, note)
+    title, total = "SRAM occupancy over time", report.totals.cycles
+    return Steps("sram-occupancy", title, found.cycles_per_point, total, (peak, mean), limits, unit, note)
 
 
 def unit_causes(report: RunReport) -> Bars:
-    """Where every cycle of every unit went."""
+    """Where every cycle of every unit went, in per cent of the run's."""
     units = tuple(report.units)
-    values = {cause: tuple(report.units[unit].get(cause, 0) for unit in units) for cause in CAUSES}
-    series = tuple(Series(cause, found, CAUSES[cause]) for cause, found in values.items() if any(found))
-    labels = tuple(f"{unit}" for unit in units)
-    return Bars("unit-causes", "Cycles of the units by cause", "cycles", "cycles", labels, series, layers=False)
+    total = report.totals.cycles or 1
+    shares = {cause: tuple(100 * report.units[unit].get(cause, 0) / total for unit in units) for cause in CAUSES}
+    series = tuple(Series(cause, found, CAUSES[cause]) for cause, found in shares.items() if any(found))
+    title, axis = "Cycles of the units by cause", "% of the run's cycles"
+    return Bars("unit-causes", title, axis, "%", units, series, layers=False, limit=100.0)
 
 
 def roofline(report: RunReport) -> Roofline:

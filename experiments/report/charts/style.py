@@ -27,6 +27,11 @@ class Style:
     pattern: Pattern = ""
     marker: Marker = "circle"
 
+    @property
+    def text(self) -> str:
+        """The colour of a text on it that can be read: the one of black and white with more contrast."""
+        return "#FFFFFF" if self.color in (BLACK, BLUE) else BLACK
+
 
 PARTS: dict[str, Style] = {
     "compute": Style(BLUE),

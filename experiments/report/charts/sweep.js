@@ -1,6 +1,6 @@
 // The page of a sweep: filters for all charts, and everything about a point that is clicked.
 
-const MOST_BUTTONS = 24; // An axis with more values has no buttons; the parallel coordinates filter it.
+const MOST_BUTTONS = 24; // An axis with more values has a list instead.
 const refreshers = [];
 
 function pick(point) {
@@ -13,8 +13,8 @@ function showPicked() {
   place.hidden = choice.picked === null;
   if (place.hidden) return;
   const names = [...DATA.axes, ...DATA.figures.filter((name) => !DATA.axes.includes(name))];
-  const facts = Object.fromEntries(names.map((name) => [titleOf(name), shown(name, value(name, choice.picked))]));
-  const close = element("button", { type: "button", textContent: "close", onclick: () => pick(choice.picked) });
+  const facts = names.map((name) => [titleOf(name), told(name, value(name, choice.picked))]);
+  const close = button("close", () => pick(choice.picked));
   const heading = element("h3", { textContent: `Point ${DATA.keys[choice.picked].slice(0, 16)} of ${choice.network}` });
   const command = element("p", {}, element("code", { textContent: commandOf(choice.picked) }));
   place.replaceChildren(close, heading, command, factsList(facts));
@@ -23,16 +23,15 @@ function showPicked() {
 // What is filtered by, each with a button that undoes it.
 function showFilters() {
   const place = document.getElementById("active");
-  const undo = (text, remove) =>
-    element("button", { type: "button", textContent: `${text} ×`, onclick: () => (remove(), update()) });
+  const undo = (text, remove) => button(`${text} ×`, () => (remove(), update()));
   const made = [];
   for (const [name, limit] of choice.limits) {
     const relation = DATA.columns[name].more ? "≥" : "≤";
-    made.push(undo(`${name} ${relation} ${shown(name, limit)}`, () => choice.limits.delete(name)));
+    made.push(undo(`${wordsOf(name)} ${relation} ${told(name, limit)}`, () => choice.limits.delete(name)));
   }
   for (const [name, values] of choice.only) {
-    const text = [...values].map((found) => shown(name, found)).join(", ");
-    made.push(undo(`${name}: ${text}`, () => choice.only.delete(name)));
+    const text = [...values].map((found) => told(name, found)).join(", ");
+    made.push(undo(`${wordsOf(name)}: ${text}`, () => choice.only.delete(name)));
   }
   if (made.length) made.push(undo("clear all", () => (choice.only.clear(), choice.limits.clear())));
   place.replaceChildren(...made);
@@ -48,7 +47,7 @@ function update() {
   showFilters();
   showPicked();
   drawPareto(points, front);
-  listFront(front, pick);
+  listFront(front);
   drawHeatmap();
   drawParallel(points, front);
 }
@@ -73,20 +72,32 @@ function addFilters() {
   }
   for (const name of DATA.axes) {
     const values = DATA.columns[name].distinct;
-    if (values.length > MOST_BUTTONS) continue;
+    if (values.length > MOST_BUTTONS) {
+      const options = values.map((found, number) => [String(number), told(name, found)]);
+      tools.append(chooser(wordsOf(name), `filter-${name}`, [["", "keep …"], ...options], "", (number) => {
+        if (number !== "") toggleValue(name, values[Number(number)]);
+      }));
+      continue;
+    }
     const pressed = (found) => choice.only.get(name)?.has(found) ?? false;
-    const group = buttons(name, values, pressed, (found) => toggleValue(name, found), (found) => shown(name, found));
+    const group = buttons(wordsOf(name), values, pressed, (found) => toggleValue(name, found), (found) => told(name, found));
     group.group.id = `filter-${name}`;
     tools.append(group.group);
     refreshers.push(group.refresh);
   }
-  tools.append(element("span", { id: "count", className: "note" }));
+  const count = element("span", { id: "count", className: "note" });
+  count.setAttribute("role", "status");
+  tools.append(count);
   tools.append(element("span", { id: "active", className: "group" }));
 }
 
 addFilters();
 [paretoChoices, heatmapChoices, parallelChoices].forEach((add) => add(update));
-update();
-document.getElementById("pareto").on("plotly_click", (event) => pick(event.points[0].customdata));
-document.getElementById("heatmap").on("plotly_click", (event) => (chooseCell(event), update()));
-document.getElementById("parallel").on("plotly_click", (event) => (chooseOnAxis(event), update()));
+addFront(pick);
+redraws.push(update);
+whenDrawable(() => {
+  update();
+  document.getElementById("pareto").on("plotly_click", (event) => pick(event.points[0].customdata));
+  document.getElementById("heatmap").on("plotly_click", (event) => (chooseCell(event), update()));
+  document.getElementById("parallel").on("plotly_click", (event) => (chooseOnAxis(event), update()));
+});

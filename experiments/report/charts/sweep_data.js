@@ -18,6 +18,10 @@ function value(name, point) {
   return column.codes ? column.distinct[column.codes[point]] : column.values[point];
 }
 
+function wordsOf(name) {
+  return DATA.columns[name].words;
+}
+
 function titleOf(name) {
   return DATA.columns[name].title;
 }
@@ -26,21 +30,15 @@ function betterOrEqual(name, one, other) {
   return DATA.columns[name].more ? one >= other : one <= other;
 }
 
-// A value as people read it.
-function shown(name, found) {
-  if (found === null) return "none";
-  if (typeof found !== "number") return String(found);
-  if (name === "sram_bytes" && found % 1024 === 0) {
-    return found % 1048576 === 0 ? `${found / 1048576} MiB` : `${found / 1024} KiB`;
-  }
-  return Number.isInteger(found) ? found.toLocaleString("en") : String(Number(found.toPrecision(4)));
+// A value as people read it: of what a specification chooses every digit.
+function told(name, found) {
+  const { unit, codes } = DATA.columns[name];
+  return found === null ? "none" : shown(found, unit, Boolean(codes));
 }
 
 // A value in few characters, for cells and ticks.
-function brief(name, found) {
-  if (typeof found !== "number" || name === "sram_bytes" || Math.abs(found) < 10000) return shown(name, found);
-  const [size, letter] = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([limit]) => Math.abs(found) >= limit);
-  return `${Number((found / size).toPrecision(3))}${letter}`;
+function short(name, found) {
+  return typeof found === "number" ? brief(found, DATA.columns[name].unit) : told(name, found);
 }
 
 function passesAxes(point) {
@@ -81,9 +79,9 @@ function thinned(points, most) {
 }
 
 function described(point) {
-  const axes = DATA.axes.map((name) => `${name}: ${escaped(shown(name, value(name, point)))}`);
+  const axes = DATA.axes.map((name) => `${wordsOf(name)}: ${escaped(told(name, value(name, point)))}`);
   const objectives = [...new Set([choice.x, choice.y])];
-  const figures = objectives.map((name) => `<b>${titleOf(name)}: ${shown(name, value(name, point))}</b>`);
+  const figures = objectives.map((name) => `<b>${titleOf(name)}: ${told(name, value(name, point))}</b>`);
   return [...figures, ...axes].join("<br>");
 }
 
@@ -98,11 +96,37 @@ function widelySpread(values) {
   return low > 0 && high / low > 30;
 }
 
-// A logarithmic axis with labels that do not meet: 1, 2 and 5 of each decade, or the decades where there are many.
+// How an axis shows a column's values: logarithmic where they are far apart, and sizes with their own units.
+function axisOf(name, values) {
+  const log = values.length > 0 && widelySpread(values);
+  const size = DATA.columns[name].unit === "bytes" && values.length > 0;
+  return {
+    title: { text: titleOf(name), standoff: 8 },
+    tickformat: "~s",
+    ...(log ? logarithmic(values) : { rangemode: "tozero" }),
+    ...(size ? sizeTicks(extent(values), log) : {}),
+  };
+}
+
+// Labels that do not meet: 1, 2 and 5 of each decade, or the decades where there are many.
 function logarithmic(values) {
   const [low, high] = extent(values);
   const decades = Math.log10(high / low);
   return { type: "log", dtick: decades < 2.5 ? "D2" : 1, minor: { ticks: "outside" } };
+}
+
+// Powers of two, or whole multiples of one, six or seven of them.
+function sizeTicks([low, high], log) {
+  const tickvals = [];
+  if (log) {
+    const [first, last] = [Math.floor(Math.log2(low)), Math.ceil(Math.log2(high))];
+    const step = Math.max(1, Math.ceil((last - first) / 6));
+    for (let power = Math.ceil(first / step) * step; power <= last; power += step) tickvals.push(2 ** power);
+  } else {
+    const step = 2 ** Math.ceil(Math.log2(Math.max(high, 1) / 6));
+    for (let at = 0; at <= high + step; at += step) tickvals.push(at);
+  }
+  return { tickmode: "array", tickvals, ticktext: tickvals.map((found) => sizeText(found)) };
 }
 
 // The command that runs a point alone; empty where the preset can no longer be read.
