@@ -47,31 +47,40 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-COMMANDS = {
-    "run": run.command,
-    "cache": run.cache,
-    "compile": compile.compile,
-    "partition": compile.partition,
-    "emit": compile.emit,
-    "asm": asm.asm,
-    "disasm": asm.disasm,
-    "simulate": simulate.command,
-    "models": catalogue.models,
-    "presets": machines.presets,
-    "settings": machines.settings,
-    "report": report.command,
-    "sweep": sweep.command,
-    "explore": explore.command,
-    "tune": tune.command,
-    "explain": tune.explain,
-    "repro": repro.command,
-    "support": catalogue.support,
-    "isa": catalogue.isa,
-    "doctor": doctor.command,
+PANELS: dict[str, dict[str, options.Command]] = {
+    "Networks": {
+        "run": run.command,
+        "partition": compile.partition,
+        "compile": compile.compile,
+        "emit": compile.emit,
+        "simulate": simulate.command,
+        "asm": asm.asm,
+        "disasm": asm.disasm,
+        "report": report.command,
+    },
+    "Many machines, many schedules": {
+        "sweep": sweep.command,
+        "explore": explore.command,
+        "tune": tune.command,
+        "explain": tune.explain,
+        "repro": repro.command,
+    },
+    "What there is": {
+        "models": catalogue.models,
+        "presets": machines.presets,
+        "settings": machines.settings,
+        "support": catalogue.support,
+        "isa": catalogue.isa,
+        "cache": run.cache,
+        "doctor": doctor.command,
+    },
 }
-for _name, _command in COMMANDS.items():
-    app.command(_name)(options.limited(_command))
-app.add_typer(golden.app, name="golden")
+"""The commands by name, as the help groups them."""
+COMMANDS = {name: command for commands in PANELS.values() for name, command in commands.items()}
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(options.limited(_command))
+app.add_typer(golden.app, name="golden", rich_help_panel="Proof")
 
 
 def _version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum, StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -35,6 +36,11 @@ class HostChoice(StrEnum):
     reference = "reference"
 
 
+_network = partial(typer.Option, rich_help_panel="Network")
+_machine = partial(typer.Option, rich_help_panel="Machine")
+_compiler = partial(typer.Option, rich_help_panel="Compiler")
+_result = partial(typer.Option, rich_help_panel="Results")
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -45,7 +51,7 @@ Model = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(
+    _machine(
         "--preset",
         metavar="NAME|FILE.toml",
         help="Hardware to start from (dla presets).",
@@ -54,41 +60,39 @@ Preset = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    _machine(
         "--set",
         metavar="KEY=VALUE",
         help="Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable.",
         autocompletion=completion.settings,
     ),
 ]
-Isa = Annotated[str | None, typer.Option("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
+Isa = Annotated[str | None, _machine("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
 MemoryMode = Annotated[
     str | None,
-    typer.Option(
+    _machine(
         "--memory-mode",
         metavar="dram|flash|sram",
         help="Where constants and activations lie, instead of the preset's memory (dla presets).",
         autocompletion=completion.memory_modes,
     ),
 ]
-Host = Annotated[HostChoice, typer.Option("--host", help="What runs the nodes on the CPU.")]
+Host = Annotated[HostChoice, _network("--host", help="What runs the nodes on the CPU.")]
 Input = Annotated[
     Path | None,
-    typer.Option("--input", metavar="FILE", help="Network input: .npy, .npz or an image. Default: the model's sample."),
+    _network("--input", metavar="FILE", help="Network input: .npy, .npz or an image. Default: the model's sample."),
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--shape", metavar="NAME=1,3,224,224", help="Shape of an input that the model leaves open. Repeatable."
-    ),
+    _network("--shape", metavar="NAME=1,3,224,224", help="Shape of an input that the model leaves open. Repeatable."),
 ]
 Fixed = Annotated[
     list[str] | None,
-    typer.Option("--fix", metavar="NAME=16000", help="Make an input a constant, all of it that number. Repeatable."),
+    _network("--fix", metavar="NAME=16000", help="Make an input a constant, all of it that number. Repeatable."),
 ]
 OnCpu = Annotated[
     list[str] | None,
-    typer.Option(
+    _network(
         "--cpu",
         metavar="PATTERN",
         help="Keep the nodes of these names on the CPU, e.g. 'block3*', or of a type, 'op:Softmax'. Repeatable.",
@@ -96,7 +100,7 @@ OnCpu = Annotated[
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option(
+    _network(
         "--calibration",
         metavar="FILE.npz",
         help="What to quantise a float model on: an array for each input, samples along an extra first axis.",
@@ -104,31 +108,29 @@ Calibration = Annotated[
 ]
 Accuracy = Annotated[
     Path | None,
-    typer.Option(
+    _network(
         "--accuracy",
         metavar="FILE.npz",
         help="Held-out samples, an array for each input along an extra first axis, and their classes, 'labels'.",
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
+Seed = Annotated[int, _network("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
 Json = Annotated[
     Path | None,
-    typer.Option("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
+    _result("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
 ]
 Csv = Annotated[
     Path | None,
-    typer.Option("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
+    _result("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
 ]
-Summary = Annotated[bool, typer.Option("--summary", help="Print only what is about the whole, no table.")]
+Summary = Annotated[bool, _result("--summary", help="Print only what is about the whole, no table.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Also say of every layer why it is tiled or computed with others as it is.")
+    bool, _result("--verbose", help="Also say of every layer why it is tiled or computed with others as it is.")
 ]
-Timeline = Annotated[
-    Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")
-]
+Timeline = Annotated[Path | None, _result("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")]
 Cost = Annotated[
     str | None,
-    typer.Option("--cost", metavar="NAME|FILE.toml", help="Estimate energy and area by this cost table."),
+    _result("--cost", metavar="NAME|FILE.toml", help="Estimate energy and area by this cost table."),
 ]
 MaximumMemory = Annotated[
     str | None,
@@ -138,16 +140,16 @@ MaximumMemory = Annotated[
 ]
 Pins = Annotated[
     Path | None,
-    typer.Option("--pins", metavar="FILE.toml", help="Tilings of layers chosen by hand (docs/tuning.md)."),
+    _compiler("--pins", metavar="FILE.toml", help="Tilings of layers chosen by hand (docs/tuning.md)."),
 ]
 TunedLog = Annotated[
     Path | None,
-    typer.Option("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
+    _compiler("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
 ]
 Cache = Annotated[
-    bool, typer.Option("--cache/--no-cache", help="Keep what import makes of models for later runs (dla cache).")
+    bool, _network("--cache/--no-cache", help="Keep what import makes of models for later runs (dla cache).")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")]
+Output = Annotated[Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes.")]
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class Hardware:
 
 def _compile_option(option: Option) -> inspect.Parameter:
     kind: Any = bool if option.switch else StrEnum(option.name, {value: value for value in option.values})
-    about = Annotated[kind, typer.Option(f"--{option.word}", help=option.help)]
+    about = Annotated[kind, _compiler(f"--{option.word}", help=option.help)]
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=kind(option.default), annotation=about
     )
