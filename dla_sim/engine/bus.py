@@ -1,7 +1,8 @@
 """The shared bus: one slot a cycle, round robin among the ports in their data phase (docs/machine.md, section 6).
 
 :class:`Arbiter` is the rule; both engines and the account of the bus (`dla_sim.bus_usage`) go by it. To the engine
-without events a bus is a :class:`Bus`: the machine's :class:`SharedBus`, or :class:`OwnBuses` without contention.
+without events a bus is a :class:`Bus`: the machine's :class:`SharedBus`, or :class:`OwnBuses` without contention; or
+the :class:`Port` of one machine among several.
 """
 
 from __future__ import annotations
@@ -86,11 +87,15 @@ class Arbiter:
         return [port for port in self._cyclic[self._last] if left[port]]
 
 
-class Bus(Protocol):
-    """What grants slots to data phases that are announced."""
+class Port(Protocol):
+    """A machine's way to the system memory: data phases are announced."""
 
     def announce(self, port: int, time: int, slots: int, result: int, tail: int) -> None:
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``."""
+
+
+class Bus(Port, Protocol):
+    """What grants slots to data phases that are announced."""
 
     def proceed(self) -> bool:
         """Advance until a data phase has ended; False if there is none."""

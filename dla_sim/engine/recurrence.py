@@ -9,12 +9,12 @@ still unknown depends on such an end and comes after it, so that no data phase h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus, OwnBuses, SharedBus
+from dla_sim.engine.bus import FETCH_PORT, LD_PORT, NEVER, ST_PORT, Bus, OwnBuses, Port, SharedBus
 from dla_sim.engine.times import CommandTimes, standstill
 from dla_sim.engine.workload import AT_ONCE, EX, LD, ST, Workload
 
@@ -25,23 +25,32 @@ class Times:
     """All times of a run in one list: ends and arrivals of the commands, readiness and requests of the chunks.
 
     ``known[n]`` is the end of command n, ``known[commands + n]`` its arrival, ``known[ready + c]`` the end of the data
-    phase of chunk c and ``known[requested + c]`` its request. ``known[zero]`` is 0, ``known[never]`` never comes.
-    ``issued`` is the cycle in which ``OP_END`` can be executed as far as the words before it matter.
+    phase of chunk c and ``known[requested + c]`` its request. ``known[zero]`` is ``start``, the cycle in which the
+    program begins on a drained machine; ``known[never]`` never comes. ``issued`` is the cycle in which ``OP_END`` can
+    be executed as far as the words before it matter.
+
+    Before each command of ``stops`` the command processor asks whether it may go on: ``known[asked + s]`` is the cycle
+    in which it could execute its next word, and it waits until that cycle is in ``known[answered + s]`` too.
     """
 
-    __slots__ = ("commands", "issued", "known", "never", "ready", "requested", "starts", "zero")
+    __slots__ = (
+        "answered", "asked", "commands", "issued", "known", "never", "ready", "requested", "starts", "stops", "zero",
+    )  # fmt: skip
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, start: int = 0, stops: Sequence[int] = ()) -> None:
         self.commands = commands = len(workload)
         chunks = len(workload.chunk_slots)
         self.zero = 2 * commands
         self.never = 2 * commands + 1
         self.ready = 2 * commands + 2
         self.requested = self.ready + chunks
-        self.known = [NEVER] * (2 * commands + 2 + 2 * chunks)
-        self.known[self.zero] = 0
+        self.asked = self.requested + chunks
+        self.answered = self.asked + len(stops)
+        self.stops = stops
+        self.known = [NEVER] * (self.answered + len(stops))
+        self.known[self.zero] = start
         buffers = min(chunks, workload.timing.fetch_buffers)
-        self.known[self.requested : self.requested + buffers] = [0] * buffers
+        self.known[self.requested : self.requested + buffers] = [start] * buffers
         self.starts = [0] * commands
         self.issued = NEVER
 
@@ -58,9 +67,17 @@ def _issue(workload: Workload, times: Times) -> InOrder:
     chunks, chunk_words, buffers = len(workload.chunk_slots), timing.fetch_bytes // 8, timing.fetch_buffers
     room = _places(workload.demands.room(timing.queue_depth), times).tolist()
     words = [*workload.demands.word.tolist(), workload.word_count - 1]
-    time = executed = 0  # the first cycle in which the next word can be executed, and how many have been
+    time, executed = known[times.zero], 0  # the first cycle for the next word, and how many have been executed
     chunk, boundary = -1, 0  # the chunk of the next word, and the first word that is not in it
+    stops = iter(enumerate(times.stops))
+    stop, command = next(stops, (0, -1))
     for number, word in enumerate(words):
+        if number == command:
+            if executed == boundary and 0 <= chunk < chunks - buffers:  # the buffer is free before anybody asks
+                known[times.requested + chunk + buffers] = time
+            known[times.asked + stop] = time
+            yield times.answered + stop
+            stop, command = next(stops, (0, -1))
         while word >= boundary:
             time += boundary - executed
             executed = boundary
@@ -88,7 +105,7 @@ def _issue(workload: Workload, times: Times) -> InOrder:
     yield times.never
 
 
-def _fetch(workload: Workload, times: Times, bus: Bus) -> InOrder:
+def _fetch(workload: Workload, times: Times, bus: Port) -> InOrder:
     """The command fetch: the chunks, one after the other."""
     known, before, latency = times.known, 0, workload.timing.constants.latency
     for chunk, slots in enumerate(workload.chunk_slots):
@@ -125,7 +142,7 @@ def _compute(workload: Workload, times: Times) -> InOrder:
     yield times.never
 
 
-def _move(workload: Workload, times: Times, unit: int, bus: Bus) -> InOrder:
+def _move(workload: Workload, times: Times, unit: int, bus: Port) -> InOrder:
     """LD or ST: as EX, but the end of a command with a data phase is known when the bus has granted its slots."""
     known, starts, free = times.known, times.starts, 0
     port = LD_PORT if unit == LD else ST_PORT
@@ -188,33 +205,50 @@ def times_without_sharing(workload: Workload) -> CommandTimes:
     return _run(workload, times, OwnBuses(times.known))
 
 
+class Sequences:
+    """The five things of a machine that happen in order, and what each of them waits for."""
+
+    __slots__ = ("_known", "_waiting")
+
+    def __init__(self, workload: Workload, times: Times, bus: Port) -> None:
+        self._known = times.known
+        sequences = (
+            _issue(workload, times),
+            _fetch(workload, times, bus),
+            _compute(workload, times),
+            _move(workload, times, ST, bus),
+            _move(workload, times, LD, bus),
+        )
+        self._waiting = dict.fromkeys(sequences, times.zero)
+
+    def settle(self) -> None:
+        """Let them run on as far as they can with the times that are known."""
+        known, waiting = self._known, self._waiting
+        moving = True
+        while moving:
+            moving = False
+            for sequence, place in waiting.items():
+                if known[place] < NEVER:
+                    waiting[sequence] = next(sequence)
+                    moving = True
+
+
 def _run(workload: Workload, times: Times, bus: Bus) -> CommandTimes:
-    sequences = (
-        _issue(workload, times),
-        _fetch(workload, times, bus),
-        _compute(workload, times),
-        _move(workload, times, ST, bus),
-        _move(workload, times, LD, bus),
-    )
-    _settle(sequences, times, bus)
+    sequences = Sequences(workload, times, bus)
+    sequences.settle()
+    while bus.proceed():
+        sequences.settle()
+    return times_found(workload, times)
+
+
+def times_found(workload: Workload, times: Times) -> CommandTimes:
+    """What is known once nothing goes on; DeadlockError if the program stands still."""
     count = times.commands
     ends, arrivals = times.known[:count], times.known[count : 2 * count]
     if times.issued == NEVER or NEVER in ends:
         raise standstill(workload, arrivals, ends)
     total = max(times.issued, max(ends, default=0)) + 1
     return CommandTimes(_column(arrivals), _column(times.starts), _column(ends), total)
-
-
-def _settle(sequences: tuple[InOrder, ...], times: Times, bus: Bus) -> None:
-    """Let the sequences run on as far as they can, then the bus to its next end, until there is none."""
-    known, waiting = times.known, dict.fromkeys(sequences, times.zero)
-    moving = True
-    while moving or bus.proceed():
-        moving = False
-        for sequence, place in waiting.items():
-            if known[place] < NEVER:
-                waiting[sequence] = next(sequence)
-                moving = True
 
 
 def _column(values: list[int]) -> Int64:

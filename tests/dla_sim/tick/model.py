@@ -53,8 +53,9 @@ class UnitState:
 class TickModel:
     """The state of the machine between two cycles, and one method per step of a cycle."""
 
-    def __init__(self, program: Program, timing: TimingConstants) -> None:
+    def __init__(self, program: Program, timing: TimingConstants, start: int = 0, cut: int | None = None) -> None:
         commands = program.commands
+        self.cut = cut
         self.commands, self.sources, self.program, self.timing = commands, program.sources, program, timing
         self.word_count, self.command_address = len(program.words), program.command_address
         self.command_memory = memory_of(True, timing)
@@ -64,7 +65,7 @@ class TickModel:
             name: UnitState(name, sum(commands[number].unit.name == name for number in self.to_units)) for name in UNITS
         }
         self.tokens: Counter[tuple[str, str]] = Counter()
-        self.cycle, self.word, self.total = 0, 0, 0
+        self.cycle, self.word, self.total = start, 0, 0
         self.served = "ST"
         self.granted: str | None = None
         self.spans: dict[int, tuple[int, int]] = {}
@@ -73,7 +74,7 @@ class TickModel:
         self.oldest = 0
         self.pushed: set[tuple[str, str]] = set()
         chunks = -(-self.word_count * WORD_BYTES // timing.fetch_bytes)
-        self.requested: list[int | None] = [0 if k < timing.fetch_buffers else None for k in range(chunks)]
+        self.requested: list[int | None] = [start if k < timing.fetch_buffers else None for k in range(chunks)]
         self.ready: list[int | None] = [None] * chunks
         self.chunk = 0
         self.chunk_slots = self._chunk_slots(0)
@@ -84,13 +85,17 @@ class TickModel:
             self.complete()
             self.start()
             self.grant()
-            self.account()
-            self.consume()
-            self.execute_word()
-            self.cycle += 1
+            self.finish_cycle()
         causes = {name: dict(unit.causes) for name, unit in self.units.items()}
         spans = tuple(self.spans[number] for number in range(len(self.commands)))
         return TickResult(self.total, causes, spans, dict(self.kinds), +self.events)
+
+    def finish_cycle(self) -> None:
+        """What follows the grant."""
+        self.account()
+        self.consume()
+        self.execute_word()
+        self.cycle += 1
 
     # Step 1: completion.
 
@@ -154,11 +159,14 @@ class TickModel:
         requested = self.requested[self.chunk]
         return requested is not None and self.cycle >= requested + self.command_memory.latency
 
+    def requesters(self) -> list[str]:
+        """Who is in a data phase."""
+        found = [name for name in UNITS if name != "EX" and self.units[name].wants_bus()]
+        return ["fetch", *found] if self.fetch_wants_bus() else found
+
     def grant(self) -> None:
         """One slot to the first requester after the one served last."""
-        requesters = [name for name in UNITS if name != "EX" and self.units[name].wants_bus()]
-        if self.fetch_wants_bus():
-            requesters.insert(0, "fetch")
+        requesters = self.requesters()
         self.granted = None
         if not requesters:
             return
@@ -217,6 +225,9 @@ class TickModel:
 
     def execute_word(self) -> None:
         """Execute the next word if its chunk is here and its unit's queue, or for ``OP_END`` the machine, allows."""
+        if self.cut is not None and self.word == (self.commands[self.cut - 1].index + 1 if self.cut else 0):
+            self.execute_cut()
+            return
         chunk = self.word * WORD_BYTES // self.timing.fetch_bytes
         ready = self.ready[chunk]
         if ready is None or ready > self.cycle:
@@ -230,6 +241,13 @@ class TickModel:
         if later < len(self.requested) and self.word * WORD_BYTES == (chunk + 1) * self.timing.fetch_bytes:
             self.requested[later] = self.cycle + 1
             self.events["chunk requested when a buffer was freed"] += 1
+
+    def execute_cut(self) -> None:
+        """``OP_END`` instead of command ``cut``, once no chunk is under way (docs/systems.md, section 3)."""
+        pairs = zip(self.requested, self.ready, strict=True)
+        under_way = any(asked is not None and (here is None or here > self.cycle) for asked, here in pairs)
+        if not under_way and not any(unit.queue for unit in self.units.values()):
+            self.total = self.cycle + 1
 
     def execute_operation(self, number: int) -> bool:
         """Whether the operation could be executed in this cycle."""

@@ -1,0 +1,1 @@
+"""Several accelerators on one system memory (docs/systems.md)."""
