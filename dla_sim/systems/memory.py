@@ -21,10 +21,10 @@ class MemoryArbiter:
     it is as if the last port, and in each port the last requester, had been served last.
 
     With one port of fetch, LD and ST this is :class:`dla_sim.engine.bus.Arbiter`. Slots are granted up to cycle
-    ``now``; ``left`` are the slots that each requester still has to get.
+    ``now``, ``served`` in all; ``left`` are the slots that each requester still has to get.
     """
 
-    __slots__ = ("_count", "_grants", "_last", "_ports", "_served", "left", "now")
+    __slots__ = ("_count", "_grants", "_last", "_ports", "_served", "left", "now", "served")
 
     def __init__(self, ports: Sequence[Sequence[int]], grants: int) -> None:
         self._ports = [list(members) for members in ports]
@@ -34,6 +34,7 @@ class MemoryArbiter:
         self.left = [0] * sum(map(len, ports))
         self._count = 0
         self.now = 0
+        self.served = 0
 
     @property
     def idle(self) -> bool:
@@ -85,6 +86,7 @@ class MemoryArbiter:
     def _advance(self, asking: list[tuple[int, list[int]]], cycles: int) -> None:
         """Grant the slots of ``cycles`` cycles, in which nobody ends before the last one."""
         total = cycles * min(self._grants, len(asking))
+        self.served += total
         for place, (port, members) in enumerate(asking):
             mine = total // len(asking) + (place < total % len(asking))
             for turn, one in enumerate(members):
@@ -112,6 +114,11 @@ class SharedMemory:
     def now(self) -> int:
         """The cycle up to which slots have been granted."""
         return self._arbiter.now
+
+    @property
+    def served(self) -> int:
+        """How many slots have been granted."""
+        return self._arbiter.served
 
     def announce(self, requester: int, time: int, slots: int, known: list[int], result: int, tail: int) -> None:
         """A data phase of ``slots`` > 0 begins at ``time``; ``tail`` cycles after its end go to ``known[result]``.

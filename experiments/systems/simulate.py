@@ -1,0 +1,429 @@
+"""The run of a system: jobs are released, wait, run, give way, go on and end; every cycle of a job has one cause.
+
+Events are releases, ends, and questions at boundaries. Within a cycle ends come first (by machine, then by core), then
+releases (by task), then questions (by machine), then free units take work (accelerators before cores, in order).
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dla_sim.engine.bus import NEVER, PORTS
+from dla_sim.systems.machines import Happening, Machines, Running
+from dla_sim.systems.memory import SharedMemory
+from experiments.systems.policies import Policy
+from experiments.systems.spec import CPU, System, Task
+from experiments.systems.work import Left, Plan, Plans, Stage, compute_cycles
+
+CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
+"""What a job's response time consists of: what its stages take alone, waiting for an accelerator or a core, the other
+accelerators on the memory, what going on after giving way takes more than going on at once, and saving."""
+
+
+class Job:
+    """One release of a task."""
+
+    __slots__ = (
+        "cut", "deadline", "index", "left", "number", "plan", "ran", "release", "since", "spent", "stage", "task",
+        "turn", "until", "variant",
+    )  # fmt: skip
+
+    def __init__(self, index: int, task: Task, number: int, release: int) -> None:
+        self.index, self.task, self.number, self.release = index, task, number, release
+        self.deadline = None if task.deadline is None else release + task.deadline
+        self.variant = 0
+        self.plan: Plan | None = None
+        self.stage = 0
+        self.ran = 0  # cycles of this stage so far
+        self.left: Left | None = None  # of its program
+        self.cut = False
+        self.since = release  # when it began to wait, or its unit began with it
+        self.turn = 0
+        self.until = 0  # on a core: when its stage ends
+        self.spent = dict.fromkeys(CAUSES, 0)
+
+    @property
+    def current(self) -> Stage:
+        """The stage that it waits for or is in."""
+        assert self.plan is not None
+        return self.plan.stages[self.stage]
+
+    @property
+    def wants(self) -> str:
+        """The kind of unit that its stage runs on."""
+        assert self.plan is not None
+        return self.plan.kind if self.current.on == "dla" else CPU
+
+    @property
+    def fresh(self) -> bool:
+        """Nothing of it has run."""
+        return not self.stage and not self.ran
+
+    def remaining(self, now: int) -> int:
+        """Cycles that it still takes alone; an estimate while a stage is under way."""
+        assert self.plan is not None
+        return max(0, self.current.cycles - self.ran) + self.plan.behind[self.stage]
+
+    @property
+    def name(self) -> str:
+        """Task and number."""
+        return f"{self.task.name}#{self.number}"
+
+
+@dataclass
+class TaskRecord:
+    """What became of a task's jobs: response times of those that ended, in order, and what they consist of."""
+
+    responses: array[int] = field(default_factory=lambda: array("q"))
+    released: int = 0
+    missed: int = 0
+    spent: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
+    preemptions: int = 0
+    qualities: float = 0.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A unit did something in the cycles [start, end): ``what`` is a job, or the saving of one."""
+
+    unit: str
+    start: int
+    end: int
+    what: str
+
+
+@dataclass
+class Record:
+    """What a run leaves behind. ``busy``: cycles by unit; ``compute``: those of EX of each accelerator."""
+
+    cycles: int
+    tasks: list[TaskRecord]
+    busy: dict[str, int]
+    compute: dict[str, int]
+    memory_slots: int
+    unfinished: int
+    intervals: list[Interval]
+
+
+class Simulation:
+    """A system under a policy, for ``until`` cycles; then it stops, whatever is under way.
+
+    ``variants[t]`` is the variant that the jobs of task t are. ``watch`` is called with every interval of a unit.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        plans: Plans,
+        policy: Policy,
+        until: int,
+        variants: Sequence[int] | None = None,
+        watch: Callable[[Interval], None] | None = None,
+    ) -> None:
+        self._system, self._plans, self._policy, self._until = system, plans, policy, until
+        self._variants = variants or [0] * len(system.tasks)
+        self._watch = watch
+        count, ports = len(system.accelerators), len(PORTS)
+        mine = [list(range(machine * ports, (machine + 1) * ports)) for machine in range(count)]
+        groups = [list(range(count * ports))] if system.shared_port else mine
+        self._memory = SharedMemory(groups, system.grants)
+        self._machines = Machines(count, self._memory)
+        self._on: list[Job | None] = [None] * count
+        self._saving: list[bool] = [False] * count
+        self._cores: list[Job | None] = [None] * system.cores
+        self._queue: list[Job] = []
+        self._turns = 0
+        self._now = 0
+        self._releases = [_releases(task, index, system.seed) for index, task in enumerate(system.tasks)]
+        self._next = [(next(times), index) for index, times in enumerate(self._releases) if system.tasks[index].period]
+        heapq.heapify(self._next)
+        self._followers = {
+            task.name: [i for i, other in enumerate(system.tasks) if task.name in other.after] for task in system.tasks
+        }
+        self._fed = [dict.fromkeys(task.after, False) for task in system.tasks]
+        self.record = Record(
+            0, [TaskRecord() for _ in system.tasks], dict.fromkeys(self._units(), 0),
+            {one.name: 0 for one in system.accelerators}, 0, 0, [],
+        )  # fmt: skip
+        self._live: set[Job] = set()
+
+    def _units(self) -> Iterator[str]:
+        yield from (one.name for one in self._system.accelerators)
+        yield from (self._core(number) for number in range(self._system.cores))
+
+    def _core(self, number: int) -> str:
+        return f"{CPU}{number}"
+
+    def run(self) -> Record:
+        """Everything that happens before cycle ``until``."""
+        while True:
+            self._dispatch()
+            limit = min(self._until, self._next_release(), self._next_core_end())
+            happened = self._machines.advance(limit)
+            self._now = happened[0].time if happened else limit
+            if self._now >= self._until:
+                break
+            for one in happened:
+                if one.ended:
+                    self._program_ended(one.running)
+            self._core_ends()
+            self._release()
+            for one in happened:
+                if not one.ended:
+                    self._asked(one)
+        self._stop()
+        return self.record
+
+    # Releases.
+
+    def _next_release(self) -> int:
+        return self._next[0][0] if self._next else NEVER
+
+    def _release(self) -> None:
+        while self._next and self._next[0][0] <= self._now:
+            _, index = heapq.heappop(self._next)
+            heapq.heappush(self._next, (next(self._releases[index]), index))
+            self._new(index)
+
+    def _new(self, index: int) -> None:
+        """A job of a task is released now."""
+        record = self.record.tasks[index]
+        job = Job(index, self._system.tasks[index], record.released, self._now)
+        record.released += 1
+        job.variant = self._variants[index]
+        self._live.add(job)
+        self._place(job)
+        self._enqueue(job)
+
+    def _enqueue(self, job: Job) -> None:
+        job.since, job.turn = self._now, self._turns
+        self._turns += 1
+        self._queue.append(job)
+
+    # Where a job goes.
+
+    def _place(self, job: Job) -> None:
+        """The plan with which it is predicted to end first; ties by the order of the task's ``on``.
+
+        The CPU counts only if there is nothing else, or the policy migrates.
+        """
+        kinds = [CPU] if job.task.cpu is not None else list(job.task.on)
+        if not self._policy.migrates and len(kinds) > 1:
+            kinds = [kind for kind in kinds if kind != CPU]
+        plans = [self._plans[job.index, job.variant, kind] for kind in kinds]
+        job.plan = plans[0] if len(plans) == 1 else min(plans, key=lambda plan: self._backlog(plan, job) + plan.cycles)
+
+    def _backlog(self, plan: Plan, job: Job) -> float:
+        """What the other jobs of that kind still take, by unit of the kind: an estimate of the wait."""
+        mine = [other for other in self._live if other is not job and other.plan and other.plan.kind == plan.kind]
+        units = sum(one.kind == plan.kind for one in self._system.accelerators) or self._system.cores
+        return sum(other.remaining(self._now) for other in mine) / units
+
+    # Units take work.
+
+    def _dispatch(self) -> None:
+        if self._policy.migrates:
+            for job in self._queue:
+                if job.fresh:
+                    self._place(job)
+        for machine, accelerator in enumerate(self._system.accelerators):
+            if self._machines.running[machine] is None:
+                best = self._best(accelerator.kind)
+                if best is not None:
+                    self._start(machine, best)
+        for number in range(len(self._cores)):
+            if self._cores[number] is None:
+                best = self._best(CPU)
+                if best is not None:
+                    self._take_core(number, best)
+        if self._policy.preemption != "none":
+            self._swap_cores()
+
+    def _waiting(self, kind: str) -> list[Job]:
+        """The jobs that wait for a unit of that kind."""
+        return [job for job in self._queue if job.wants == kind]
+
+    def _best(self, kind: str) -> Job | None:
+        return min(self._waiting(kind), key=self._rank, default=None)
+
+    def _rank(self, job: Job) -> tuple[float, int, int, int]:
+        return self._policy.urgency(job, self._now), job.release, job.index, job.number
+
+    # Accelerators.
+
+    def _start(self, machine: int, job: Job) -> None:
+        self._queue.remove(job)
+        job.spent["wait_dla"] += self._now - job.since
+        job.since = self._now
+        work = job.current.work
+        assert work is not None
+        workload = job.left.resume if job.left else work.workload
+        stops = job.left.stops if job.left else work.stops(self._policy.preemption).stops
+        self._on[machine] = job
+        self._machines.start(machine, workload, self._now, stops)
+
+    def _asked(self, one: Happening) -> None:
+        job = self._on[one.running.machine]
+        assert job is not None
+        assert job.plan is not None
+        best = self._best(job.plan.kind)
+        if best is not None and self._policy.gives_way(job, best, self._now, job.since):
+            one.running.give_way()
+        else:
+            one.running.go_on()
+
+    def _program_ended(self, running: Running) -> None:
+        machine = running.machine
+        name = self._system.accelerators[machine].name
+        job = self._on[machine]
+        assert job is not None
+        took = self._now - running.start
+        self._used(name, running.start, job.name + (" saving" if self._saving[machine] else ""))
+        if self._saving[machine]:
+            job.spent["saving"] += took
+            self._free(machine, job)
+            return
+        commands = len(running.workload) if running.cut is None else running.cut
+        self.record.compute[name] += compute_cycles(running.workload, commands)
+        job.ran += took
+        if running.cut is None:
+            self._on[machine] = None
+            self._stage_done(job)
+            return
+        self._give_way(machine, job, running.cut)
+
+    def _give_way(self, machine: int, job: Job, cut: int) -> None:
+        """Its program has drained before command ``cut``: save what is live, and wait."""
+        work = job.current.work
+        assert work is not None
+        stop = cut + (job.left.shift if job.left else 0)
+        job.left = work.left(self._policy.preemption, stop)
+        job.cut = True
+        self.record.tasks[job.index].preemptions += 1
+        if job.left.save is None:
+            self._free(machine, job)
+            return
+        self._saving[machine] = True
+        self._machines.start(machine, job.left.save, self._now)
+
+    def _free(self, machine: int, job: Job) -> None:
+        self._saving[machine] = False
+        self._on[machine] = None
+        self._enqueue(job)
+
+    # Cores.
+
+    def _take_core(self, number: int, job: Job) -> None:
+        self._queue.remove(job)
+        job.spent["wait_cpu"] += self._now - job.since
+        job.since = self._now
+        job.until = self._now + job.current.cycles - job.ran
+        self._cores[number] = job
+
+    def _leave_core(self, number: int) -> Job:
+        job = self._cores[number]
+        assert job is not None
+        self._cores[number] = None
+        self._used(self._core(number), job.since, job.name)
+        job.ran += self._now - job.since
+        return job
+
+    def _swap_cores(self) -> None:
+        """The least urgent job on a core gives way to the most urgent one that waits, as long as it must."""
+        while best := self._best(CPU):
+            on = [
+                (self._rank(job), number, job)
+                for number, job in enumerate(self._cores)
+                if job and job.since < self._now
+            ]
+            if not on:
+                return
+            _, last, running = max(on, key=lambda item: item[:2])
+            if not self._policy.gives_way(running, best, self._now, running.since):
+                return
+            self._enqueue(self._leave_core(last))
+            self._take_core(last, best)
+
+    def _next_core_end(self) -> int:
+        """When the next stage on a core ends, or its quantum while somebody waits."""
+        jobs = [job for job in self._cores if job is not None]
+        first = min((job.until for job in jobs), default=NEVER)
+        if self._policy.preemption != "none" and self._policy.quantum and self._waiting(CPU):
+            ends = [job.since + self._policy.quantum for job in jobs]
+            first = min([first, *(end for end in ends if end > self._now)])
+        return first
+
+    def _core_ends(self) -> None:
+        for number, job in enumerate(self._cores):
+            if job is not None and job.until <= self._now:
+                self._leave_core(number)
+                self._stage_done(job)
+
+    # Ends.
+
+    def _stage_done(self, job: Job) -> None:
+        stage = job.current
+        job.spent[stage.on] += stage.cycles
+        if stage.on == "dla":  # what it took more
+            job.spent["preempted" if job.cut else "memory"] += job.ran - stage.cycles
+        job.ran, job.left, job.cut = 0, None, False
+        assert job.plan is not None
+        if job.stage + 1 < len(job.plan.stages):
+            job.stage += 1
+            self._enqueue(job)
+            return
+        self._live.remove(job)
+        record, response = self.record.tasks[job.index], self._now - job.release
+        assert sum(job.spent.values()) == response, "every cycle of a job has one cause"
+        record.responses.append(response)
+        record.missed += job.deadline is not None and self._now > job.deadline
+        record.qualities += job.task.variants[job.variant].quality if job.task.variants else 1.0
+        for cause, cycles in job.spent.items():
+            record.spent[cause] += cycles
+        self._policy.ended(job, self._now)
+        for index in self._followers[job.task.name]:
+            fed = self._fed[index]
+            fed[job.task.name] = True
+            if all(fed.values()):
+                self._fed[index] = dict.fromkeys(fed, False)
+                self._new(index)
+
+    def _used(self, unit: str, start: int, what: str) -> None:
+        self.record.busy[unit] += self._now - start
+        if self._watch is not None:
+            self._watch(Interval(unit, start, self._now, what))
+
+    def _stop(self) -> None:
+        """What is under way is cut off; jobs whose deadline has passed have missed it."""
+        record = self.record
+        record.cycles = self._now
+        record.unfinished = len(self._live)
+        record.memory_slots = self._memory.served
+        for job in self._live:
+            record.tasks[job.index].missed += job.deadline is not None and job.deadline < self._now
+        for machine, running in enumerate(self._machines.running):
+            busy = self._on[machine]
+            if running is not None and busy is not None:
+                self._used(self._system.accelerators[machine].name, running.start, busy.name)
+        for number, on_core in enumerate(self._cores):
+            if on_core is not None:
+                self._used(self._core(number), on_core.since, on_core.name)
+
+
+def _releases(task: Task, index: int, seed: int) -> Iterator[int]:
+    """The release times of a periodic or sporadic task, ascending; ``seed`` decides what is drawn."""
+    if task.period is None:
+        return
+    generator = np.random.default_rng([seed, index])
+    time, before = task.offset, 0
+    while True:
+        before = max(before, time + (int(generator.integers(task.jitter + 1)) if task.jitter else 0))
+        yield before
+        time += task.period
+        if task.sporadic is not None:
+            time += int(generator.exponential(task.sporadic))

@@ -1,0 +1,298 @@
+"""A system and its workload: a TOML file (docs/systems.md), read and checked before anything runs."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from dla_sim.presets import DEFAULT_PRESET, Preset, apply_settings, load_preset
+from isa.errors import InputError, meant
+from isa.reading import read_bytes, text_of, toml_of
+
+MAXIMUM_BYTES = 1 << 20
+MOST_UNITS = 64
+"""Accelerators, and CPU cores, of a system."""
+CPU = "cpu"
+"""Where a task may run that may run on the CPU cores: a name that no accelerator has."""
+_REMEDY = "docs/systems.md shows how to write one"
+_SECONDS = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
+MEMORY_KEYS = ("bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts")
+"""What of a Timing is the memory's: said once for the system."""
+
+
+def _several(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+Span = int | str
+"""Cycles, or a text with a unit of time: 1000, "33ms"."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Memory(_Table):
+    bus_bytes: int | None = Field(default=None, ge=1)
+    burst_bytes: int | None = Field(default=None, ge=1)
+    dram_latency: int | None = Field(default=None, ge=0)
+    outstanding_bursts: int | None = Field(default=None, ge=1)
+    ports: Literal["shared", "private"] = "shared"
+    grants: int = Field(default=1, ge=1, le=MOST_UNITS)
+
+
+class _Accelerator(_Table):
+    name: str = Field(min_length=1)
+    preset: str = DEFAULT_PRESET
+    settings: dict[str, int | str] = {}
+    count: int = Field(default=1, ge=1, le=MOST_UNITS)
+
+
+class _Cpu(_Table):
+    cores: int = Field(default=1, ge=1, le=MOST_UNITS)
+    speed: float = Field(default=1.0, gt=0, le=1e6)
+
+
+class _Variant(_Table):
+    model: str
+    quality: float = 1.0
+
+
+class _Task(_Table):
+    name: str = Field(min_length=1)
+    model: str | None = None
+    variants: list[_Variant] = []
+    cpu: Span | None = None
+    period: Span | None = None
+    offset: Span = 0
+    jitter: Span = 0
+    sporadic: Span | None = None
+    after: Annotated[list[str], BeforeValidator(_several)] = []
+    deadline: Span | None = None
+    priority: int = 0
+    on: Annotated[list[str], BeforeValidator(_several)] = []
+
+
+class _Written(_Table):
+    name: str = ""
+    clock_hz: int = Field(default=10**9, ge=1, le=10**15)
+    seed: int = Field(default=0, ge=0)
+    memory: _Memory = _Memory()
+    accelerator: list[_Accelerator] = []
+    cpu: _Cpu = _Cpu()
+    task: list[_Task] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One accelerator of the system; its memory constants are those of the system."""
+
+    name: str
+    kind: str
+    hardware: Preset
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network that does a task's work, and how well: higher is better."""
+
+    model: str
+    quality: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be done again and again. Times in cycles.
+
+    Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later; with ``sporadic`` the gaps are
+    ``period`` and more, by that mean; or, with ``after``, whenever each of those tasks has ended a job since the last
+    release. A job has to end ``deadline`` cycles after its release, if there is one. It is one of the ``variants`` on
+    the accelerators ``on`` (and, if :data:`CPU` is there, on a core), or ``cpu`` cycles of a core of speed 1.
+    ``priority``: the higher, the more urgent.
+    """
+
+    name: str
+    variants: tuple[Variant, ...]
+    cpu: int | None
+    period: int | None
+    offset: int
+    jitter: int
+    sporadic: int | None
+    after: tuple[str, ...]
+    deadline: int | None
+    priority: int
+    on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class System:
+    """Accelerators, ``cores`` CPU cores of a relative ``speed``, the memory that all share, and the tasks.
+
+    With ``shared_port`` all accelerators are on one port of the memory, otherwise each has its own and the memory
+    serves ``grants`` of them in a cycle.
+    """
+
+    name: str
+    clock_hz: int
+    seed: int
+    accelerators: tuple[Accelerator, ...]
+    cores: int
+    speed: float
+    shared_port: bool
+    grants: int
+    tasks: tuple[Task, ...]
+    source: str
+    folder: Path
+
+    def model_path(self, model: str) -> str:
+        """A model as ``load_network`` wants it: built-in names as they are, files from the system's folder."""
+        return str(self.folder / model) if "/" in model or model.endswith((".onnx", ".tflite", ".dla")) else model
+
+
+def load_system(path: Path) -> System:
+    """Raises InputError in one line that begins with the file and names the key or the task."""
+    content = read_bytes(path, MAXIMUM_BYTES, "a system", _REMEDY)
+    return parse_system(text_of(content, str(path), _REMEDY), path.parent, str(path))
+
+
+def parse_system(text: str, folder: Path = Path(), source: str = "system") -> System:
+    """The system of a TOML text; raises InputError as :func:`load_system` does."""
+    values = toml_of(text, source, _REMEDY)
+    try:
+        return _checked(_Written.model_validate(values), source, folder)
+    except ValidationError as error:
+        raise InputError(f"{source}: {_first_problem(error, values)}") from error
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+
+
+def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
+    """One line that names the task or accelerator by its name, where it has one."""
+    problem = error.errors(include_url=False)[0]
+    path = list(problem["loc"])
+    where = ""
+    if len(path) > 1 and isinstance(path[1], int):
+        entry = values[str(path[0])][path[1]]
+        name = entry.get("name", path[1] + 1) if isinstance(entry, dict) else path[1] + 1
+        where, path = f"{path[0]} '{name}': ", path[2:]
+    key = ".".join(str(part) for part in path if not str(part).startswith(("list[", "function-", "int", "str")))
+    if problem["type"] == "extra_forbidden":
+        return f"{where}unknown key '{key}'; {_REMEDY}"
+    if problem["type"] == "missing":
+        return f"{where}{key} is missing; {_REMEDY}"
+    return f"{where}{key} is {problem['input']!r}: {str(problem['msg']).removeprefix('Input ')}"
+
+
+def _checked(written: _Written, source: str, folder: Path) -> System:
+    accelerators = tuple(_accelerators(written, folder))
+    kinds = {accelerator.kind for accelerator in accelerators}
+    names = [task.name for task in written.task]
+    _check_distinct("task", names)
+    _check_distinct("accelerator", [one.name for one in written.accelerator])
+    tasks = tuple(_task(task, written.clock_hz, names, kinds) for task in written.task)
+    _check_order(tasks)
+    memory = written.memory
+    if memory.ports == "shared" and memory.grants != 1:
+        raise InputError(f"memory.grants is {memory.grants}: a shared port takes one slot a cycle; set ports = private")
+    return System(
+        name=written.name or Path(source).stem, clock_hz=written.clock_hz, seed=written.seed,
+        accelerators=accelerators, cores=written.cpu.cores, speed=written.cpu.speed,
+        shared_port=memory.ports == "shared", grants=memory.grants, tasks=tasks, source=source, folder=folder,
+    )  # fmt: skip
+
+
+def _check_distinct(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{what} '{name}' is there twice; give every {what} a name of its own")
+        seen.add(name)
+
+
+def _accelerators(written: _Written, folder: Path) -> Iterable[Accelerator]:
+    """The accelerators, ``count`` of each entry, with the memory's constants of the system (the first one's else)."""
+    given = {key: getattr(written.memory, key) for key in MEMORY_KEYS if getattr(written.memory, key) is not None}
+    shared: dict[str, int] = {}
+    for one in written.accelerator:
+        if one.name == CPU:
+            raise InputError(f"accelerator '{CPU}': that name means the CPU cores; choose another")
+        file = one.preset.endswith(".toml") or "/" in one.preset
+        preset = load_preset(str(folder / one.preset) if file else one.preset)
+        try:
+            hardware = apply_settings(preset, one.settings)
+            shared = shared or {key: getattr(hardware.timing, key) for key in MEMORY_KEYS} | given
+            hardware = apply_settings(hardware, shared)
+        except InputError as error:
+            raise InputError(f"accelerator '{one.name}': {error}") from error
+        for number in range(one.count):
+            yield Accelerator(one.name if one.count == 1 else f"{one.name}{number}", one.name, hardware)
+
+
+def cycles_of(key: str, span: Span, clock_hz: int) -> int:
+    """A span in cycles of the clock, rounded to the nearest (halves up). Raises InputError for no such unit."""
+    if isinstance(span, int):
+        if span < 0:
+            raise InputError(f"{key} is {span}; give 0 or more")
+        return span
+    digits = span.rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = span[len(digits) :].strip()
+    try:
+        number = float(digits)
+    except ValueError:
+        number = -1.0
+    if unit not in _SECONDS or not 0 <= number < 1e12:
+        raise InputError(f"{key} is '{span}'; write cycles, or a time such as {', '.join(f'5{u}' for u in _SECONDS)}")
+    return int(number * clock_hz / _SECONDS[unit] + 0.5)
+
+
+def _task(task: _Task, clock_hz: int, names: list[str], kinds: set[str]) -> Task:
+    where = f"task '{task.name}'"
+
+    def cycles(key: str) -> int | None:
+        span = getattr(task, key)
+        return None if span is None else cycles_of(f"{where}: {key}", span, clock_hz)
+
+    work = [key for key in ("model", "variants", "cpu") if getattr(task, key) not in (None, [])]
+    if len(work) != 1:
+        raise InputError(f"{where}: {' and '.join(work) or 'nothing to do'}; give one of model, variants, cpu")
+    if (task.period is None) == (not task.after):
+        raise InputError(f"{where}: give a period, or tasks to come after, and not both")
+    if cycles("period") == 0 or cycles("deadline") == 0:
+        raise InputError(f"{where}: period and deadline are one cycle at least")
+    if task.after and (task.jitter or task.sporadic or task.offset):
+        raise InputError(f"{where}: jitter, sporadic and offset belong to a period; it comes after others")
+    for name in task.after:
+        if name not in names:
+            raise InputError(f"{where}: it comes after '{name}', which is no task; {meant(name, names)}choose one of "
+                             f"{', '.join(names)}")  # fmt: skip
+    for name in task.on:
+        if name not in kinds | {CPU}:
+            known = sorted(kinds | {CPU})
+            raise InputError(
+                f"{where}: '{name}' is no accelerator; {meant(name, known)}choose one of {', '.join(known)}"
+            )
+    on = tuple(task.on) or ((CPU,) if task.cpu is not None else tuple(sorted(kinds)))
+    if task.cpu is not None and on != (CPU,):
+        raise InputError(f"{where}: cycles of the CPU run on no accelerator; leave 'on' out")
+    if not on:
+        raise InputError(f"{where}: the system has no accelerator for it; add one, or on = '{CPU}'")
+    variants = (_Variant(model=task.model),) if task.model is not None else task.variants
+    return Task(
+        name=task.name, variants=tuple(Variant(one.model, one.quality) for one in variants), cpu=cycles("cpu"),
+        period=cycles("period"), offset=cycles("offset") or 0, jitter=cycles("jitter") or 0,
+        sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"), priority=task.priority,
+        on=on,
+    )  # fmt: skip
+
+
+def _check_order(tasks: Iterable[Task]) -> None:
+    """Raises InputError for tasks that wait for each other."""
+    try:
+        graphlib.TopologicalSorter({task.name: task.after for task in tasks}).prepare()
+    except graphlib.CycleError as error:
+        raise InputError(f"task '{error.args[1][0]}' waits for itself: {' after '.join(error.args[1])}") from error
