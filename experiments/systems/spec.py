@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from dla_sim.presets import DEFAULT_PRESET, Preset, apply_settings, load_preset
+from dla_sim.timing import Timing
 from isa.errors import InputError, meant
 from isa.reading import read_bytes, text_of, toml_of
 
@@ -21,7 +22,10 @@ CPU = "cpu"
 """Where a task may run that may run on the CPU cores: a name that no accelerator has."""
 _REMEDY = "docs/systems.md shows how to write one"
 _SECONDS = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
-MEMORY_KEYS = ("bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts")
+MEMORY_KEYS = (
+    "bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts",
+    *(name for name in Timing.model_fields if name.startswith("flash_")),
+)  # fmt: skip
 """What of a Timing is the memory's: said once for the system."""
 
 
@@ -38,12 +42,15 @@ class _Table(BaseModel):
 
 
 class _Memory(_Table):
-    bus_bytes: int | None = Field(default=None, ge=1)
-    burst_bytes: int | None = Field(default=None, ge=1)
-    dram_latency: int | None = Field(default=None, ge=0)
-    outstanding_bursts: int | None = Field(default=None, ge=1)
     ports: Literal["shared", "private"] = "shared"
     grants: int = Field(default=1, ge=1, le=MOST_UNITS)
+
+
+_MemoryWithTiming = create_model(
+    "_MemoryWithTiming",
+    __base__=_Memory,
+    **dict.fromkeys(MEMORY_KEYS, (int | str | None, None)),  # type: ignore[call-overload]
+)
 
 
 class _Accelerator(_Table):
@@ -82,7 +89,7 @@ class _Written(_Table):
     name: str = ""
     clock_hz: int = Field(default=10**9, ge=1, le=10**15)
     seed: int = Field(default=0, ge=0)
-    memory: _Memory = _Memory()
+    memory: _MemoryWithTiming = _MemoryWithTiming()  # type: ignore[valid-type]
     accelerator: list[_Accelerator] = []
     cpu: _Cpu = _Cpu()
     task: list[_Task] = Field(min_length=1)

@@ -16,12 +16,11 @@ from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.memory import SharedMemory
 from dla_sim.timing import Timing
+from experiments.systems.spec import MEMORY_KEYS
 from isa.program import Program
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case
 from tests.dla_sim.tick.system import TickSystem, Turn
-
-MEMORY_KEYS = ("bus_bytes", "burst_bytes", "dram_latency", "outstanding_bursts")
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,9 @@ def random_system(seed: int) -> SystemCase:
     rng = random.Random(seed)
     count = rng.choice((1, 2, 2, 3, 4))
     donor = random_case(rng.randrange(1 << 30)).timing
-    shared = {name: donor[name] for name in MEMORY_KEYS}
-    timings = [Timing(**{**random_case(rng.randrange(1 << 30)).timing, **shared}) for _ in range(count)]
+    shared = {name: donor[name] for name in MEMORY_KEYS if name in donor}
+    others = [random_case(rng.randrange(1 << 30)).timing for _ in range(count)]
+    timings = [Timing(**{name: one[name] for name in one if name not in MEMORY_KEYS}, **shared) for one in others]
     ports: list[list[int]] = [[] for _ in range(rng.randint(1, count))]
     for machine in range(count):
         rng.choice(ports).append(machine)
