@@ -7,9 +7,12 @@ or have one each, of which the memory then serves some in a cycle.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dla_sim.engine.bus import NEVER
+
+Meter = Callable[[int, int, int], None]
+"""Is called with the first cycle, the number of cycles and the slots that were granted in them."""
 
 
 class MemoryArbiter:
@@ -24,9 +27,10 @@ class MemoryArbiter:
     ``now``, ``served`` in all; ``left`` are the slots that each requester still has to get.
     """
 
-    __slots__ = ("_count", "_grants", "_last", "_ports", "_served", "left", "now", "served")
+    __slots__ = ("_count", "_grants", "_last", "_meter", "_ports", "_served", "left", "now", "served")
 
-    def __init__(self, ports: Sequence[Sequence[int]], grants: int) -> None:
+    def __init__(self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None) -> None:
+        self._meter = meter
         self._ports = [list(members) for members in ports]
         self._grants = grants
         self._last = len(ports) - 1
@@ -56,8 +60,8 @@ class MemoryArbiter:
         cycles = min(end, horizon) - self.now
         if not cycles:
             return []
-        self.now += cycles
         self._advance(asking, cycles)
+        self.now += cycles
         if end > horizon:
             return []
         ended = sorted(one for _, members in asking for one in members if not self.left[one])
@@ -87,6 +91,8 @@ class MemoryArbiter:
         """Grant the slots of ``cycles`` cycles, in which nobody ends before the last one."""
         total = cycles * min(self._grants, len(asking))
         self.served += total
+        if self._meter is not None and total:
+            self._meter(self.now, cycles, total)
         for place, (port, members) in enumerate(asking):
             mine = total // len(asking) + (place < total % len(asking))
             for turn, one in enumerate(members):
@@ -105,8 +111,8 @@ class SharedMemory:
 
     __slots__ = ("_announced", "_arbiter", "_results")
 
-    def __init__(self, ports: Sequence[Sequence[int]], grants: int) -> None:
-        self._arbiter = MemoryArbiter(ports, grants)
+    def __init__(self, ports: Sequence[Sequence[int]], grants: int, meter: Meter | None = None) -> None:
+        self._arbiter = MemoryArbiter(ports, grants, meter)
         self._announced: list[tuple[int, int, int, list[int], int, int]] = []  # a heap, by time and requester
         self._results: list[tuple[list[int], int, int]] = [([], 0, 0)] * len(self._arbiter.left)
 

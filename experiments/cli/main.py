@@ -28,6 +28,7 @@ from experiments.cli import (
     run,
     simulate,
     sweep,
+    system,
     tune,
 )
 from experiments.literal import ASCII, say
@@ -63,6 +64,7 @@ PANELS: dict[str, dict[str, options.Command]] = {
         "explore": explore.command,
         "tune": tune.command,
         "explain": tune.explain,
+        "system": system.command,
         "repro": repro.command,
     },
     "What there is": {

@@ -18,18 +18,22 @@ from dla_sim.systems.machines import Happening, Machines, Running
 from dla_sim.systems.memory import SharedMemory
 from experiments.systems.policies import Policy
 from experiments.systems.spec import CPU, System, Task
-from experiments.systems.work import Left, Plan, Plans, Stage, compute_cycles
+from experiments.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles
 
 CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
 """What a job's response time consists of: what its stages take alone, waiting for an accelerator or a core, the other
 accelerators on the memory, what going on after giving way takes more than going on at once, and saving."""
 
 
+TRAFFIC_BINS = 200
+"""Parts of the time for which the memory's traffic is counted."""
+
+
 class Job:
     """One release of a task."""
 
     __slots__ = (
-        "cut", "deadline", "index", "left", "number", "plan", "ran", "release", "since", "spent", "stage", "task",
+        "cuts", "deadline", "index", "left", "number", "plan", "ran", "release", "since", "spent", "stage", "task",
         "turn", "until", "variant",
     )  # fmt: skip
 
@@ -41,7 +45,7 @@ class Job:
         self.stage = 0
         self.ran = 0  # cycles of this stage so far
         self.left: Left | None = None  # of its program
-        self.cut = False
+        self.cuts: tuple[int, ...] = ()  # the commands before which its program has given way
         self.since = release  # when it began to wait, or its unit began with it
         self.turn = 0
         self.until = 0  # on a core: when its stage ends
@@ -99,7 +103,12 @@ class Interval:
 
 @dataclass
 class Record:
-    """What a run leaves behind. ``busy``: cycles by unit; ``compute``: those of EX of each accelerator."""
+    """What a run leaves behind.
+
+    ``busy``: cycles by unit; ``compute``: those of EX of each accelerator. ``traffic``: the memory's slots in each of
+    :data:`TRAFFIC_BINS` equal parts of the time until the end. ``pieces``: every way in which a program ran in pieces,
+    by the commands before which it gave way, and the first job that did.
+    """
 
     cycles: int
     tasks: list[TaskRecord]
@@ -107,7 +116,8 @@ class Record:
     compute: dict[str, int]
     memory_slots: int
     unfinished: int
-    intervals: list[Interval]
+    traffic: list[int]
+    pieces: dict[tuple[Piecework, tuple[int, ...]], str] = field(default_factory=dict)
 
 
 class Simulation:
@@ -131,7 +141,7 @@ class Simulation:
         count, ports = len(system.accelerators), len(PORTS)
         mine = [list(range(machine * ports, (machine + 1) * ports)) for machine in range(count)]
         groups = [list(range(count * ports))] if system.shared_port else mine
-        self._memory = SharedMemory(groups, system.grants)
+        self._memory = SharedMemory(groups, system.grants, self._meter)
         self._machines = Machines(count, self._memory)
         self._on: list[Job | None] = [None] * count
         self._saving: list[bool] = [False] * count
@@ -148,7 +158,7 @@ class Simulation:
         self._fed = [dict.fromkeys(task.after, False) for task in system.tasks]
         self.record = Record(
             0, [TaskRecord() for _ in system.tasks], dict.fromkeys(self._units(), 0),
-            {one.name: 0 for one in system.accelerators}, 0, 0, [],
+            {one.name: 0 for one in system.accelerators}, 0, 0, [0] * TRAFFIC_BINS,
         )  # fmt: skip
         self._live: set[Job] = set()
 
@@ -178,6 +188,17 @@ class Simulation:
                     self._asked(one)
         self._stop()
         return self.record
+
+    def _meter(self, start: int, cycles: int, slots: int) -> None:
+        """Slots of the memory, evenly over the cycles, into the parts of the time."""
+        end = start + cycles
+        while start < end:
+            part = min(start * TRAFFIC_BINS // self._until, TRAFFIC_BINS - 1)
+            stop = min(end, -(-(part + 1) * self._until // TRAFFIC_BINS))
+            share = slots * (stop - start) // (end - start)
+            self.record.traffic[part] += share
+            slots -= share
+            start = stop
 
     # Releases.
 
@@ -303,7 +324,7 @@ class Simulation:
         assert work is not None
         stop = cut + (job.left.shift if job.left else 0)
         job.left = work.left(self._policy.preemption, stop)
-        job.cut = True
+        job.cuts = (*job.cuts, stop)
         self.record.tasks[job.index].preemptions += 1
         if job.left.save is None:
             self._free(machine, job)
@@ -370,8 +391,10 @@ class Simulation:
         stage = job.current
         job.spent[stage.on] += stage.cycles
         if stage.on == "dla":  # what it took more
-            job.spent["preempted" if job.cut else "memory"] += job.ran - stage.cycles
-        job.ran, job.left, job.cut = 0, None, False
+            job.spent["preempted" if job.cuts else "memory"] += job.ran - stage.cycles
+            if job.cuts and stage.work is not None:
+                self.record.pieces.setdefault((stage.work, job.cuts), job.name)
+        job.ran, job.left, job.cuts = 0, None, ()
         assert job.plan is not None
         if job.stage + 1 < len(job.plan.stages):
             job.stage += 1

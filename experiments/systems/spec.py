@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -85,13 +85,21 @@ class _Task(_Table):
     on: Annotated[list[str], BeforeValidator(_several)] = []
 
 
+class _Run(_Table):
+    policy: str = "fcfs"
+    preempt: Literal["none", "layer", "tile"] = "none"
+    quantum: Span = "1ms"
+    until: Span = "1s"
+
+
 class _Written(_Table):
     name: str = ""
     clock_hz: int = Field(default=10**9, ge=1, le=10**15)
     seed: int = Field(default=0, ge=0)
-    memory: _MemoryWithTiming = _MemoryWithTiming()  # type: ignore[valid-type]
+    memory: _MemoryWithTiming = _MemoryWithTiming()
     accelerator: list[_Accelerator] = []
     cpu: _Cpu = _Cpu()
+    run: _Run = _Run()
     task: list[_Task] = Field(min_length=1)
 
 
@@ -137,6 +145,16 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Conditions:
+    """How a system runs: the policy by name, where programs may give way, its quantum and the end, in cycles."""
+
+    policy: str
+    preemption: Literal["none", "layer", "tile"]
+    quantum: int
+    until: int
+
+
+@dataclass(frozen=True)
 class System:
     """Accelerators, ``cores`` CPU cores of a relative ``speed``, the memory that all share, and the tasks.
 
@@ -153,6 +171,7 @@ class System:
     shared_port: bool
     grants: int
     tasks: tuple[Task, ...]
+    conditions: Conditions
     source: str
     folder: Path
 
@@ -209,8 +228,27 @@ def _checked(written: _Written, source: str, folder: Path) -> System:
     return System(
         name=written.name or Path(source).stem, clock_hz=written.clock_hz, seed=written.seed,
         accelerators=accelerators, cores=written.cpu.cores, speed=written.cpu.speed,
-        shared_port=memory.ports == "shared", grants=memory.grants, tasks=tasks, source=source, folder=folder,
+        shared_port=memory.ports == "shared", grants=memory.grants, tasks=tasks,
+        conditions=conditions(written.run.model_dump(), written.clock_hz), source=source, folder=folder,
     )  # fmt: skip
+
+
+def conditions(run: Mapping[str, Any], clock_hz: int) -> Conditions:
+    """The conditions of ``policy``, ``preempt``, ``quantum`` and ``until``. Raises InputError for a bad one."""
+    quantum, until = (cycles_of(f"run.{key}", run[key], clock_hz) for key in ("quantum", "until"))
+    for key, cycles in (("quantum", quantum), ("until", until)):
+        if not cycles:
+            raise InputError(f"run.{key} is {run[key]!r}; it is one cycle at least")
+    return Conditions(run["policy"], run["preempt"], quantum, until)
+
+
+def with_conditions(system: System, given: Mapping[str, Any]) -> System:
+    """``system`` with other conditions, keys as in its table ``run``. Raises InputError for a bad one."""
+    now = system.conditions
+    run = {"policy": now.policy, "preempt": now.preemption, "quantum": now.quantum, "until": now.until, **given}
+    for key in ("quantum", "until"):
+        run[key] = int(run[key]) if str(run[key]).isdecimal() else run[key]
+    return replace(system, conditions=conditions(run, system.clock_hz))
 
 
 def _check_distinct(what: str, names: Iterable[str]) -> None:

@@ -1,0 +1,79 @@
+"""Whether programs that gave way have the bits of programs that did not: run in pieces on data, and compared.
+
+A job's tensors are its own, and so is the machine while it runs: what others did in between can only be in the
+scratchpad. So every piece here starts on a scratchpad full of garbage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dla_sim.device import Device
+from dla_sim.systems.pieces import Interruptible, leave, on_memory
+from experiments.systems.work import Piecework
+from isa.program import Program
+
+GARBAGE = 0xA5
+
+
+@dataclass(frozen=True)
+class PiecesCheck:
+    """``ways``: distinct ways in which programs ran in pieces; elements of their outputs, and those that differ."""
+
+    ways: int
+    elements: int
+    mismatches: int
+    first: str | None
+
+
+def check_pieces(found: dict[tuple[Piecework, tuple[int, ...]], str], seed: int = 0) -> PiecesCheck:
+    """Run every way in pieces, on input tensors drawn from ``seed``, and compare with the whole program, to the bit.
+
+    ``first`` is the job whose program differs first, in the order of ``found``.
+    """
+    elements, mismatches, first = 0, 0, None
+    for (work, cuts), job in found.items():
+        program = work.program
+        feeds = _feeds(program, seed)
+        whole = Device(program.arch).run(program, feeds).outputs
+        memory = _in_pieces(Interruptible(program, cuts), cuts, feeds)
+        for tensor in program.outputs:
+            raw = memory[tensor.address : tensor.address + tensor.nbytes]
+            wrong = int((raw.view(tensor.dtype).reshape(tensor.shape) != whole[tensor.name]).sum())
+            elements, mismatches = elements + whole[tensor.name].size, mismatches + wrong
+            if wrong and first is None:
+                first = job
+    return PiecesCheck(len(found), elements, mismatches, first)
+
+
+def _feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
+    generator = np.random.default_rng(seed)
+    return {one.name: generator.integers(-128, 128, one.shape).astype(one.dtype) for one in program.inputs}
+
+
+def _in_pieces(interruptible: Interruptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
+    """The system memory behind a run that gave way before each command of ``cuts``."""
+    program = interruptible.program
+    size = max(interruptible.piece(cut).resume.dram_bytes for cut in cuts)
+    memory = np.zeros(size, np.int8)
+    for segment in program.segments:
+        memory[segment.address : segment.address + segment.data.size] = segment.data.view(np.int8)
+    for tensor in program.inputs:
+        raw = np.ascontiguousarray(feeds[tensor.name]).view(np.int8).reshape(-1)
+        memory[tensor.address : tensor.address + tensor.nbytes] = raw
+    device = Device(program.arch, sram_reset=GARBAGE)
+    here, shift = program, 0
+    for cut in cuts:
+        piece = interruptible.piece(cut)
+        memory = _run(device, leave(here, replace(piece, stop=cut + shift)), memory)
+        here, shift = piece.resume, piece.first - cut
+    return _run(device, here, memory)
+
+
+def _run(device: Device, program: Program, memory: NDArray[np.int8]) -> NDArray[np.int8]:
+    found: NDArray[np.int8] = device.run(on_memory(program, memory.size), {"memory": memory}).outputs["memory"]
+    return found

@@ -1,0 +1,114 @@
+"""A run of a system for people: tables, and the timeline that Perfetto opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rich.console import Console
+
+from experiments.report.terminal import Column, ReportTable, line
+from experiments.report.timeline import microseconds
+from experiments.systems.report import SystemReport, TaskResult
+from experiments.systems.simulate import CAUSES, Interval
+
+MEANING = {
+    "dla": "accelerator", "cpu": "CPU", "transfer": "transfers", "wait_dla": "wait accelerator",
+    "wait_cpu": "wait CPU", "memory": "memory shared", "preempted": "going on", "saving": "saving",
+}  # fmt: skip
+"""Headings of the causes."""
+
+
+def print_system(report: SystemReport, console: Console) -> None:
+    """The tables of a run."""
+    time = report.cycles / report.clock_hz * 1e3
+    how = f"{report.policy}, " + (
+        f"preemption at {report.preemption}s" if report.preemption != "none" else "no preemption"
+    )
+    console.print(line(f"{report.name}: {report.cycles:,} cycles ({time:,.3f} ms), {how}", style="bold"))
+    console.print(_tasks(report))
+    console.print(_causes(report))
+    console.print(_units(report))
+    memory = report.memory
+    console.print(line(f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"))
+    ended = sum(task.ended for task in report.tasks)
+    console.print(
+        line(f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline")
+    )
+
+    if report.check is not None:
+        found = report.check
+        text = (
+            f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
+        )
+        console.print(line(f"check: {text}" + (f", the first in {found.first}" if found.first else "")))
+
+
+def _tasks(report: SystemReport) -> ReportTable:
+    table = ReportTable((
+        Column("task", "fold"), Column("model", "fold", 6), Column("jobs", "right"), Column("missed", "right"),
+        Column("deadline", "right", 2), Column("alone", "right", 1), Column("mean", "right"),
+        Column("deviation", "right", 5), Column("p50", "right", 4), Column("p95", "right", 3),
+        Column("p99", "right", 4), Column("worst", "right"),
+        Column("slowdown", "right", 2),
+    ))  # fmt: skip
+    for task in report.tasks:
+        table.add_row(*_task_cells(task))
+    return table
+
+
+def _task_cells(task: TaskResult) -> Iterator[str]:
+    yield from (task.name, task.model or "CPU work", f"{task.ended:,}", f"{task.missed:,}")
+    yield "-" if task.deadline is None else f"{task.deadline:,}"
+    yield f"{task.alone:,}"
+    found = task.response
+    if found is None:
+        return
+    yield from (f"{found.mean:,.0f}", f"{found.deviation:,.0f}")
+    yield from (f"{value:,}" for value in (found.p50, found.p95, found.p99, found.worst))
+    yield f"{task.slowdown:.2f} ×"
+
+
+def _causes(report: SystemReport) -> ReportTable:
+    """Where the mean response time of every task went."""
+    shown = [cause for cause in CAUSES if any(task.causes[cause] for task in report.tasks)]
+    columns = (Column("mean cycles of a job", "fold"), *(Column(MEANING[cause], "right") for cause in shown))
+    table = ReportTable((*columns, Column("preemptions", "right", 1)))
+    for task in report.tasks:
+        if task.ended:
+            cells = (f"{task.causes[cause] / task.ended:,.0f}" for cause in shown)
+            table.add_row(task.name, *cells, f"{task.preemptions:,}")
+    return table
+
+
+def _units(report: SystemReport) -> ReportTable:
+    table = ReportTable((Column("unit", "fold"), Column("busy", "right"), Column("computing", "right", 1)))
+    for unit in report.units:
+        compute = "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}"
+        table.add_row(unit.name, f"{unit.utilization:.1%}", compute)
+    return table
+
+
+def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
+    """The timeline as Trace Event Format JSON: a track a unit, and the memory's use; one cycle is one nanosecond."""
+    threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": f"{report.name}, 1 ns = 1 cycle"}},
+        *(
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": thread, "args": {"name": name}}
+            for name, thread in threads.items()
+        ),
+    ]
+    for one in sorted(intervals, key=lambda item: (item.start, threads[item.unit])):
+        begin, end = microseconds(one.start), microseconds(one.end)
+        place = {"pid": 1, "tid": threads[one.unit], "ts": begin, "dur": end - begin}
+        events.append({"ph": "X", "name": one.what, "cat": one.what.partition("#")[0], **place})
+    parts = len(report.memory.traffic)
+    for number, slots in enumerate(report.memory.traffic):
+        first, last = number * report.cycles // parts, (number + 1) * report.cycles // parts
+        share = round(100 * slots / (report.memory.grants * max(1, last - first)), 1)
+        events.append(
+            {"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": microseconds(first), "args": {"%": share}}
+        )
+    return '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(map(json.dumps, events)) + "\n]}\n"

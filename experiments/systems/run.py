@@ -1,0 +1,153 @@
+"""A system run under its policy; the variants of networks that hold all deadlines; the highest rate that does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from experiments.running import Progress, silent
+from experiments.systems.check import check_pieces
+from experiments.systems.policies import Migration, Policy, make_policy
+from experiments.systems.report import SystemReport, make_report
+from experiments.systems.simulate import Interval, Simulation
+from experiments.systems.spec import System, Task
+from experiments.systems.work import Plans, make_plans
+from isa.errors import InputError
+
+CO_OPTIMISED = "co-optimised"
+"""Migration, and for each task the variant that is chosen together with all others."""
+MOST_CHOICES = 64
+"""Choices of variants that are tried."""
+RATE_STEPS = 1000
+"""Steps of a rate of 1."""
+HIGHEST_RATE = 1000
+
+Watch = Callable[[Interval], None]
+
+
+def run_system(
+    system: System,
+    plans: Plans | None = None,
+    *,
+    watch: Watch | None = None,
+    check: bool = False,
+    progress: Progress = silent,
+    command: str = "",
+) -> SystemReport:
+    """Run a system under its conditions. Equal arguments give equal reports.
+
+    ``plans`` are those of :func:`experiments.systems.work.make_plans`, if they are there already. ``watch`` is called
+    with every interval of a unit. With ``check`` programs that gave way are run on data, too. Raises
+    InputError for models that are wrong and an unknown policy.
+    """
+    plans = plans or make_plans(system, progress=progress)
+    if system.conditions.policy != CO_OPTIMISED:
+        _policy(system)
+        progress(f"simulating {system.name}")
+        return _run(system, plans, _first(system), command, watch, check)
+    chosen = co_optimise(system, plans, progress)
+    return _run(system, plans, chosen.variants, command, watch, check)
+
+
+def _policy(system: System) -> Policy:
+    chosen = system.conditions
+    if chosen.policy == CO_OPTIMISED:
+        return Migration(chosen.preemption, chosen.quantum)
+    return make_policy(chosen.policy, chosen.preemption, chosen.quantum)
+
+
+def _first(system: System) -> tuple[int, ...]:
+    return (0,) * len(system.tasks)
+
+
+def _run(
+    system: System,
+    plans: Plans,
+    variants: tuple[int, ...],
+    command: str = "",
+    watch: Watch | None = None,
+    check: bool = False,
+) -> SystemReport:
+    record = Simulation(system, plans, _policy(system), system.conditions.until, variants, watch).run()
+    checked = check_pieces(record.pieces, system.seed) if check else None
+    return make_report(system, plans, record, variants, checked, command)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Variants by task, how many jobs then miss their deadlines, and how many choices were tried."""
+
+    variants: tuple[int, ...]
+    missed: int
+    tried: int
+
+
+def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Choice:
+    """The variants of the highest quality with which no job misses its deadline; else those with the fewest misses.
+
+    Quality is the sum over tasks. Choices are tried from the best quality down, :data:`MOST_CHOICES` at most; ties by
+    the variants' order. After section 2.5 of Li et al. (2022), where models and schedules are chosen together.
+    """
+    best: Choice | None = None
+    for tried, variants in enumerate(_by_quality(system), start=1):
+        progress(f"trying variants {', '.join(map(str, variants))}")
+        missed = _run(system, plans, variants).missed
+        if best is None or missed < best.missed:
+            best = Choice(variants, missed, tried)
+        best = replace(best, tried=tried)
+        if not missed or tried == MOST_CHOICES:
+            break
+    assert best is not None
+    return best
+
+
+def _by_quality(system: System) -> Iterator[tuple[int, ...]]:
+    """All choices, the best quality first."""
+    options = [range(max(1, len(task.variants))) for task in system.tasks]
+
+    def quality(variants: tuple[int, ...]) -> float:
+        pairs = zip(system.tasks, variants, strict=True)
+        return sum(task.variants[variant].quality for task, variant in pairs if task.variants)
+
+    return iter(sorted(product(*options), key=lambda variants: (-quality(variants), variants)))
+
+
+@dataclass(frozen=True)
+class Rate:
+    """``rate`` thousandths of the rate that is written hold all deadlines; ``tried``: (rate, misses), in order."""
+
+    rate: int
+    tried: tuple[tuple[int, int], ...]
+
+
+def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> Rate:
+    """The highest rate of all periodic tasks together at which no job misses its deadline, by halving.
+
+    Deadlines and offsets stay; periods are divided by the rate. Whether lower rates hold too was looked at only for
+    those tried: schedules have anomalies. A rate of 0: no rate tried does.
+    """
+    if not any(task.deadline for task in system.tasks):
+        raise InputError(f"{system.source}: no task has a deadline, so that every rate holds; give one")
+    tried: list[tuple[int, int]] = []
+
+    def holds(rate: int) -> bool:
+        progress(f"trying {rate / RATE_STEPS:.3f} of the rate")
+        faster = replace(system, tasks=tuple(_faster(task, rate) for task in system.tasks))
+        missed = run_system(faster, plans).missed
+        tried.append((rate, missed))
+        return not missed
+
+    low, high = 0, RATE_STEPS
+    while high < HIGHEST_RATE * RATE_STEPS and holds(high):
+        low, high = high, 2 * high
+    while high - low > max(1, low // 100):
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return Rate(low, tuple(tried))
+
+
+def _faster(task: Task, rate: int) -> Task:
+    if task.period is None:
+        return task
+    return replace(task, period=max(1, task.period * RATE_STEPS // rate))

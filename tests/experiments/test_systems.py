@@ -1,0 +1,209 @@
+"""Systems of accelerators: the cycles of ``dla run``, the bits of running alone, bad files, the same bytes again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from experiments.cli.main import main
+from experiments.running.workflow import run
+from experiments.systems.report import SystemReport, report_json
+from experiments.systems.run import RATE_STEPS, co_optimise, highest_rate, run_system
+from experiments.systems.simulate import Interval
+from experiments.systems.spec import System, parse_system
+from experiments.systems.work import make_plans
+from isa.errors import InputError
+
+ONE = """
+[[accelerator]]
+name = "npu"
+settings = { sram_bytes = "4KiB" }
+[[task]]
+name = "digits"
+model = "digits-cnn"
+period = "1ms"
+"""
+
+
+def system_of(text: str, run: str = "") -> System:
+    return parse_system(f"{text}\n[run]\n{run}")
+
+
+def test_one_accelerator_and_one_task_take_the_cycles_of_dla_run() -> None:
+    report = run_system(system_of(ONE, 'until = "5ms"'))
+    alone = run("digits-cnn", settings={"sram_bytes": 4096}).report
+    assert alone.end_to_end is not None
+    (task,) = report.tasks
+    assert (task.ended, task.alone) == (5, alone.end_to_end.cycles)
+    assert task.response is not None
+    assert (task.response.mean, task.response.worst, task.slowdown) == (task.alone, task.alone, 1.0)
+    assert task.causes["dla"] == 5 * alone.totals.cycles
+    assert report.units[0].busy == 5 * alone.totals.cycles
+    assert report.units[0].compute == 5 * sum(alone.ex_cycles.values())
+
+
+TWO = """
+[memory]
+ports = "private"
+grants = 2
+[[accelerator]]
+name = "npu"
+count = 2
+settings = { sram_bytes = "4KiB" }
+[cpu]
+cores = 2
+[[task]]
+name = "a"
+model = "digits-cnn"
+period = "1ms"
+[[task]]
+name = "b"
+model = "digits-cnn"
+period = "1ms"
+"""
+
+
+def test_two_accelerators_with_ports_and_bandwidth_of_their_own_do_not_meet() -> None:
+    one, two = run_system(system_of(ONE, 'until = "3ms"')), run_system(system_of(TWO, 'until = "3ms"'))
+    assert [task.response for task in two.tasks] == [one.tasks[0].response] * 2
+    shared = run_system(system_of(TWO.replace("private", "shared").replace("grants = 2", ""), 'until = "3ms"'))
+    assert all(task.causes["memory"] > 0 for task in shared.tasks)
+    assert two.memory.slots == shared.memory.slots == 2 * one.memory.slots
+
+
+BUSY = """
+[[accelerator]]
+name = "npu"
+settings = { sram_bytes = "16KiB" }
+[[task]]
+name = "slow"
+model = "resnet-8"
+period = 250_000
+deadline = 250_000
+priority = 1
+[[task]]
+name = "quick"
+model = "digits-cnn"
+period = 40_000
+jitter = 9_000
+deadline = 20_000
+priority = 2
+"""
+
+
+@pytest.mark.parametrize("policy", ["priority", "round-robin", "edf", "least-laxity", "jit", "migration"])
+def test_programs_that_give_way_at_tiles_have_the_bits_of_running_alone(policy: str) -> None:
+    conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 9_000\nuntil = 1_000_000'
+    report = run_system(system_of(BUSY, conditions), check=True)
+    assert report.check is not None
+    assert report.check.mismatches == 0
+    assert sum(task.preemptions for task in report.tasks) >= (1 if policy == "least-laxity" else 6)
+    assert report.check.ways >= (1 if policy == "least-laxity" else 4)
+    for task in report.tasks:
+        assert task.response is not None
+        assert sum(task.causes.values()) == round(task.response.mean * task.ended)
+
+
+def test_equal_systems_give_equal_bytes_and_other_seeds_other_jitter() -> None:
+    system = system_of(BUSY, "until = 400_000")
+    first, again = (report_json(run_system(system)) for _ in range(2))
+    assert first == again
+    assert report_json(run_system(replace(system, seed=1))) != first
+
+
+def test_units_do_one_thing_at_a_time() -> None:
+    intervals: list[Interval] = []
+    run_system(system_of(BUSY, 'policy = "edf"\npreempt = "tile"\nuntil = 300_000'), watch=intervals.append)
+    for unit in {one.unit for one in intervals}:
+        mine = sorted((one.start, one.end) for one in intervals if one.unit == unit)
+        assert all(before[1] <= after[0] for before, after in pairwise(mine))
+
+
+VARIANTS = """
+[[accelerator]]
+name = "npu"
+settings = { sram_bytes = "4KiB" }
+[[task]]
+name = "digits"
+variants = [{ model = "resnet-8", quality = 2.0 }, { model = "digits-cnn", quality = 1.0 }]
+period = "100us"
+deadline = "100us"
+"""
+
+
+def test_the_variant_of_the_best_quality_that_holds_all_deadlines() -> None:
+    system = system_of(VARIANTS, 'policy = "co-optimised"\nuntil = "2ms"')
+    plans = make_plans(system)
+    choice = co_optimise(system, plans)
+    assert (choice.variants, choice.missed, choice.tried) == ((1,), 0, 2)
+    assert run_system(system, plans).tasks[0].quality == 1.0
+    slower = replace(system, tasks=tuple(replace(task, period=10**6, deadline=10**6) for task in system.tasks))
+    assert co_optimise(slower, plans).variants == (0,)
+
+
+def test_the_highest_rate() -> None:
+    """One job at a time, each alone: the rate at which the next one comes when the one before has ended."""
+    system = system_of(ONE.replace('period = "1ms"', "period = 10_000\ndeadline = 20_000"), "until = 1_000_000")
+    plans = make_plans(system)
+    alone = run_system(system, plans).tasks[0].alone
+    rate = highest_rate(system, plans).rate / RATE_STEPS
+    # stages on the CPU and the accelerator overlap between jobs, so that it may be more
+    assert rate >= 0.98 * 10_000 / alone
+    misses = dict(highest_rate(system, plans).tried)
+    assert misses[round(rate * RATE_STEPS)] == 0
+    assert max(misses.values()) > 0
+
+
+BAD = {
+    "a cycle": (
+        '[[task]]\nname="a"\ncpu=1\nafter="b"\n[[task]]\nname="b"\ncpu=1\nafter="a"', "task '.' waits for itself",
+    ),
+    "unknown predecessor": (
+        '[[task]]\nname="a"\ncpu=1\nafter="camra"\n[[task]]\nname="camera"\ncpu=1\nperiod=9', "did you mean camera",
+    ),
+    "no work": ('[[task]]\nname="a"\nperiod=5', "task 'a': nothing to do"),
+    "no period": ('[[task]]\nname="a"\ncpu=5', "task 'a': give a period"),
+    "twice": ('[[task]]\nname="a"\ncpu=5\nperiod=5\n' * 2, "task 'a' is there twice"),
+    "unit": ('[[task]]\nname="a"\ncpu="5 weeks"\nperiod=5', "task 'a': cpu is '5 weeks'"),
+    "type": ('[[task]]\nname="a"\ncpu=5.5\nperiod=5', "task 'a': cpu is 5.5"),
+    "key": ('[[task]]\nname="a"\ncpu=5\nperiod=5\ndedline=7', "task 'a': unknown key 'dedline'"),
+    "zero": ('[[task]]\nname="a"\ncpu=5\nperiod=0', "task 'a': period and deadline are one cycle"),
+    "negative": ('[[task]]\nname="a"\ncpu=5\nperiod=-1', "task 'a': period is -1"),
+    "model": (ONE.replace("digits-cnn", "nonsense"), "task 'digits': unknown model 'nonsense'"),
+    "accelerator": (ONE + 'on = "gpu"', "task 'digits': 'gpu' is no accelerator; .*npu"),
+    "no accelerator": ('[[task]]\nname="a"\nmodel="digits-cnn"\nperiod=5', "task 'a': the system has no accelerator"),
+    "preset": (ONE.replace('settings', 'preset = "nope"\nsettings'), "accelerator.*nope|unknown preset 'nope'"),
+    "setting": (ONE.replace("sram_bytes", "sram_byte"), "accelerator 'npu': unknown setting 'sram_byte'"),
+    "policy": (ONE + '[run]\npolicy = "best"', "unknown policy 'best'"),
+    "preempt": (ONE + '[run]\npreempt = "always"', "run.preempt is 'always'"),
+    "until": (ONE + "[run]\nuntil = 0", "run.until is 0"),
+    "grants": (ONE + "[memory]\ngrants = 2", "memory.grants is 2"),
+    "nothing": ("", "task is missing"),
+    "toml": ("[[task", "system"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_systems_are_one_line_that_names_the_thing(name: str) -> None:
+    text, message = BAD[name]
+    with pytest.raises(InputError, match=message) as caught:
+        run_system(parse_system(text))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("busy.toml").write_text(BUSY, encoding="utf-8")
+    words = ["system", "busy.toml", "--policy", "edf", "--preempt", "tile", "--until", "300us", "--check"]
+    status = main([*words, "--json", "busy.json", "--csv", "busy.csv", "--trace", "busy-trace.json"])
+    shown = capsys.readouterr()
+    report = SystemReport.model_validate_json(Path("busy.json").read_text(encoding="utf-8"))
+    assert status == (1 if report.missed else 0)
+    assert "0 mismatches" in shown.out
+    assert Path("busy.csv").read_text(encoding="utf-8").count("\n") == 3
+    assert '"cat": "quick"' in Path("busy-trace.json").read_text(encoding="utf-8")
+    assert main(["system", "absent.toml"]) == 2
+    assert "absent.toml: no such file" in capsys.readouterr().err
