@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from experiments.running import Progress, silent
 from experiments.systems.check import check_pieces
 from experiments.systems.policies import Migration, Policy, make_policy
 from experiments.systems.report import SystemReport, make_report
@@ -14,6 +13,7 @@ from experiments.systems.simulate import Interval, Simulation
 from experiments.systems.spec import System, Task
 from experiments.systems.work import Plans, make_plans
 from isa.errors import InputError
+from isa.progress import Progress, silent
 
 CO_OPTIMISED = "co-optimised"
 """Migration, and for each task the variant that is chosen together with all others."""

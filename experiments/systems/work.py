@@ -21,11 +21,11 @@ from dla_sim.engine.workload import EX, Workload
 from dla_sim.presets import Preset
 from dla_sim.systems.pieces import Interruptible, boundaries
 from experiments.report.end_to_end import end_to_end, host_estimate
-from experiments.running import Progress, silent
 from experiments.running.network import Network, load_network
 from experiments.systems.spec import CPU, System
 from isa.errors import InputError
 from isa.program import Program
+from isa.progress import Progress, silent
 
 Preemption = Literal["none", "layer", "tile"]
 """Where a program may give way."""
