@@ -43,7 +43,7 @@ class Policy:
     """First come, first served: the base of the others."""
 
     migrates: ClassVar[bool] = False
-    """Jobs go to the CPU where they are predicted to end first there, until they have begun."""
+    """Jobs leave their home where they are predicted to end earlier elsewhere, until they have begun."""
     title: ClassVar[str] = "first come, first served"
 
     def __init__(self, preemption: Preemption = "none", quantum: int = 0) -> None:
@@ -126,7 +126,7 @@ class JustInTime(Policy):
 
 
 class Migration(JustInTime):
-    """Just-in-time priorities, and jobs that may run on the CPU go there if they are predicted to end first there."""
+    """Just-in-time priorities, and jobs that leave their home for where they are predicted to end first."""
 
     migrates = True
     title = "just-in-time priorities with migration"

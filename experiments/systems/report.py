@@ -32,7 +32,7 @@ class TaskResult(Part):
     """What became of a task's jobs.
 
     ``alone``: cycles of a job alone in the system, where it runs fastest. ``missed``: jobs that ended behind their
-    deadline, or had not when it passed. ``causes``: what the cycles of all jobs that ended went into, together their
+    deadline, or had not when it passed. ``skipped``: releases while the job before was under way. ``causes``: what the cycles of all jobs that ended went into, together their
     response times. ``response`` is None if no job ended.
     """
 
@@ -40,6 +40,7 @@ class TaskResult(Part):
     model: Text | None
     quality: float
     released: Count
+    skipped: Count
     ended: Count
     missed: Count
     deadline: Count | None
@@ -128,7 +129,7 @@ def make_report(
         tasks.append(
             TaskResult(
                 name=task.name, model=kind.model if kind else None, quality=kind.quality if kind else 1.0,
-                released=found.released, ended=len(found.responses), missed=found.missed, deadline=task.deadline,
+                released=found.released, skipped=found.skipped, ended=len(found.responses), missed=found.missed, deadline=task.deadline,
                 alone=min(plan.cycles for plan in mine), response=_response(found.responses),
                 preemptions=found.preemptions, causes={cause: found.spent[cause] for cause in CAUSES},
             )

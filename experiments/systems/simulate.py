@@ -85,6 +85,7 @@ class TaskRecord:
 
     responses: array[int] = field(default_factory=lambda: array("q"))
     released: int = 0
+    skipped: int = 0
     missed: int = 0
     spent: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     preemptions: int = 0
@@ -212,8 +213,11 @@ class Simulation:
             self._new(index)
 
     def _new(self, index: int) -> None:
-        """A job of a task is released now."""
+        """A job of a task is released now, or skipped."""
         record = self.record.tasks[index]
+        if self._system.tasks[index].skips and any(job.index == index for job in self._live):
+            record.skipped += 1
+            return
         job = Job(index, self._system.tasks[index], record.released, self._now)
         record.released += 1
         job.variant = self._variants[index]
@@ -229,13 +233,12 @@ class Simulation:
     # Where a job goes.
 
     def _place(self, job: Job) -> None:
-        """The plan with which it is predicted to end first; ties by the order of the task's ``on``.
+        """Its home's plan; without one, or under a policy that migrates, that with which it is predicted to end first.
 
-        The CPU counts only if there is nothing else, or the policy migrates.
+        Ties by the order of the task's ``on``.
         """
-        kinds = [CPU] if job.task.cpu is not None else list(job.task.on)
-        if not self._policy.migrates and len(kinds) > 1:
-            kinds = [kind for kind in kinds if kind != CPU]
+        task = job.task
+        kinds = task.on if task.home is None or self._policy.migrates else (task.home,)
         plans = [self._plans[job.index, job.variant, kind] for kind in kinds]
         job.plan = plans[0] if len(plans) == 1 else min(plans, key=lambda plan: self._backlog(plan, job) + plan.cycles)
 

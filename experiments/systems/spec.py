@@ -81,6 +81,7 @@ class _Task(_Table):
     sporadic: Span | None = None
     after: Annotated[list[str], BeforeValidator(_several)] = []
     deadline: Span | None = None
+    overrun: Literal["queue", "skip"] = "queue"
     priority: int = 0
     on: Annotated[list[str], BeforeValidator(_several)] = []
 
@@ -126,8 +127,9 @@ class Task:
 
     Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later; with ``sporadic`` the gaps are
     ``period`` and more, by that mean; or, with ``after``, whenever each of those tasks has ended a job since the last
-    release. A job has to end ``deadline`` cycles after its release, if there is one. It is one of the ``variants`` on
-    the accelerators ``on`` (and, if :data:`CPU` is there, on a core), or ``cpu`` cycles of a core of speed 1.
+    release. With ``skips`` nothing is released while a job of the task is under way. A job has to end ``deadline`` cycles after its release, if there is one. It is one of the ``variants`` on
+    the accelerators ``on`` (and, if :data:`CPU` is there, on a core), or ``cpu`` cycles of a core of speed 1. Only
+    policies that migrate let its jobs leave their ``home``, if there is one.
     ``priority``: the higher, the more urgent.
     """
 
@@ -140,8 +142,10 @@ class Task:
     sporadic: int | None
     after: tuple[str, ...]
     deadline: int | None
+    skips: bool
     priority: int
     on: tuple[str, ...]
+    home: str | None
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,7 @@ def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:
 
 def _checked(written: _Written, source: str, folder: Path) -> System:
     accelerators = tuple(_accelerators(written, folder))
-    kinds = {accelerator.kind for accelerator in accelerators}
+    kinds = tuple(dict.fromkeys(accelerator.kind for accelerator in accelerators))
     names = [task.name for task in written.task]
     _check_distinct("task", names)
     _check_distinct("accelerator", [one.name for one in written.accelerator])
@@ -295,7 +299,7 @@ def cycles_of(key: str, span: Span, clock_hz: int) -> int:
     return int(number * clock_hz / _SECONDS[unit] + 0.5)
 
 
-def _task(task: _Task, clock_hz: int, names: list[str], kinds: set[str]) -> Task:
+def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) -> Task:
     where = f"task '{task.name}'"
 
     def cycles(key: str) -> int | None:
@@ -316,12 +320,12 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: set[str]) -> Task
             raise InputError(f"{where}: it comes after '{name}', which is no task; {meant(name, names)}choose one of "
                              f"{', '.join(names)}")  # fmt: skip
     for name in task.on:
-        if name not in kinds | {CPU}:
-            known = sorted(kinds | {CPU})
+        known = (*kinds, CPU)
+        if name not in known:
             raise InputError(
                 f"{where}: '{name}' is no accelerator; {meant(name, known)}choose one of {', '.join(known)}"
             )
-    on = tuple(task.on) or ((CPU,) if task.cpu is not None else tuple(sorted(kinds)))
+    on = tuple(task.on) or ((CPU,) if task.cpu is not None else tuple(kinds))
     if task.cpu is not None and on != (CPU,):
         raise InputError(f"{where}: cycles of the CPU run on no accelerator; leave 'on' out")
     if not on:
@@ -330,8 +334,8 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: set[str]) -> Task
     return Task(
         name=task.name, variants=tuple(Variant(one.model, one.quality) for one in variants), cpu=cycles("cpu"),
         period=cycles("period"), offset=cycles("offset") or 0, jitter=cycles("jitter") or 0,
-        sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"), priority=task.priority,
-        on=on,
+        sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"), skips=task.overrun == "skip", priority=task.priority,
+        on=on, home=on[0] if task.on else None,
     )  # fmt: skip
 
 
