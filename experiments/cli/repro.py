@@ -15,7 +15,6 @@ from isa.errors import InputError
 
 if TYPE_CHECKING:
     from experiments.repro.again import CommandLine, Repetition
-    from experiments.repro.figure4 import Reproduction
 
 What = Annotated[
     str,
@@ -57,21 +56,23 @@ def command(
 
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
-    from experiments.repro.figure4 import reproduce
+    """Reproduces, prints every claim with its figures; 0 when all hold (under the published schedule)."""
+    from experiments.repro import figure4, table5
+    from experiments.repro.claim import claim_lines
 
     with options.stages() as progress:
-        found = reproduce(folder, workers=workers, stage=progress)
-    return _claims_status(found)
-
-
-def _claims_status(found: Reproduction) -> int:
-    """Prints every claim with its figures; 0 when all hold under the published schedule."""
-    from experiments.repro.figure4 import claims_text
-
-    print(claims_text(found.claims))
-    for file in found.files:
+        if name == table5.NAME:
+            if workers is not None:
+                raise InputError(f"--workers does not apply to {name}, which runs in one process")
+            table = table5.reproduce(folder, progress=progress)
+            text, files, holds = "\n".join(claim_lines(table.claims)), table.files, table.holds
+        else:
+            figure = figure4.reproduce(folder, workers=workers, stage=progress)
+            text, files, holds = figure4.claims_text(figure.claims), figure.files, figure.holds
+    print(text)
+    for file in files:
         say(f"written: {file}")
-    return 0 if found.holds else 1
+    return 0 if holds else 1
 
 
 def _file(path: Path, points: int | None, seed: int, workers: int | None, command_line: CommandLine) -> int:

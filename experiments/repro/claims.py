@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from experiments.repro.claim import Claim, Figure
+
 Scenario = Literal["none", "emulated", "native"]
 Side = Literal["I", "O"]
 
@@ -124,29 +126,6 @@ STARVED = 1.5
 """How many times the EX cycles of CONV must grow, for the same work, to count as starved."""
 BENT = 0.01
 """How far from the straight line, as a share of the line's value, a bar must be to count as not linear."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One comparison: whether it supports the claim, and the figures that say so."""
-
-    supports: bool
-    text: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, the rule that decides it, and the figures. It holds when every figure supports it."""
-
-    name: str
-    statement: str
-    rule: str
-    figures: tuple[Figure, ...]
-
-    @property
-    def holds(self) -> bool:
-        """Whether the statement is true of our numbers."""
-        return bool(self.figures) and all(figure.supports for figure in self.figures)
 
 
 def evaluate(bars: Bars) -> tuple[Claim, ...]:

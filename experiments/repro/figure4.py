@@ -20,7 +20,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.report.charts.style import KINDS as STYLES
-from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Claim, Scenario, bars_of, evaluate
+from experiments.repro.claim import Claim, claim_lines
+from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Scenario, bars_of, evaluate
 from experiments.sweep.session import Session
 from experiments.sweep.spec import load_spec
 from isa.files import write_atomically
@@ -199,12 +200,7 @@ def claims_text(claims: Mapping[str, tuple[Claim, ...]]) -> str:
     """The claims of every schedule as text, the published one first, with every figure that decides them."""
     lines: list[str] = []
     for schedule in sorted(claims, reverse=True):
-        lines += [_heading(schedule, claims[schedule]), ""]
-        for claim in claims[schedule]:
-            lines.append(f"[{'holds' if claim.holds else 'DOES NOT HOLD'}] {claim.statement}")
-            lines.append(f"    decided by: {claim.rule}")
-            lines += [f"    {'+' if figure.supports else '-'} {figure.text}" for figure in claim.figures]
-            lines.append("")
+        lines += [_heading(schedule, claims[schedule]), "", *claim_lines(claims[schedule])]
     return "\n".join(lines)
 
 

@@ -31,9 +31,10 @@ class Response(Part):
 class TaskResult(Part):
     """What became of a task's jobs.
 
-    ``alone``: cycles of a job alone in the system, where it runs fastest. ``missed``: jobs that ended behind their
-    deadline, or had not when it passed. ``skipped``: releases while the job before was under way. ``causes``: what the cycles of all jobs that ended went into, together their
-    response times. ``response`` is None if no job ended.
+    ``alone``: cycles of a job alone in the system, where it runs fastest. ``skipped``: releases while the job before
+    was under way. ``late``: jobs that ended behind their deadline; ``missed``: those, and the ones that had not ended
+    when it passed. ``causes``: what the cycles of all jobs that ended went into, together their response times.
+    ``response`` is None if no job ended.
     """
 
     name: Text
@@ -42,18 +43,13 @@ class TaskResult(Part):
     released: Count
     skipped: Count
     ended: Count
+    late: Count
     missed: Count
     deadline: Count | None
     alone: Count
     response: Response | None
     preemptions: Count
     causes: dict[Word, Count]
-
-    @property
-    def miss_rate(self) -> float:
-        """Of the jobs that ended or missed their deadline unfinished, those that missed."""
-        judged = max(self.ended, self.missed)
-        return self.missed / judged if judged else 0.0
 
     @property
     def slowdown(self) -> float | None:
@@ -129,7 +125,8 @@ def make_report(
         tasks.append(
             TaskResult(
                 name=task.name, model=kind.model if kind else None, quality=kind.quality if kind else 1.0,
-                released=found.released, skipped=found.skipped, ended=len(found.responses), missed=found.missed, deadline=task.deadline,
+                released=found.released, skipped=found.skipped,
+                ended=len(found.responses), late=found.late, missed=found.late + found.overdue, deadline=task.deadline,
                 alone=min(plan.cycles for plan in mine), response=_response(found.responses),
                 preemptions=found.preemptions, causes={cause: found.spent[cause] for cause in CAUSES},
             )

@@ -17,7 +17,7 @@ from isa.progress import Progress, silent
 
 CO_OPTIMISED = "co-optimised"
 """Migration, and for each task the variant that is chosen together with all others."""
-MOST_CHOICES = 64
+MOST_CHOICES = 256
 """Choices of variants that are tried."""
 RATE_STEPS = 1000
 """Steps of a rate of 1."""

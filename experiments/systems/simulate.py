@@ -81,12 +81,16 @@ class Job:
 
 @dataclass
 class TaskRecord:
-    """What became of a task's jobs: response times of those that ended, in order, and what they consist of."""
+    """What became of a task's jobs: response times of those that ended, in order, and what they consist of.
+
+    ``late`` jobs ended behind their deadline, ``overdue`` ones had not ended when it passed.
+    """
 
     responses: array[int] = field(default_factory=lambda: array("q"))
     released: int = 0
     skipped: int = 0
-    missed: int = 0
+    late: int = 0
+    overdue: int = 0
     spent: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     preemptions: int = 0
     qualities: float = 0.0
@@ -407,7 +411,7 @@ class Simulation:
         record, response = self.record.tasks[job.index], self._now - job.release
         assert sum(job.spent.values()) == response, "every cycle of a job has one cause"
         record.responses.append(response)
-        record.missed += job.deadline is not None and self._now > job.deadline
+        record.late += job.deadline is not None and self._now > job.deadline
         record.qualities += job.task.variants[job.variant].quality if job.task.variants else 1.0
         for cause, cycles in job.spent.items():
             record.spent[cause] += cycles
@@ -431,7 +435,7 @@ class Simulation:
         record.unfinished = len(self._live)
         record.memory_slots = self._memory.served
         for job in self._live:
-            record.tasks[job.index].missed += job.deadline is not None and job.deadline < self._now
+            record.tasks[job.index].overdue += job.deadline is not None and job.deadline < self._now
         for machine, running in enumerate(self._machines.running):
             busy = self._on[machine]
             if running is not None and busy is not None:

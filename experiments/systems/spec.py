@@ -127,7 +127,8 @@ class Task:
 
     Jobs are released every ``period`` from ``offset`` on, each up to ``jitter`` later; with ``sporadic`` the gaps are
     ``period`` and more, by that mean; or, with ``after``, whenever each of those tasks has ended a job since the last
-    release. With ``skips`` nothing is released while a job of the task is under way. A job has to end ``deadline`` cycles after its release, if there is one. It is one of the ``variants`` on
+    release. With ``skips`` nothing is released while a job of the task is under way. A job has to end ``deadline``
+    cycles after its release, if there is one. It is one of the ``variants`` on
     the accelerators ``on`` (and, if :data:`CPU` is there, on a core), or ``cpu`` cycles of a core of speed 1. Only
     policies that migrate let its jobs leave their ``home``, if there is one.
     ``priority``: the higher, the more urgent.
@@ -334,7 +335,8 @@ def _task(task: _Task, clock_hz: int, names: list[str], kinds: tuple[str, ...]) 
     return Task(
         name=task.name, variants=tuple(Variant(one.model, one.quality) for one in variants), cpu=cycles("cpu"),
         period=cycles("period"), offset=cycles("offset") or 0, jitter=cycles("jitter") or 0,
-        sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"), skips=task.overrun == "skip", priority=task.priority,
+        sporadic=cycles("sporadic"), after=tuple(task.after), deadline=cycles("deadline"),
+        skips=task.overrun == "skip", priority=task.priority,
         on=on, home=on[0] if task.on else None,
     )  # fmt: skip
 

@@ -93,9 +93,9 @@ def test_rate_monotonic_at_its_bound() -> None:
         ]
 
     until = lcm(1000, 1414)
-    assert [task.missed for task in _run(tasks(414, 586), "priority", "tile", until)[0].tasks] == [0, 0]
-    assert _run(tasks(415, 586), "priority", "tile", until)[0].tasks[1].missed > 0
-    assert _run(tasks(414, 587), "priority", "tile", until)[0].tasks[1].missed > 0
+    assert [task.late for task in _run(tasks(414, 586), "priority", "tile", until)[0].tasks] == [0, 0]
+    assert _run(tasks(415, 586), "priority", "tile", until)[0].tasks[1].late > 0
+    assert _run(tasks(414, 587), "priority", "tile", until)[0].tasks[1].late > 0
 
 
 def test_earliest_deadline_first_holds_all_deadlines_at_full_utilisation() -> None:
@@ -107,11 +107,11 @@ def test_earliest_deadline_first_holds_all_deadlines_at_full_utilisation() -> No
     ]
     until = 350 * 20
     record, _ = _run(tasks, "edf", "tile", until)
-    assert [task.missed for task in record.tasks] == [0, 0]
+    assert [task.late for task in record.tasks] == [0, 0]
     assert record.busy["cpu0"] == until
-    assert sum(task.missed for task in _run(tasks, "priority", "tile", until)[0].tasks) > 0
+    assert sum(task.late for task in _run(tasks, "priority", "tile", until)[0].tasks) > 0
     longer: Tasks = [tasks[0], {**tasks[1], "cpu": 36}]
-    assert sum(task.missed for task in _run(longer, "edf", "tile", until)[0].tasks) > 0
+    assert sum(task.late for task in _run(longer, "edf", "tile", until)[0].tasks) > 0
 
 
 def test_a_join_waits_for_all_and_takes_the_newest() -> None:
@@ -126,7 +126,7 @@ def test_a_join_waits_for_all_and_takes_the_newest() -> None:
     ]
     record, intervals = _run(tasks, "fcfs", "none", 149)
     assert [span for span in _spans(intervals) if span[0].startswith("c")] == [("c#0", 30, 35), ("c#1", 130, 135)]
-    assert record.tasks[2].missed == 0
+    assert record.tasks[2].late == 0
 
 
 def test_two_cores_take_two_jobs() -> None:
@@ -139,7 +139,7 @@ def test_two_cores_take_two_jobs() -> None:
 
 def test_what_is_under_way_at_the_end_counts_as_missed_only_if_its_deadline_has_passed() -> None:
     record, _ = _run(THREE, "fcfs", "none", 45)
-    assert [(task.released, len(task.responses), task.missed) for task in record.tasks] == [
+    assert [(task.released, len(task.responses), task.late + task.overdue) for task in record.tasks] == [
         (1, 1, 0),
         (1, 0, 1),
         (1, 0, 0),

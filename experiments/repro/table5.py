@@ -1,0 +1,290 @@
+"""Table 5 of Li et al. (2022): an autonomous-driving application on one device under five ways of scheduling.
+
+The publication's networks and board are not to be had. Its modules are stand-ins here, of work in the same proportion
+to the deadlines: the lidars' networks alone want more than one accelerator has, and the cameras' one more. What is
+compared is what the table says of the ways of scheduling, never its milliseconds (docs/table5.md).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from experiments.models.detection import point_pillars, ssd_mobilenet_v1, yolo_v8n
+from experiments.repro.claim import Claim, Figure, claim_lines
+from experiments.systems.report import SystemReport, TaskResult
+from experiments.systems.run import CO_OPTIMISED, run_system
+from experiments.systems.spec import Conditions, System, parse_system
+from experiments.systems.work import Plans, make_plans
+from isa.files import write_atomically
+from isa.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+NAME = "li2022-table5"
+DETECTORS: Mapping[str, Callable[[int, int], ModelProto]] = {"ADy": yolo_v8n, "ADs": ssd_mobilenet_v1}
+"""The applications by their camera's detector: YOLO or SSD."""
+Size = TypeVar("Size")
+SIZES = {288: (288, 224, 160), 416: (416, 320, 224), 608: (608, 320, 224)}
+"""Sides of the detector's images, and of its smaller variants, with which it detects less."""
+PILLARS = ((112, 88), (96, 72), (72, 56))
+"""Sides of the lidars' grids, and of the smaller variants."""
+SEGMENTS: tuple[tuple[str, str, Literal["none", "layer"]], ...] = (
+    ("1 default, no preemption", "priority", "none"),
+    ("2 time sharing", "round-robin", "layer"),
+    ("3 just-in-time priorities", "jit", "layer"),
+    ("4 and migration", "migration", "layer"),
+    ("5 and co-optimisation", CO_OPTIMISED, "layer"),
+)
+"""The ways of scheduling: name, policy and where programs give way."""
+LIDARS = ("3D percept a", "3D percept b", "3D percept c")
+CAMERA = "2D percept"
+_SYSTEM = """# Stand-in for {application} of table 5 of Li et al. (2022): {detector}, {size} x {size}. By dla repro.
+name = "{application}"
+clock_hz = 130_000_000
+
+[[accelerator]]
+name = "gpu"
+settings = {{ "pe.ic" = 16, "pe.oc" = 16 }}
+
+[[accelerator]]
+name = "dla"
+
+[cpu]
+cores = 4
+speed = 8
+
+[run]
+quantum = "1ms"
+until = "2s"
+
+[[task]]
+name = "sensing"
+cpu = "70.4ms"     # 8.8 ms at the cores' speed
+period = "100ms"
+deadline = "100ms"
+priority = 9
+
+[[task]]
+name = "planning"
+cpu = "8ms"
+period = "100ms"
+deadline = "10ms"
+priority = 8
+
+[[task]]
+name = "localization"
+cpu = "360ms"
+period = "100ms"
+deadline = "100ms"
+overrun = "skip"
+priority = 3
+{networks}
+[[task]]
+name = "tracking"
+cpu = "7.2ms"
+after = ["{camera}", "{lidar}", "localization"]
+deadline = "100ms"
+priority = 2
+
+[[task]]
+name = "prediction"
+cpu = "4ms"
+after = "tracking"
+deadline = "100ms"
+priority = 1
+"""
+_NETWORK = """
+[[task]]
+name = "{name}"
+variants = [
+{variants}
+]
+period = "100ms"
+deadline = "100ms"
+overrun = "skip"
+on = ["gpu", "dla"]
+priority = {priority}
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One application under one way of scheduling."""
+
+    application: str
+    segment: str
+    report: SystemReport
+
+    def task(self, name: str) -> TaskResult:
+        """The result of a module."""
+        return next(task for task in self.report.tasks if task.name == name)
+
+    @property
+    def miss_rate(self) -> float:
+        """Of all frames of all modules, those that were late, dropped, or never came."""
+        in_time = sum(task.ended - task.late for task in self.report.tasks)
+        return 1 - in_time / (FRAMES * len(self.report.tasks))
+
+    @property
+    def starved(self) -> tuple[str, ...]:
+        """Modules of which no job ended."""
+        return tuple(task.name for task in self.report.tasks if not task.ended)
+
+
+FRAMES = 20
+"""Of every module in the two seconds of a run."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The runs in the table's order, the claims, and the files that were written."""
+
+    runs: tuple[Run, ...]
+    claims: tuple[Claim, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim holds."""
+        return all(claim.holds for claim in self.claims)
+
+
+def applications() -> tuple[str, ...]:
+    """The table's applications, in its order: detector and size."""
+    return tuple(f"{detector}{size}" for detector in DETECTORS for size in SIZES)
+
+
+def reproduce(folder: Path, *, only: Iterable[str] | None = None, progress: Progress = silent) -> Reproduction:
+    """Run the applications (``only`` some), write models, systems, the table and the claims into ``folder``.
+
+    Raises InputError where the folder cannot be written.
+    """
+    runs: list[Run] = []
+    files: list[Path] = []
+    for application in only or applications():
+        file = write_system(folder, application)
+        files.append(file)
+        system = parse_system(file.read_text(encoding="utf-8"), folder, str(file))
+        runs += run_application(system, make_plans(system, progress=progress), progress)
+    claims = evaluate(runs)
+    texts = {"csv": table(runs), "txt": "\n".join(claim_lines(claims))}
+    for ending, text in texts.items():
+        write_atomically(folder / f"{NAME}.{ending}", text)
+    return Reproduction(tuple(runs), claims, (*files, *(folder / f"{NAME}.{ending}" for ending in texts)))
+
+
+def write_system(folder: Path, application: str) -> Path:
+    """The system of an application and the models that it names."""
+    detector, size = application[:3], int(application[3:])
+    build = DETECTORS[detector]
+    cameras = [_model(folder, f"{detector}-{side}", build, side) for side in SIZES[size]]
+    lidars = [_model(folder, f"pillars-{width}x{height}", point_pillars, (width, height)) for width, height in PILLARS]
+    networks = "".join(_network(name, lidars, 5) for name in LIDARS) + _network(CAMERA, cameras, 4)
+    text = _SYSTEM.format(
+        application=application, detector=DETECTORS[detector].__name__, size=size, networks=networks, camera=CAMERA,
+        lidar=LIDARS[0],
+    )  # fmt: skip
+    file = folder / f"{application}.toml"
+    write_atomically(file, text)
+    return file
+
+
+def _model(folder: Path, name: str, build: Callable[[int, Size], ModelProto], size: Size) -> str:
+    """The file of a model with weights of seed 0."""
+    file = folder / f"{name}.onnx"
+    if not file.is_file():
+        write_atomically(file, build(0, size).SerializeToString())
+    return file.name
+
+
+def _network(name: str, models: list[str], priority: int) -> str:
+    lines = (f'  {{ model = "{model}", quality = {3 - place}.0 }},' for place, model in enumerate(models))
+    return _NETWORK.format(name=name, variants="\n".join(lines), priority=priority)
+
+
+def run_application(system: System, plans: Plans, progress: Progress = silent) -> list[Run]:
+    """One application under every way of scheduling."""
+    found = []
+    for segment, policy, preempt in SEGMENTS:
+        progress(f"{system.name} under {policy}")
+        now = system.conditions
+        chosen = replace(system, conditions=Conditions(policy, preempt, now.quantum, now.until))
+        found.append(Run(system.name, segment, run_system(chosen, plans)))
+    return found
+
+
+def evaluate(runs: Iterable[Run]) -> tuple[Claim, ...]:
+    """What table 5 and section 3.2.3 say, decided on our runs."""
+    by: dict[str, list[Run]] = {}
+    for run in runs:
+        by.setdefault(run.application, []).append(run)
+    steps = by.values()
+    return (
+        Claim(
+            "default-starves",
+            "by default, without preemption, modules make no progress at all",
+            "in every application no job of some module ends",
+            tuple(Figure(bool(one[0].starved), f"{one[0].application}: {', '.join(one[0].starved)}") for one in steps),
+        ),
+        Claim(
+            "time-sharing-misses-2d",
+            "time sharing resolves it, but the 2-D perception misses its deadline",
+            "jobs of every module end, and those of the 2-D perception in the mean behind their deadline",
+            tuple(_sharing(one[1]) for one in steps),
+        ),
+        Claim(
+            "each-step-lowers-misses",
+            "each step of the runtime lowers the misses",
+            "of all frames of all modules, fewer are late or dropped than one step before",
+            tuple(_falling(one) for one in steps),
+        ),
+        Claim(
+            "co-optimisation-meets-all",
+            "with migration and models chosen together with the schedule, all deadlines are met",
+            "no frame is late or dropped",
+            tuple(
+                Figure(not one[4].miss_rate, f"{one[4].application}: {one[4].miss_rate:.1%} missed") for one in steps
+            ),
+        ),
+    )
+
+
+def _sharing(run: Run) -> Figure:
+    camera, clock = run.task(CAMERA), run.report.clock_hz
+    if camera.response is None or camera.deadline is None:
+        return Figure(False, f"{run.application}: no job of the {CAMERA} ends")
+    mean, deadline = camera.response.mean / clock * 1e3, camera.deadline / clock * 1e3
+    late = f"{camera.late} of {camera.ended} late"
+    return Figure(not run.starved and mean > deadline, f"{run.application}: {mean:.1f} ms of {deadline:.0f}, {late}")
+
+
+def _falling(steps: list[Run]) -> Figure:
+    rates = [run.miss_rate for run in steps]
+    falling = all(later < earlier for earlier, later in pairwise(rates))
+    return Figure(falling, f"{steps[0].application}: " + ", ".join(f"{rate:.1%}" for rate in rates))
+
+
+COLUMNS = ("application", "scheduling", "module", "model", "mean_ms", "deviation_ms", "ended", "late", "skipped")
+
+
+def table(runs: Iterable[Run]) -> str:
+    """The table as CSV with the columns :data:`COLUMNS`; a module none of whose jobs ended has no times."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for run in runs:
+        ms = 1e3 / run.report.clock_hz
+        for task in run.report.tasks:
+            times = (
+                (f"{task.response.mean * ms:.2f}", f"{task.response.deviation * ms:.2f}") if task.response else ("", "")
+            )
+            counts = task.ended, task.late, task.skipped
+            writer.writerow((run.application, run.segment, task.name, task.model or "", *times, *counts))
+    return stream.getvalue()
