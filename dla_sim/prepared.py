@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from dla_sim.engine.hazards import Footprints
 from dla_sim.engine.labels import Labels, label
-from dla_sim.engine.workload import Demands, demands
+from dla_sim.engine.workload import Demands, crowds, demands
 from dla_sim.memory import check_addresses, highest_byte
 from isa.instruction import Command, Operands
 from isa.program import Program, Provenance
@@ -47,7 +49,11 @@ def prepare(program: Program) -> Prepared:
 def resized(prepared: Prepared, program: Program) -> Prepared:
     """``program`` prepared; ``prepared`` is of one that differs from it in the size of the scratchpad alone.
 
-    What takes time to work out is shared. Raises InputError as :func:`prepare` does.
+    What takes time to work out is shared, all of it where the same operands share banks. Raises InputError as
+    :func:`prepare` does.
     """
     check_addresses(program, prepared.commands, prepared.operands)
-    return replace(prepared, demands=demands(prepared.commands, prepared.operands, program))
+    crowd = crowds(prepared.commands, prepared.operands, program.arch)
+    if np.array_equal(crowd, prepared.demands.crowd):
+        return prepared
+    return replace(prepared, demands=replace(prepared.demands, crowd=crowd))

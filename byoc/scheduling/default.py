@@ -20,7 +20,7 @@ from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
-from byoc.tiling.cost import LayerCost
+from byoc.tiling.cost import BUS_BYTES, LayerCost
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -34,7 +34,7 @@ LARGEST_FREE = 1 << 16
 MOST_OTHERS = 4
 """Other plans that are ranked."""
 ENOUGH = 1.02
-"""A schedule that is estimated to take at most so many times what EX computes is taken."""
+"""A schedule that is estimated to take at most so many times what it takes at least is taken."""
 BETTER = 0.999
 """What another plan must be estimated to take, times the best one's cycles."""
 MOST_TILES = 1000
@@ -81,20 +81,21 @@ def schedule_default(
 class _Candidate(NamedTuple):
     """A plan as a schedule with its cycles as rehearsed, those in which EX computes, and the number of its tiles.
 
-    ``free``: nothing was held back.
+    ``least``: what one with its tiles takes at least. ``free``: nothing was held back.
     """
 
     plan: LayerPlan
     scheduled: Scheduled
     cycles: int
     compute: int
+    least: int
     tiles: int
     free: bool
 
     @property
     def enough(self) -> bool:
-        """Whether EX computes nearly all the time."""
-        return self.cycles <= ENOUGH * self.compute
+        """Whether it takes hardly longer than it must."""
+        return self.cycles <= ENOUGH * self.least
 
 
 def _candidate(ground: Ground, plan: LayerPlan, memory: Memory) -> _Candidate | None:
@@ -106,7 +107,25 @@ def _candidate(ground: Ground, plan: LayerPlan, memory: Memory) -> _Candidate | 
     choices = _as_choices(ground.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
-    return _Candidate(plan, scheduled, found.rehearsed(shared), sum(cycles), len(streamed), found.free)
+    compute = sum(cycles)
+    least = _least(ground, memory.arch.sram_bytes, compute)
+    return _Candidate(plan, scheduled, found.rehearsed(shared), compute, least, len(streamed), found.free)
+
+
+def _least(ground: Ground, nbytes: int, compute: int) -> int:
+    """What a schedule takes at least in which EX computes for so long, in a scratchpad of ``nbytes`` bytes.
+
+    When the layers before one are done, that holds the constants of all from there on, or the bus still has to bring
+    what it cannot hold. Constants of the last image of a batch only: those before it have the same.
+    """
+    least, done, needed = compute, compute, 0
+    image = len({layer.name for layer in ground.layers})
+    for layer, search in zip(ground.layers[: -image - 1 : -1], ground.searches[: -image - 1 : -1], strict=True):
+        geometry, channels = layer.geometry, layer.nest.channels
+        done -= search.cost.shape(channels, layer.nest.rows).compute
+        needed += geometry.constant_bytes(channels) if geometry.has_constants else 0
+        least = max(least, done + (needed - nbytes) // BUS_BYTES)
+    return least
 
 
 class _Trials:

@@ -259,13 +259,15 @@ class TileSearch:
             kept = shape.bands * shape.chunks if outer else shape.chunks
             useful = kept > 2 and shape.parts > 1 and not self._geometry.nest.grouped
             inputs = (*((kept,) if useful else ()), 2, 1)
+            most = 0  # buffers of inputs beside which two of outputs have fitted
             for constant in constants:
-                for number, outputs in product(inputs, (2, 1)):
+                for number, outputs in product([number for number in inputs if number > most], (2, 1)):
                     slots = Slots(number, constant, outputs)
                     tiling = Tiling(shape.channels, shape.rows, outer, slots, shape.depth)
                     if budget.holds(self.cost.working_set(shape, tiling, resident)):
                         yield tiling
                         if outputs == 2:
+                            most = number
                             break
 
 

@@ -104,10 +104,8 @@ def _with_counter(counters: Sequence[tuple[int, ...]]) -> tuple[Int64, ...]:
 
 def demands(commands: Sequence[Command], operands: Sequence[Operands], program: Program) -> Demands:
     """The demands of ``commands`` of ``program`` (all but its ``OP_END``) with their ``operands``."""
-    arch = program.arch
-    bank_bytes = arch.sram_bytes // arch.sram_banks
-    rows = [_row(command, item, arch, bank_bytes) for command, item in zip(commands, operands, strict=True)]
-    columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
+    rows = [_row(command, item, program.arch) for command, item in zip(commands, operands, strict=True)]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 6).T
     unit, sync = columns[0], columns[2].astype(np.bool_)
     moving = np.flatnonzero((unit != EX) & ~sync)
     sides = [
@@ -118,8 +116,8 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
         _tokens(one.unit.value, one.pop_previous, one.pop_next, one.push_previous, one.push_next) for one in commands
     ]
     return Demands(
-        unit=unit, word=columns[1], sync=sync, compute=columns[3], crowd=columns[4], reads=columns[5],
-        writes=columns[6], moving=moving, transfers=TransferTable(sides),
+        unit=unit, word=columns[1], sync=sync, compute=columns[3], reads=columns[4], writes=columns[5],
+        crowd=crowds(commands, operands, program.arch), moving=moving, transfers=TransferTable(sides),
         constant=moving[among_constants(program, addresses)], pops=tuple(pops for pops, _ in tokens),
         pushes=tuple(pushes for _, pushes in tokens), word_count=len(program.words),
         command_address=program.command_address,
@@ -139,16 +137,23 @@ def _within(addresses: Int64, ranges: Sequence[tuple[int, int]]) -> NDArray[np.b
     return np.asarray(((offset >= 0) & (offset < size)).any(axis=1), dtype=np.bool_)
 
 
-def _row(command: Command, operands: Operands, arch: Arch, bank_bytes: int) -> tuple[int, ...]:
-    """unit, word, sync, compute, crowd, reads, writes"""
+def _row(command: Command, operands: Operands, arch: Arch) -> tuple[int, ...]:
+    """unit, word, sync, compute, reads, writes"""
     unit, sync = command.unit.value, command.instruction.unit is None
     if sync or unit != EX:
-        return unit, command.index, sync, 0, 0, 0, 0
-    streams = [access for access in (*operands.reads, *operands.writes) if access.total]
-    writes = sum([access.total for access in operands.writes])
-    reads = sum([access.total for access in streams]) - writes
-    compute = command.instruction.cycles(command, arch)
-    return unit, command.index, sync, compute, _crowd(streams, bank_bytes), reads, writes
+        return unit, command.index, sync, 0, 0, 0
+    reads, writes = (sum([access.total for access in side]) for side in (operands.reads, operands.writes))
+    return unit, command.index, sync, command.instruction.cycles(command, arch), reads, writes
+
+
+def crowds(commands: Sequence[Command], operands: Sequence[Operands], arch: Arch) -> Int64:
+    """The largest number of streams of each command of EX in one bank, 0 for others: all that depends on the banks."""
+    bank_bytes = arch.sram_bytes // arch.sram_banks
+    found = np.zeros(len(commands), dtype=np.int64)
+    for number, (command, item) in enumerate(zip(commands, operands, strict=True)):
+        if command.unit.value == EX and command.instruction.unit is not None:
+            found[number] = _crowd([access for access in (*item.reads, *item.writes) if access.total], bank_bytes)
+    return found
 
 
 def _crowd(streams: Sequence[Access], bank_bytes: int) -> int:
