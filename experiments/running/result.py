@@ -13,9 +13,7 @@ from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
 from experiments.extras import require_pandas
 from experiments.report.charts.model import Chart
-from experiments.report.charts.run import layer_cycles, roofline
-from experiments.report.charts.units import unit_spans
-from experiments.report.figures import RegionRun
+from experiments.report.charts.run import layer_cycles, roofline, units_chart
 from experiments.report.plots import draw_chart
 from experiments.report.rows import LAYER_COLUMNS, layer_rows, placement_rows
 from experiments.report.schema import PlacementEntry, RunReport
@@ -33,12 +31,11 @@ class Result:
     """One run. ``report`` is the model of the JSON file of ``dla run``, ``outputs`` the network's outputs by name.
 
     Of a batch, outputs have the samples along the first axis, and the report's check counts all of them; its cycles are
-    those of one inference. ``runs`` are the programs and their traces, a region each; ``package`` is what was compiled.
+    those of one inference. ``package`` is what was compiled.
     """
 
     report: RunReport
     outputs: Mapping[str, NDArray[Any]]
-    runs: tuple[RegionRun, ...]
     package: Package
 
     @property
@@ -105,10 +102,10 @@ class Plots:
         return self._drawn(roofline(self.result.report), axes)
 
     def timeline(self, axes: Axes | None = None) -> Axes:
-        """What loads, computes and stores when, over the whole run."""
-        return self._drawn(unit_spans(self.result.runs), axes)
+        """What units, CPU and transfers do when."""
+        return self._drawn(units_chart(self.result.report), axes)
 
-    def _drawn(self, chart: Chart, axes: Axes | None) -> Axes:
-        if not self.result.report.layers:
+    def _drawn(self, chart: Chart | None, axes: Axes | None) -> Axes:
+        if chart is None or not self.result.report.layers:
             raise InputError(f"{self.result.report.model}: no layer runs on the accelerator; there is nothing to draw")
         return draw_chart(chart, axes)

@@ -20,10 +20,10 @@ from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import DEFAULT_PRESET, Preset, Settings, load_hardware, setting_texts
 from dla_sim.trace import Trace
-from experiments.cost.table import load_table
+from experiments.cost.table import CostTable, load_table
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
-from experiments.report.schema import Check, Suspicion
+from experiments.report.schema import Accuracy, Check, Suspicion
 from experiments.report.timeline import timeline_json
 from experiments.running.accuracy import labelled_samples, measure_accuracy
 from experiments.running.check import Tensors, check_values, find_warnings, joint_check
@@ -166,19 +166,15 @@ def run(
     labelled = labelled_samples(network, Path(accuracy) if accuracy is not None else None)
     batch = network_batch(network, inputs, seed, options)
     done = infer(network, hardware, batch.feeds[0], options, host, progress)
-    runs = tuple(RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items())
     if timeline is not None:
+        traces = done.result.traces
+        runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in traces.items()]
         write_atomically(Path(timeline), timeline_json(runs))
     found = _checked(done, batch, progress)
     measured = (
         measure_accuracy(network, done.compiled, done.runtime, labelled, progress) if labelled is not None else None
     )
-    conditions = Conditions(request.command, network.name, seed, hardware)
-    given = batch.joined(batch.feeds)
-    report = assemble(
-        conditions, done.compiled, given, done.result.traces, found.check, found.suspicions, measured, table
-    )
-    return Result(report, batch.joined(found.outputs), runs, network.package)
+    return _reported(request, done, batch, found, measured, table)
 
 
 def import_model(
@@ -223,6 +219,20 @@ def _checked(done: Inference, batch: Batch, progress: Progress) -> _Checked:
             suspicions.setdefault((suspicion.kind, suspicion.tensor), suspicion)
     check = joint_check(compiled.package, compiled.arch.numerics, checks)
     return _Checked(check, tuple(suspicions.values()), tuple(outputs))
+
+
+def _reported(
+    request: Request,
+    done: Inference,
+    batch: Batch,
+    found: _Checked,
+    measured: Accuracy | None,
+    table: CostTable | None,
+) -> Result:
+    conditions = Conditions(request.command, done.network.name, request.seed, done.hardware)
+    given, traces = batch.joined(batch.feeds), done.result.traces
+    report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, table)
+    return Result(report, batch.joined(found.outputs), done.network.package)
 
 
 def infer(

@@ -257,19 +257,6 @@ def test_pictures_are_axes(result: dla.Result, picture: str, monkeypatch: pytest
     pyplot.close(mine.figure)
 
 
-def test_the_timeline_has_the_units_busy_cycles(result: dla.Result) -> None:
-    """Every command is on it: the stretches of a unit are as long as its commands."""
-    axes = result.plot.timeline()
-    drawn = [sum(path.get_extents().width for path in row.get_paths()) for row in axes.collections]
-    (run,) = result.runs
-    times = run.trace.times
-    lasting = (times.end - times.start).tolist()
-    units = [command.unit.name for command in run.trace.commands]
-    wanted = [sum(t for t, unit in zip(lasting, units, strict=True) if unit == name) for name in ("LD", "EX", "ST")]
-    assert drawn == pytest.approx(wanted)
-    pyplot.close(axes.figure)
-
-
 def test_a_result_is_saved_as_the_command_does(result: dla.Result, tmp_path: Path) -> None:
     result.save(tmp_path / "run.json")
     assert dla.load_report(tmp_path / "run.json") == result.report
