@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from sphinx.application import Sphinx
@@ -32,6 +33,7 @@ myst_heading_anchors = 6  # as on GitHub
 nb_execution_mode = "off"  # the notebooks come with their outputs; tests execute them
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in ("Feeds", "Fixed", "Inputs", "Model", "Samples", "Settings", "Shapes")}
 
 HERE = Path(__file__).parent
 GENERATED = HERE / "generated"
@@ -49,15 +51,27 @@ sram_bytes = { from = "4 KiB", to = "64 KiB", times = 4 }
 [timing]
 bus_bytes = [4, 8]
 """
-GALLERY: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
-    (
+
+
+class Shown(NamedTuple):
+    """A report of the gallery: ``name`` is its folder and its page, ``picture`` the one that leads to it."""
+
+    name: str
+    heading: str
+    words: str
+    commands: tuple[str, ...]
+    picture: str
+
+
+GALLERY = (
+    Shown(
         "run",
         "A run",
         "A network on the recommended machine: where each layer ran, and where every cycle went.",
         ("run digits-cnn --json run.json", "report run.json -o run"),
         "layer-cycles.png",
     ),
-    (
+    Shown(
         "small-against-run",
         "A comparison",
         "The same network with a scratchpad of 2 KiB, beside it.",
@@ -67,20 +81,20 @@ GALLERY: tuple[tuple[str, str, str, tuple[str, ...], str], ...] = (
         ),
         "layer-cycles.png",
     ),
-    (
+    Shown(
         "sweep",
         "A sweep",
-        "Two networks on every machine of this specification:",
+        f"Two networks on every machine of this specification, `sweep.toml`:\n\n```toml\n{SWEEP}```",
         ("sweep sweep.toml -o sweep.sqlite", "report sweep.sqlite -o sweep"),
         "pareto-digits-cnn.png",
     ),
 )
-"""Folder and page, heading, words, commands, and the picture that leads to it, of each report."""
 
 
 def setup(app: Sphinx) -> None:
     """What Sphinx calls: pages are made before it looks for them."""
     app.connect("config-inited", _generate)
+    app.connect("autodoc-process-signature", _name_aliases)
     app.connect("autodoc-process-docstring", _say_fields)
 
 
@@ -98,10 +112,15 @@ def _reference() -> Iterator[str]:
     for name in PACKAGES:
         package = import_module(name)
         yield from (name, "-" * len(name), "", f".. automodule:: {name}", "")
-        for public in sorted(package.__all__):
+        for public in sorted(package.__all__, key=lambda public: _rank(getattr(package, public))):
             found, place = getattr(package, public), f"{name}.{public}"
             first = places.setdefault(id(found), place)
             yield from _entry(place, found) if first == place else (f":py:obj:`{public} <{first}>`: above.", "")
+
+
+def _rank(found: Any) -> int:
+    """Functions come first, then classes, then values."""
+    return 0 if inspect.isroutine(found) else 1 if inspect.isclass(found) else 2
 
 
 def _entry(place: str, found: Any) -> Iterator[str]:
@@ -110,8 +129,13 @@ def _entry(place: str, found: Any) -> Iterator[str]:
         yield "   :members:"
         yield "   :exclude-members: model_config" if issubclass(found, BaseModel) else "   :undoc-members:"
     else:
-        yield f".. auto{'function' if callable(found) else 'data'}:: {place}"
+        yield f".. autofunction:: {place}" if callable(found) else f".. autodata:: {place}\n   :no-value:"
     yield ""
+
+
+def _name_aliases(app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str, result: str) -> Any:
+    """Names of types stay names in a union, too, where Sphinx writes how it came by them."""
+    return re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", signature or "") or None, result
 
 
 def _say_fields(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
@@ -128,15 +152,14 @@ def _gallery(folder: Path) -> Iterator[str]:
     folder.mkdir()
     (folder / "sweep.toml").write_text(SWEEP, encoding="utf-8")
     yield "# Gallery of reports\n\nMade anew with these pages. Every report is one file that opens from disk."
-    for name, heading, words, commands, picture in GALLERY:
-        for command in commands:
+    for shown in GALLERY:
+        for command in shown.commands:
             _dla(command, folder)
-        link, source = f"../gallery/{name}/{name}.html", f"../gallery/{name}/{picture}"
-        yield f"\n## {heading}\n\n{words}\n"
-        if name == "sweep":
-            yield f"```toml\n{SWEEP}```\n"
-        yield "```console\n" + "".join(f"$ dla {command}\n" for command in commands) + "```\n"
-        yield f'<p><a href="{link}">Open the page<br><img src="{source}" alt="{heading}, as a picture"></a></p>'
+        typed = "".join(f"$ dla {command}\n" for command in shown.commands)
+        yield f"\n## {shown.heading}\n\n{shown.words}\n\n```console\n{typed}```\n"
+        page, picture = (f"../gallery/{shown.name}/{file}" for file in (f"{shown.name}.html", shown.picture))
+        image = f'<img src="{picture}" alt="{shown.heading}, as a picture">'
+        yield f'<p><a href="{page}">Open the page<br>{image}</a></p>'
 
 
 def _dla(command: str, folder: Path) -> None:
