@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 from weakref import finalize
@@ -30,7 +31,11 @@ if sys.platform != "win32":
     import resource
 
 Arrays = Sequence[NDArray[Any]]
-_SERVE = "from byoc.litert_process import serve; serve()"
+_SERVE = (
+    f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); import byoc, isa; del sys.path[0]; "
+    "from byoc.litert_process import serve; serve()"
+)
+"""Our packages are those of this process, whatever the working folder has under their names."""
 
 
 class Session:
@@ -70,7 +75,7 @@ class _Process:
         paths = os.pathsep.join(path for path in sys.path if path)
         self._lock, self._owner = Lock(), os.getpid()
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _SERVE],
+            [sys.executable, "-P", "-c", _SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import dla
+from experiments.models import digits
 from tests.experiments.command_line import save_tiny
 
+FOLDER = Path(digits.__file__).parent
 PACKAGES = ("isa", "byoc", "dla_sim", "experiments", "dla")
 FOREIGN = ("isa.py", "dla_sim.py", "byoc/__init__.py", "experiments/__init__.py")
 
@@ -69,6 +71,13 @@ def test_nothing_in_the_working_folder_takes_the_place_of_a_package(tmp_path: Pa
     code = "import dla, isa, byoc, dla_sim, experiments\nprint(dla.Arch, isa.Arch, dla.compile.__module__)"
     done = _python(tmp_path, code)
     assert (done.stdout, done.stderr) == ("<class 'isa.arch.Arch'> <class 'isa.arch.Arch'> byoc.compiler\n", "")
+
+
+def test_nor_in_the_process_that_runs_tensorflow_lite(tmp_path: Path) -> None:
+    _foreign(tmp_path)
+    model = str(FOLDER / digits.TFLITE_FILE)
+    done = _python(tmp_path, f"import dla\nprint(dla.run({model!r}).report.check.mismatches)")
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_what_was_imported_before_is_named(tmp_path: Path) -> None:
