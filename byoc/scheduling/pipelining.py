@@ -29,7 +29,8 @@ WINDOW = 64
 TRIES = 4
 """Loads that find no place before the rest is left for a later tile."""
 BOUNDLESS = 1 << 62
-"""The size of a scratchpad that holds nothing back. What comes out alike there serves every larger scratchpad."""
+"""The size of a bank that holds all there is, and less than a scratchpad that holds nothing back. What comes out alike
+there serves every larger scratchpad: where one bank holds all, what lies apart does so in the banks of any size."""
 _SHARES = (100, 90, 75, 0)
 """Per cent of the scratchpad that first loads may fill by moving ahead in the first plan: fragments may waste some."""
 
@@ -81,8 +82,10 @@ def pipelined(
             break
     else:
         return None
-    free &= profile.free and share == _SHARES[0] and not apart  # whose places depend on the banks
-    free &= addresses == plan(requests, BOUNDLESS, arch.alignment)
+    bank = arch.sram_bytes // arch.sram_banks
+    # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
+    free &= profile.free and share == _SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
+    free &= addresses == plan(requests, 2 * BOUNDLESS, arch.alignment, BOUNDLESS)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
     check_plan(space.requests, space.addresses, arch.sram_bytes, arch.alignment)
