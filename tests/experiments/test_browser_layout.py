@@ -20,7 +20,7 @@ from experiments.compare.comparison import compare
 from experiments.compare.page import comparison_page
 from experiments.compare.sources import report_snapshot
 from experiments.report.html_run import run_page
-from experiments.report.schema import RunReport
+from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
 from experiments.report.units import brief, shown
 from experiments.running.workflow import run
 from experiments.sweep.page import sweep_page
@@ -116,7 +116,7 @@ def test_the_keyboard_reaches_everything(chromium: Browser, pages: dict[str, Pat
 
 
 _WATCH = """(globalThis.seen = new Set(), globalThis.outlined = new Set(), globalThis.controls = [],
-globalThis.usable = (one) => one.checkVisibility() && one.tabIndex >= 0 && !one.disabled,
+globalThis.usable = (one) => one.checkVisibility() && !one.disabled && (one.tabIndex >= 0 || !one.matches("div")),
 addEventListener("focusin", ({ target }) => {
   seen.add(target);
   const { outlineStyle, outlineWidth } = getComputedStyle(target);
@@ -195,6 +195,34 @@ def test_the_timeline_zooms_to_single_commands(chromium: Browser, pages: dict[st
     layer = report.layers[5].name
     drawn = chromium.run("document.getElementById('unit-timeline').data.flatMap((one) => one.hovertext)")
     assert any(text.startswith(f"<b>{layer}</b>") for text in drawn)
+    assert chromium.errors() == []
+
+
+def test_a_page_of_a_long_run_stays_small(chromium: Browser, tmp_path: Path) -> None:
+    """As many spans as a report may have: fewer megabytes than plotly.js alone, and no more bars than pixels show."""
+    report = mobilenet()
+    width = report.totals.cycles // TIMELINE_SPANS
+    begins = [width * number for number in range(TIMELINE_SPANS)]
+    columns = {
+        "begin": begins,
+        "end": [begin + width // 2 for begin in begins],
+        "active": [width // 2 - number % 7 for number in range(TIMELINE_SPANS)],
+        "commands": [1000 + number % 7 for number in range(TIMELINE_SPANS)],
+        "layer": [number * len(report.layers) // TIMELINE_SPANS for number in range(TIMELINE_SPANS)],
+    }
+    spans = Spans.model_validate(columns)
+    full = report.model_copy(update={"timeline": Timeline(window=width, units=dict.fromkeys(UNITS, spans))})
+    text = run_page(full)
+    assert len(text) < 2_500_000
+    page = tmp_path / "page.html"
+    page.write_text(text, encoding="utf-8")
+    chromium.resize(1024)
+    chromium.open(page)
+    drawn = "document.getElementById('unit-timeline').data.flatMap((one) => one.x).length"
+    assert 3 * 100 < chromium.run(drawn) < 3 * 600
+    chromium.run(f"showCycles(timeline, {begins[1000]}, {begins[1010]})")
+    labels = chromium.run("document.getElementById('unit-timeline').data.flatMap((one) => one.hovertext)")
+    assert len(labels) in range(3 * 9, 3 * 12)
     assert chromium.errors() == []
 
 

@@ -14,12 +14,12 @@ function firstAfter(row, time) {
   return low;
 }
 
-// What of a row is in a range of time, activities that are together shorter than a pixel as one.
+// What of a row is in a range of time, activities that are together shorter than two pixels as one.
 function visible(row, [from, to], pixel) {
   const found = [];
   for (let next = firstAfter(row, from); next < row.begin.length && row.begin[next] < to; next += 1) {
     const last = found.at(-1);
-    if (last && row.end[next] - last.begin < pixel) {
+    if (last && row.end[next] - last.begin < 2 * pixel) {
       if (row.active[next] > row.active[last.most]) last.most = next;
       Object.assign(last, { end: row.end[next], last: next });
     } else found.push({ begin: row.begin[next], end: row.end[next], first: next, last: next, most: next });
@@ -35,7 +35,8 @@ function ganttText(figure, row, { first, last, most, begin, end }) {
   const [active, count] = [sum(row.active), sum(row.commands)];
   const what = figure.groups[row.group[most]].name;
   const times = `cycles ${grouped(begin)} to ${grouped(end)}: ${grouped(active)} at work`;
-  return `<b>${name}</b><br>${row.name}, ${escaped(what)}<br>${times}<br>${grouped(count)} commands or nodes`;
+  const noun = figure.labels[row.label[most]].layer < 0 ? "nodes" : "commands";
+  return `<b>${name}</b><br>${row.name}, ${escaped(what)}<br>${times}${count ? `<br>${grouped(count)} ${noun}` : ""}`;
 }
 
 // A trace a group of the bars that the window shows; names stand in those with room for them.
@@ -53,7 +54,7 @@ function ganttTraces(figure, width) {
     text: [],
     hovertext: [],
     customdata: [],
-    textposition: "inside",
+    textposition: [],
     insidetextanchor: "middle",
     textangle: 0,
     constraintext: "none",
@@ -71,6 +72,7 @@ function ganttTraces(figure, width) {
       trace.x.push(Math.max(end - begin, pixel));
       trace.y.push(y);
       trace.text.push(fits ? escaped(label.text) : "");
+      trace.textposition.push(fits ? "inside" : "none");
       trace.hovertext.push(ganttText(figure, row, one));
       trace.customdata.push(label.layer);
     }

@@ -89,7 +89,7 @@ function drawHeatmap() {
   });
   Object.assign(layout.xaxis, axis(heat.x, columns));
   Object.assign(layout.yaxis, axis(heat.y, rows));
-  layout.height = Math.max(220, Math.min(860, 92 + 44 * rows.length));
+  layout.height = Math.max(220, Math.min(860, 118 + 44 * rows.length));
   draw("heatmap", [trace], layout, `Best ${wordsOf(heat.z)}`);
 }
 

@@ -14,8 +14,8 @@ LEAST_PIXELS = 110
 """The least height of a plot of bars."""
 ROW_PIXELS = 19
 """Height of a row with one bar."""
-MARGIN_PIXELS = 92
-"""What a chart is high without its plot: a legend of one line above, numbers and the axis' title below."""
+MARGIN_PIXELS = 118
+"""What a chart is high without its plot: buttons and a legend of one line above, numbers and a title below."""
 
 
 def figure(chart: Chart) -> Figure:
@@ -43,7 +43,7 @@ def layout(horizontal: dict[str, Any], vertical: dict[str, Any], height: int) ->
         "paper_bgcolor": "#FFFFFF",
         "plot_bgcolor": "#FFFFFF",
         "height": height + MARGIN_PIXELS,
-        "margin": {"l": 10, "r": 20, "t": 36, "b": 56},
+        "margin": {"l": 10, "r": 20, "t": 62, "b": 56},
         "modebar": {"color": "#595959", "activecolor": BLACK, "bgcolor": "#FFFFFF"},
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         "hovermode": "closest",

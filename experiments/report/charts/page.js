@@ -78,6 +78,8 @@ addEventListener("resize", () => {
   redraws.forEach((redraw) => redraw());
 });
 
+const fitted = new Map(); // What each chart had above and below its plot when it was drawn last: mostly the same.
+
 // Draw a chart, its plot as high as the layout says: the legend has what height it needs above it, and plotly.js' buttons
 // have theirs above the legend. A chart of at least so many pixels scrolls where the page has less.
 function draw(identity, data, layout, title, least = 0) {
@@ -86,7 +88,9 @@ function draw(identity, data, layout, title, least = 0) {
   if (title !== undefined) heading.textContent = title;
   const width = Math.max(place.clientWidth, least);
   place.tabIndex = width > place.clientWidth ? 0 : -1;
-  const sized = { ...layout, width };
+  const wanted = layout.height - layout.margin.t - layout.margin.b;
+  const { above: top, below } = fitted.get(identity) ?? { above: layout.margin.t, below: layout.margin.b };
+  const sized = { ...layout, width, height: wanted + top + below, margin: { ...layout.margin, t: top } };
   for (const [axis, length] of [["xaxis", width - 120], ["yaxis", layout.height - 80]]) {
     const named = layout[axis].title;
     if (named) sized[axis] = { ...layout[axis], title: { ...named, text: folded(named.text, length / 7.5) } };
@@ -95,7 +99,7 @@ function draw(identity, data, layout, title, least = 0) {
   Plotly.react(place, data, sized, config);
   const { showlegend, legend, _size: size } = place._fullLayout;
   const above = BUTTONS_PIXELS + (showlegend && legend._height ? legend._height : 0);
-  const wanted = layout.height - layout.margin.t - layout.margin.b;
+  fitted.set(identity, { above, below: size.b });
   if (Math.abs(size.h - wanted) > 1 || size.t !== above) {
     Plotly.relayout(place, { "margin.t": above, height: wanted + above + size.b });
   }
