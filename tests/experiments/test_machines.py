@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,12 @@ def test_every_key_has_a_unit_or_is_a_word_and_a_meaning() -> None:
     assert [setting.key for setting in found if not setting.unit] == ["isa", "numerics"]
     defaults = flat(Arch().model_dump()) | flat(dict(Timing()))
     assert {setting.key: setting.default for setting in found} == defaults
+
+
+def test_units_are_those_of_the_machine_description() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "machine.md").read_text("utf-8")
+    described = dict(re.findall(r"^\| `(\w+)` \| \d+ \| ([^|]+?) \|", text, re.MULTILINE))
+    assert described == {setting.key: setting.unit for setting in declared_settings() if setting.table == "timing"}
 
 
 @pytest.mark.parametrize("name", preset_names())
