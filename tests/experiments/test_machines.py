@@ -111,8 +111,9 @@ def test_shells_complete(words: str, offered: list[str], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_shown(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = dla(capsys, "--show-completion", shell)
+def test_completion_is_shown(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: (shell, f"/bin/{shell}"))
+    found = dla(capsys, "--show-completion")
     assert (found.status, found.err) == (0, "")
     assert "_DLA_COMPLETE" in found.out
 
