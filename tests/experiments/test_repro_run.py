@@ -28,14 +28,14 @@ def test_equal(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_differences_are_named(report: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(report.read_text())
-    drained, busy = content["units"]["ST"]["drained"], content["units"]["ST"]["busy"]
-    content["units"]["ST"] |= {"drained": drained + 1, "busy": busy - 1}
+    drained, empty = content["units"]["ST"]["drained"], content["units"]["ST"]["queue_empty"]
+    content["units"]["ST"] |= {"drained": drained + 1, "queue_empty": empty - 1}
     content["version"] = "0.0.1"
     report.write_text(json.dumps(content))
     found = dla(capsys, "repro", report)
     assert found.status == 1
     assert found.err.splitlines() == [
-        f"difference: units.ST.busy is {busy - 1} in the file and {busy} repeated",
+        f"difference: units.ST.queue_empty is {empty - 1} in the file and {empty} repeated",
         f"difference: units.ST.drained is {drained + 1} in the file and {drained} repeated",
     ]
     assert found.out.splitlines()[0] == "note: version was 0.0.1 and is 0.1.0"
