@@ -103,21 +103,21 @@ class Batch:
         return np.concatenate(arrays) if one else np.stack(arrays)
 
 
-def batch_of(inputs: Inputs, wanted: Mapping[str, Shape]) -> Batch:
+def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> Batch:
     """Arrays as feeds. An array of the input's shape is for one inference; more of them stand along a first axis.
 
     That is an axis of its own, or takes the place of the input's where that is of length 1. A list of arrays or of
     tables by input is a batch as well. Raises InputError where the inputs have different numbers of them, or none.
     """
     if isinstance(inputs, list | tuple) and any(isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs):
-        return Batch(tuple(_named(one, wanted) for one in inputs), many=True)
-    arrays = _named(inputs, wanted)
+        return Batch(tuple(_named(one, wanted, what) for one in inputs), many=True)
+    arrays = _named(inputs, wanted, what)
     axes = {name: _axis(array, wanted.get(name, ())) for name, array in arrays.items()}
     if not any(axes.values()):
         return Batch((arrays,))
     counts = {name: len(array) if axes[name] else 1 for name, array in arrays.items()}
     if not all(axes.values()) or len(set(counts.values())) > 1 or 0 in counts.values():
-        raise InputError(f"the inputs have {counts} samples; give all of them the same number, at least one")
+        raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number, at least one")
     samples = range(next(iter(counts.values())))
     feeds = ({name: a[n] if axes[name] == "own" else a[n : n + 1] for name, a in arrays.items()} for n in samples)
     return Batch(tuple(feeds), many=True, stacked="own" in axes.values())
@@ -132,7 +132,7 @@ def _axis(array: NDArray[Any], shape: Shape) -> str:
     return "first" if shape[:1] == (1,) and array.ndim and array.shape[1:] == shape[1:] else ""
 
 
-def _named(given: Any, wanted: Mapping[str, object], what: str = "inputs") -> Feeds:
+def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
     """Arrays by input of what is one array or a table of them."""
     if isinstance(given, Mapping):
         return {name: np.asarray(array) for name, array in given.items()}
@@ -145,7 +145,8 @@ def _named(given: Any, wanted: Mapping[str, object], what: str = "inputs") -> Fe
 def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
     """The samples to quantise on, one by one, as they are wanted: in one array an input, or from any iterable.
 
-    Raises InputError for arrays of other shapes and types, and where their numbers differ.
+    What an iterable gives is a sample or, as a data loader does, a batch, or a list of either. Raises InputError for
+    arrays of other shapes and types, and where their numbers differ.
     """
     what = "calibration"
     if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
@@ -158,8 +159,11 @@ def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
         rows = calibration
     else:
         raise InputError(f"{what}: a {type(calibration).__name__}; give arrays, an iterable of them, or a .npz file")
-    for number, row in enumerate(rows):
-        yield _sample(_named(row, wanted, what), wanted, f"{what}, sample {number}")
+    shapes = {name: shape for name, (shape, _) in wanted.items()}
+    parts = (part for row in rows for part in (row if isinstance(row, list | tuple) else (row,)))
+    feeds = (feed for part in parts for feed in batch_of(part, shapes, what).feeds)
+    for number, feed in enumerate(feeds):
+        yield _sample(feed, wanted, f"{what}, sample {number}")
 
 
 def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:

@@ -140,7 +140,7 @@ def test_inputs_by_name(tmp_path: Path) -> None:
         (np.zeros((1, 4), np.float32), "inputs: one array, and the network's inputs are a, b; give a dict of arrays"),
         (
             {"a": np.zeros((3, 1, 4), np.float32), "b": np.zeros((2, 4), np.float32)},
-            "the inputs have {'a': 3, 'b': 1} samples; give all of them the same number, at least one",
+            "inputs: the arrays have {'a': 3, 'b': 1} samples; give all of them the same number, at least one",
         ),
         ({"a": np.zeros((1, 4), np.float32)}, "input 'b' is missing; it has shape [2, 4] and type float32"),
         (
@@ -156,7 +156,7 @@ def test_inputs_that_do_not_fit(inputs: Any, message: str) -> None:
 
 
 def test_samples_to_quantise_on(tmp_path: Path) -> None:
-    """In a file, in one array, by input, one by one: the same package."""
+    """In a file, in one array, by input, one by one, in batches as loaders give them: the same package."""
     model, samples = DIGITS.build(0), digits()
 
     def one_by_one() -> Iterator[np.ndarray]:
@@ -164,8 +164,10 @@ def test_samples_to_quantise_on(tmp_path: Path) -> None:
 
     np.savez(tmp_path / "samples.npz", image=np.stack(samples))
     from_file = dla.import_model(model, calibration=tmp_path / "samples.npz")
-    arrays = np.stack(samples), np.concatenate(samples), {"image": np.stack(samples)}, one_by_one(), list(samples)
-    for calibration in arrays:
+    whole, batches = np.concatenate(samples), np.split(np.concatenate(samples), 4)
+    arrays = np.stack(samples), whole, {"image": np.stack(samples)}, one_by_one(), list(samples)
+    loaders = batches, ([batch] for batch in batches), ({"image": batch} for batch in batches)
+    for calibration in (*arrays, *loaders):
         package = dla.import_model(model, calibration=calibration)
         assert package.model.SerializeToString() == from_file.model.SerializeToString()
         assert package.fidelity is not None
