@@ -9,7 +9,7 @@ import pytest
 
 from byoc.operators.registry import markdown, support_table
 from experiments.cli.main import main
-from tests.docs import diagrams, rewriting
+from tests.docs import rewriting
 from tests.docs.blocks import blocks
 from tests.docs.session import ROOT, Session
 from tests.plugins.installation import forget
@@ -38,12 +38,6 @@ def test_the_tables_of_laws_and_passes_are_current() -> None:
     """Else run ``python -m tests.docs.rewriting``."""
     page = rewriting.PAGE.read_text(encoding="utf-8")
     assert rewriting.written(page) == page
-
-
-@pytest.mark.parametrize("name", diagrams.DIAGRAMS)
-def test_the_diagrams_are_current(name: str) -> None:
-    """Else run ``python -m tests.docs.diagrams``."""
-    assert (diagrams.FIGURES / name).read_text(encoding="utf-8") == diagrams.DIAGRAMS[name]()
 
 
 def test_the_support_table_is_current(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
