@@ -26,6 +26,10 @@ class Waiting(Protocol):
     @property
     def task(self) -> Task: ...
     @property
+    def number(self) -> int:
+        """Counted within the task."""
+
+    @property
     def release(self) -> int: ...
     @property
     def deadline(self) -> int | None: ...
@@ -54,6 +58,10 @@ class Policy:
         """The lower, the more urgent."""
         return job.release
 
+    def among_its_own(self, job: Waiting) -> int:
+        """The lower, the earlier it goes on among the jobs of its task: in the order of their release."""
+        return job.number
+
     def gives_way(self, running: Waiting, best: Waiting, now: int, begun: int) -> bool:
         """Whether ``running``, on its unit since ``begun``, leaves it to ``best`` of those that wait."""
         return self.preemption != "none" and self.urgency(best, now) < self.urgency(running, now)
@@ -75,6 +83,9 @@ class RoundRobin(Policy):
     """Time sharing: a job that has had its quantum goes to the end of the queue."""
 
     title = "time sharing"
+
+    def among_its_own(self, job: Waiting) -> int:
+        return job.turn
 
     def urgency(self, job: Waiting, now: int) -> float:
         return job.turn

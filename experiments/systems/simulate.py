@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -151,7 +153,9 @@ class Simulation:
         self._on: list[Job | None] = [None] * count
         self._saving: list[bool] = [False] * count
         self._cores: list[Job | None] = [None] * system.cores
-        self._queue: list[Job] = []
+        kinds = [CPU, *(one.kind for one in system.accelerators)]
+        # By the kind of unit and the task, a task's jobs in the order in which they go on.
+        self._queues: dict[str, list[list[Job]]] = {kind: [[] for _ in system.tasks] for kind in kinds}
         self._turns = 0
         self._now = 0
         self._releases = [_releases(task, index, system.seed) for index, task in enumerate(system.tasks)]
@@ -165,7 +169,8 @@ class Simulation:
             0, [TaskRecord() for _ in system.tasks], dict.fromkeys(self._units(), 0),
             {one.name: 0 for one in system.accelerators}, 0, 0, [0] * TRAFFIC_BINS,
         )  # fmt: skip
-        self._live: set[Job] = set()
+        self._live: list[set[Job]] = [set() for _ in system.tasks]
+        self._load: Counter[str] = Counter()  # what the plans of all unfinished jobs take alone, by kind
 
     def _units(self) -> Iterator[str]:
         yield from (one.name for one in self._system.accelerators)
@@ -219,20 +224,23 @@ class Simulation:
     def _new(self, index: int) -> None:
         """A job of a task is released now, or skipped."""
         record = self.record.tasks[index]
-        if self._system.tasks[index].skips and any(job.index == index for job in self._live):
+        if self._system.tasks[index].skips and self._live[index]:
             record.skipped += 1
             return
         job = Job(index, self._system.tasks[index], record.released, self._now)
         record.released += 1
         job.variant = self._variants[index]
-        self._live.add(job)
+        self._live[index].add(job)
         self._place(job)
         self._enqueue(job)
 
     def _enqueue(self, job: Job) -> None:
         job.since, job.turn = self._now, self._turns
         self._turns += 1
-        self._queue.append(job)
+        self._wait(job)
+
+    def _wait(self, job: Job) -> None:
+        insort(self._queues[job.wants][job.index], job, key=self._policy.among_its_own)
 
     # Where a job goes.
 
@@ -244,21 +252,21 @@ class Simulation:
         task = job.task
         kinds = task.on if task.home is None or self._policy.migrates else (task.home,)
         plans = [self._plans[job.index, job.variant, kind] for kind in kinds]
-        job.plan = plans[0] if len(plans) == 1 else min(plans, key=lambda plan: self._backlog(plan, job) + plan.cycles)
+        if job.plan is not None:
+            self._load[job.plan.kind] -= job.plan.cycles
+        job.plan = plans[0] if len(plans) == 1 else min(plans, key=self._predicted)
+        self._load[job.plan.kind] += job.plan.cycles
 
-    def _backlog(self, plan: Plan, job: Job) -> float:
-        """What the other jobs of that kind still take, by unit of the kind: an estimate of the wait."""
-        mine = [other for other in self._live if other is not job and other.plan and other.plan.kind == plan.kind]
+    def _predicted(self, plan: Plan) -> float:
+        """How long a job with that plan takes, behind all others of its kind: an estimate."""
         units = sum(one.kind == plan.kind for one in self._system.accelerators) or self._system.cores
-        return sum(other.remaining(self._now) for other in mine) / units
+        return self._load[plan.kind] / units + plan.cycles
 
     # Units take work.
 
     def _dispatch(self) -> None:
         if self._policy.migrates:
-            for job in self._queue:
-                if job.fresh:
-                    self._place(job)
+            self._reconsider()
         for machine, accelerator in enumerate(self._system.accelerators):
             if self._machines.running[machine] is None:
                 best = self._best(accelerator.kind)
@@ -272,9 +280,17 @@ class Simulation:
         if self._policy.preemption != "none":
             self._swap_cores()
 
-    def _waiting(self, kind: str) -> list[Job]:
-        """The jobs that wait for a unit of that kind."""
-        return [job for job in self._queue if job.wants == kind]
+    def _reconsider(self) -> None:
+        """Place the first waiting job of every task and kind anew if nothing of it has run."""
+        heads = [queue[0] for queues in self._queues.values() for queue in queues if queue and queue[0].fresh]
+        for job in heads:
+            self._queues[job.wants][job.index].remove(job)
+            self._place(job)
+            self._wait(job)
+
+    def _waiting(self, kind: str) -> Iterator[Job]:
+        """Of each task the first job that waits for a unit of that kind."""
+        return (queue[0] for queue in self._queues[kind] if queue)
 
     def _best(self, kind: str) -> Job | None:
         return min(self._waiting(kind), key=self._rank, default=None)
@@ -285,7 +301,7 @@ class Simulation:
     # Accelerators.
 
     def _start(self, machine: int, job: Job) -> None:
-        self._queue.remove(job)
+        self._queues[job.wants][job.index].remove(job)
         job.spent["wait_dla"] += self._now - job.since
         job.since = self._now
         work = job.current.work
@@ -347,7 +363,7 @@ class Simulation:
     # Cores.
 
     def _take_core(self, number: int, job: Job) -> None:
-        self._queue.remove(job)
+        self._queues[job.wants][job.index].remove(job)
         job.spent["wait_cpu"] += self._now - job.since
         job.since = self._now
         job.until = self._now + job.current.cycles - job.ran
@@ -381,7 +397,7 @@ class Simulation:
         """When the next stage on a core ends, or its quantum while somebody waits."""
         jobs = [job for job in self._cores if job is not None]
         first = min((job.until for job in jobs), default=NEVER)
-        if self._policy.preemption != "none" and self._policy.quantum and self._waiting(CPU):
+        if self._policy.preemption != "none" and self._policy.quantum and any(self._waiting(CPU)):
             ends = [job.since + self._policy.quantum for job in jobs]
             first = min([first, *(end for end in ends if end > self._now)])
         return first
@@ -407,7 +423,8 @@ class Simulation:
             job.stage += 1
             self._enqueue(job)
             return
-        self._live.remove(job)
+        self._live[job.index].remove(job)
+        self._load[job.plan.kind] -= job.plan.cycles
         record, response = self.record.tasks[job.index], self._now - job.release
         assert sum(job.spent.values()) == response, "every cycle of a job has one cause"
         record.responses.append(response)
@@ -432,10 +449,10 @@ class Simulation:
         """What is under way is cut off; jobs whose deadline has passed have missed it."""
         record = self.record
         record.cycles = self._now
-        record.unfinished = len(self._live)
+        record.unfinished = sum(map(len, self._live))
         record.memory_slots = self._memory.served
-        for job in self._live:
-            record.tasks[job.index].overdue += job.deadline is not None and job.deadline < self._now
+        for index, jobs in enumerate(self._live):
+            record.tasks[index].overdue = sum(job.deadline is not None and job.deadline < self._now for job in jobs)
         for machine, running in enumerate(self._machines.running):
             busy = self._on[machine]
             if running is not None and busy is not None:

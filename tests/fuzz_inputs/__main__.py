@@ -177,6 +177,9 @@ KINDS = (
     Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),)),
     Kind("tuning log", _file("tuning.jsonl", mutate_text), (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),)),
     Kind("specification", _file("spec.toml", mutate_text), (("spec",),)),
+    Kind("system", _file("system.toml", mutate_text), (
+        ("system", "system.toml", "--until", "20us"), ("system", "system.toml", "--until", "20us", "--policy", "jit"),
+    )),
     Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",))),
     Kind("fault file", _file("faults.toml", mutate_text), (("faults",),)),
     Kind("report", _file("run.json", mutate_json), (
@@ -298,6 +301,8 @@ def prepare(folder: Path) -> Path:
     """The materials in ``folder``; what commands import when they run is imported here, once for all children."""
     for package in (isa, byoc, dla_sim, experiments):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name == "experiments.dla":  # it is installed as dla, and says so
+                continue
             importlib.import_module(module.name)
     for name in ("onnxruntime", "onnx.checker", "onnx.reference", "onnx.shape_inference", "PIL.Image", "rich.table"):
         importlib.import_module(name)

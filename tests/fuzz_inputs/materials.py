@@ -51,6 +51,34 @@ dram_latency = 20
 queue_depth = 4
 """
 
+SYSTEM = """
+[memory]
+bus_bytes = 4
+[[accelerator]]
+name = "npu"
+count = 2
+settings = { sram_bytes = "64KiB" }
+[cpu]
+cores = 2
+speed = 2.5
+[run]
+policy = "edf"
+preempt = "tile"
+quantum = "2us"
+[[task]]
+name = "net"
+variants = [{ model = "tiny.dla", quality = 2.0 }, { model = "float.dla" }]
+period = "5us"
+jitter = 300
+deadline = "20us"
+on = ["npu", "cpu"]
+[[task]]
+name = "plan"
+cpu = 700
+after = ["net"]
+overrun = "skip"
+priority = 2
+"""
 SPEC = """
 networks = ["tiny.dla"]
 presets = ["preset.toml"]
@@ -165,6 +193,7 @@ def _write(folder: Path) -> None:
     onnx.save(random_network(5)[0], "random.onnx")
     Path("preset.toml").write_text(PRESET, encoding="utf-8")
     Path("spec.toml").write_text(SPEC, encoding="utf-8")
+    Path("system.toml").write_text(SYSTEM, encoding="utf-8")
     generator = np.random.default_rng(0)
     image = generator.standard_normal((1, 3, 8, 8)).astype(np.float32)
     np.save("x.npy", image)
