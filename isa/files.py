@@ -112,6 +112,6 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        in_the_way = [folder for folder in path.parents if folder.is_file()]
+        in_the_way = [folder for folder in path.parents if os.path.isfile(folder)]  # False where nobody may look
         reason = f"{in_the_way[0]} is a file, not a folder" if in_the_way else error.strerror or error
         raise InputError(f"{path}: cannot be written ({reason}); choose another place") from error
