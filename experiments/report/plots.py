@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.literal import literal
-from experiments.report.charts.model import Bars, Chart, Gantt, Roofline, Series, Spans, Steps
+from experiments.report.charts.model import CYCLES, Bars, Chart, Gantt, Roofline, Series, Spans, Steps
 from experiments.report.charts.style import BLACK, shortened
 from isa.files import write_atomically
 
@@ -145,6 +145,8 @@ def draw_bars(axes: Axes, chart: Bars) -> None:
     if len(rows) < len(chart.labels):
         title += f" (the {len(rows)} largest of {len(chart.labels)})"
     _finish(axes, title, chart.axis, "", count)
+    if chart.unit != CYCLES:
+        axes.xaxis.set_major_formatter("{x:,g}")
 
 
 def _largest(chart: Bars) -> list[int]:

@@ -82,8 +82,8 @@ _WORDS = {
 }
 """Columns in plain words."""
 _UNITS = {
-    **{setting.key: setting.unit for setting in declared_settings()},
-    "pe.count": "elements", SIZE: "PE·KiB", "macs": "MACs", "utilization": "0 to 1", "host_nodes": "nodes",
+    **{setting.key: setting.unit for setting in declared_settings() if setting.unit != "elements"},
+    SIZE: "PE·KiB", "macs": "MACs", "utilization": "0 to 1", "host_nodes": "nodes",
     "instructions": "instructions", "register_writes": "writes", "regions": "regions",
 }  # fmt: skip
 """Units of columns; sizes are written in KiB and MiB (``experiments.report.units``)."""
@@ -119,7 +119,7 @@ def unit(name: str) -> str:
 def title(name: str) -> str:
     """The title of an axis: what it is and its unit, but that of sizes stands at every number."""
     what, measure = words(name), unit(name)
-    return what if measure in ("", BYTES, "elements") or measure in what else f"{what} ({measure})"
+    return what if measure in ("", BYTES) or measure in what else f"{what} ({measure})"
 
 
 def sign(name: str) -> int:

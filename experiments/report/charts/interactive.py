@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import log10
 from typing import Any
 
-from experiments.report.charts.model import Bars, Chart, Gantt, Roofline, Series, Spans, Steps
+from experiments.report.charts.model import CYCLES, Bars, Chart, Gantt, Roofline, Series, Spans, Steps
 from experiments.report.charts.style import BLACK, Style, escaped, shortened
 
 Figure = dict[str, Any]
@@ -70,7 +70,10 @@ def _bars(chart: Bars) -> Figure:
     data = [_bar_trace(chart, series, names) for series in chart.series]
     vertical = {"tickmode": "array", "tickvals": rows, "ticktext": labels, "showgrid": False}
     vertical["range"] = [len(rows) - 0.4, -0.6]
-    horizontal: dict[str, Any] = {"title": axis_title(chart.axis), "tickformat": ",~r" if chart.limit else "~s"}
+    horizontal: dict[str, Any] = {
+        "title": axis_title(chart.axis),
+        "tickformat": "~s" if chart.unit == CYCLES else ",~r",
+    }
     if chart.limit:
         horizontal["range"] = [0, chart.limit]
     else:  # room for what stands at the ends of bars

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from experiments.report.charts.style import Style
 
+CYCLES = "cycles"
+"""The unit of numbers of any size; those of others are made short by the choice of the unit."""
+
 
 @dataclass(frozen=True)
 class Series:
