@@ -23,7 +23,7 @@ _BOXES = """(() => {
   const numbered = (one) => number.get(one) ?? (number.set(one, number.size), number.size - 1);
   const seen = (one) => one.checkVisibility({ opacityProperty: true, visibilityProperty: true });
   const clip = (one) => {
-    let [left, top, right, bottom, cut] = [-Infinity, -Infinity, Infinity, Infinity, false];
+    let [left, top, right, bottom] = [-Infinity, -Infinity, Infinity, Infinity];
     for (let above = one; above && above !== document.documentElement; above = above.parentElement) {
       const { overflowX, overflowY } = getComputedStyle(above);
       if (overflowX === "visible" && overflowY === "visible") continue;
@@ -33,10 +33,15 @@ _BOXES = """(() => {
     }
     return { left, top, right, bottom };
   };
-  const scrolls = (one) => {
-    for (let above = one; above && above !== document.documentElement; above = above.parentElement) {
+  const past = (box, edge) => box.left < edge.left - 1 || box.right > edge.right + 1
+    || box.top < edge.top - 1 || box.bottom > edge.bottom + 1;
+  // Whether something hides part of it that no scrolling shows.
+  const hidden = (one, box) => {
+    for (let above = one.parentElement; above && above !== document.documentElement; above = above.parentElement) {
       const { overflowX, overflowY } = getComputedStyle(above);
-      if (["auto", "scroll"].some((kind) => kind === overflowX || kind === overflowY)) return true;
+      const ways = [overflowX, overflowY];
+      if (ways.some((way) => way === "auto" || way === "scroll")) return false;
+      if (ways.some((way) => way !== "visible") && past(box, above.getBoundingClientRect())) return true;
     }
     return false;
   };
@@ -46,16 +51,13 @@ _BOXES = """(() => {
       left: Math.max(box.left, edge.left), right: Math.min(box.right, edge.right),
       top: Math.max(box.top, edge.top), bottom: Math.min(box.bottom, edge.bottom),
     };
-    const cut = box.left < edge.left - 1 || box.right > edge.right + 1
-      || box.top < edge.top - 1 || box.bottom > edge.bottom + 1;
-    if (shown.right - shown.left < 1 || shown.bottom - shown.top < 1) {
-      if (!cut || scrolls(one)) return;
-    }
+    const cut = hidden(one, box);
+    if (!cut && (shown.right - shown.left < 1 || shown.bottom - shown.top < 1)) return;
     const above = [];
     for (let next = one; next; next = next.parentElement) above.push(numbered(next));
     const style = getComputedStyle(one);
     found.push({
-      text, kind, above, cut: cut && !scrolls(one),
+      text, kind, above, cut,
       box: [shown.left + scrollX, shown.top + scrollY, shown.right + scrollX, shown.bottom + scrollY],
       color: one.closest("svg") ? style.fill : style.color,
     });

@@ -78,7 +78,9 @@ addEventListener("resize", () => {
   redraws.forEach((redraw) => redraw());
 });
 
-const fitted = new Map(); // What each chart had above and below its plot when it was drawn last: mostly the same.
+const MOST_TURNS = 4; // What is around a plot depends on the plot: draw until both agree.
+const TITLE_PIXELS = 8.6; // A character of an axis' title.
+const fitted = new Map(); // What each chart had around its plot when it was drawn last: mostly the same.
 
 // Draw a chart, its plot as high as the layout says: the legend has what height it needs above it, and plotly.js' buttons
 // have theirs above the legend. A chart of at least so many pixels scrolls where the page has less.
@@ -87,22 +89,53 @@ function draw(identity, data, layout, title, least = 0) {
   const heading = document.getElementById(`${identity}-title`);
   if (title !== undefined) heading.textContent = title;
   const width = Math.max(place.clientWidth, least);
-  place.tabIndex = width > place.clientWidth ? 0 : -1;
-  const wanted = layout.height - layout.margin.t - layout.margin.b;
-  const { above: top, below } = fitted.get(identity) ?? { above: layout.margin.t, below: layout.margin.b };
-  const sized = { ...layout, width, height: wanted + top + below, margin: { ...layout.margin, t: top } };
-  for (const [axis, length] of [["xaxis", width - 120], ["yaxis", layout.height - 80]]) {
-    const named = layout[axis].title;
-    if (named) sized[axis] = { ...layout[axis], title: { ...named, text: folded(named.text, length / 7.5) } };
-  }
+  const scrolls = width > place.clientWidth;
+  place.classList.toggle("wide", scrolls);
+  place.tabIndex = scrolls ? 0 : -1;
+  const { t: top, b: below } = layout.margin;
+  const height = layout.height - top - below;
   const config = { ...CONFIG, modeBarButtons: [[saving(heading.textContent)], ...CONFIG.modeBarButtons] };
-  Plotly.react(place, data, sized, config);
-  const { showlegend, legend, _size: size } = place._fullLayout;
-  const above = BUTTONS_PIXELS + (showlegend && legend._height ? legend._height : 0);
-  fitted.set(identity, { above, below: size.b });
-  if (Math.abs(size.h - wanted) > 1 || size.t !== above) {
-    Plotly.relayout(place, { "margin.t": above, height: wanted + above + size.b });
+  let around = fitted.get(identity) ?? { above: top, below, plot: width - 160 };
+  for (let turn = 0; turn < MOST_TURNS; turn += 1) {
+    const drawn = fittingLayout(layout, width, height, around);
+    if (turn === 0) Plotly.react(place, data, drawn, config);
+    else Plotly.relayout(place, changesOf(drawn));
+    const { showlegend, legend, _size: size } = place._fullLayout;
+    const above = BUTTONS_PIXELS + (showlegend && legend._height ? legend._height : 0);
+    around = { above, below: size.b, plot: size.w };
+    const fits = Math.abs(size.h - height) <= 1 && size.t === above;
+    if (fits && titlesOf(drawn) === titlesOf(fittingLayout(layout, width, height, around))) break;
   }
+  fitted.set(identity, around);
+}
+
+function changesOf({ height, margin, xaxis, yaxis }) {
+  const titles = Object.entries({ xaxis, yaxis }).filter(([, { title }]) => title);
+  return {
+    height,
+    "margin.t": margin.t,
+    ...Object.fromEntries(titles.map(([axis, { title }]) => [`${axis}.title.text`, title.text])),
+  };
+}
+
+function titlesOf({ xaxis, yaxis }) {
+  return `${xaxis.title?.text}/${yaxis.title?.text}`;
+}
+
+// The layout of a chart whose plot is so high, with this around it, and titles of axes in lines that are no longer.
+function fittingLayout(layout, width, height, { above, below, plot }) {
+  const titled = (axis, length) => {
+    const { title } = layout[axis];
+    return title ? { ...layout[axis], title: { ...title, text: folded(title.text, length / TITLE_PIXELS) } } : layout[axis];
+  };
+  return {
+    ...layout,
+    width,
+    height: height + above + below,
+    margin: { ...layout.margin, t: above },
+    xaxis: titled("xaxis", plot),
+    yaxis: titled("yaxis", height),
+  };
 }
 
 // A text in lines of at most so many characters where its words allow that.
