@@ -1,4 +1,4 @@
-"""``dla report``: a saved run, two runs or a sweep as tables, a page and pictures."""
+"""``dla report``: a saved run, two runs, a system or a sweep as tables, a page and pictures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN|SWEEP.sqlite", help="What dla run --json or dla sweep wrote; two runs with --compare."),
+    typer.Argument(
+        metavar="RUN|SYSTEM|SWEEP.sqlite",
+        help="What dla run --json, dla system --json or dla sweep wrote; two runs with --compare.",
+    ),
 ]
 Compare = Annotated[bool, typer.Option("--compare", help="Put two runs side by side: dla report --compare A B.")]
 Output = Annotated[
@@ -63,7 +66,7 @@ def command(
     elif sweep:
         document = _sweep(files[0], x, y, cost)
     else:
-        document = _run(files[0], summary)
+        document = _saved(files[0], summary)
     if csv is not None:
         results.write_csv(csv, document.rows())
     document.show(report_console())
@@ -108,19 +111,46 @@ class _Document:
     pictures: Callable[[Path], tuple[Path, ...]]
 
 
-def _run(file: Path, summary: bool) -> _Document:
-    """The report of one run; raises InputError when the file is none."""
+def _saved(file: Path, summary: bool) -> _Document:
+    """The report of one run, of a network or of a system; raises InputError when the file is none."""
+    from experiments.report.store import saved_content, schema_of
+    from experiments.systems.report import SCHEMA
+
+    content = saved_content(file)
+    if schema_of(content) != SCHEMA:
+        return _run(content, file, summary)
+    if summary:
+        raise InputError(f"{file}: --summary is for runs of one network; leave it out for systems")
+    return _system(content, file)
+
+
+def _run(content: Any, file: Path, summary: bool) -> _Document:
+    """A run of a network."""
     from experiments.report.charts.run import run_charts
     from experiments.report.html_run import run_page
     from experiments.report.plots import save_charts
     from experiments.report.rows import layer_rows
-    from experiments.report.store import load_report
+    from experiments.report.store import run_report
     from experiments.report.tables import print_report
 
-    report = load_report(file)
+    report = run_report(content, file)
     charts = partial(save_charts, run_charts(report))
     show = partial(print_report, report, summary=summary)
     return _Document(file.stem, show, partial(layer_rows, report), partial(run_page, report), charts)
+
+
+def _system(content: Any, file: Path) -> _Document:
+    """A run of a system."""
+    from experiments.report.plots import save_charts
+    from experiments.systems.charts import system_charts
+    from experiments.systems.page import system_page
+    from experiments.systems.presentation import print_system
+    from experiments.systems.report import system_report, task_rows
+
+    report = system_report(content, file)
+    charts = partial(save_charts, system_charts(report))
+    shown, page = partial(print_system, report), partial(system_page, report)
+    return _Document(file.stem, shown, lambda: list(task_rows(report)), page, charts)
 
 
 def _comparison(before: Path, after: Path) -> _Document:

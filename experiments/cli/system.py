@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -66,34 +65,33 @@ def command(
     with options.loading():
         from experiments.report.terminal import report_console
         from experiments.systems.presentation import print_system, timeline_json
-        from experiments.systems.report import report_json
-        from experiments.systems.run import RATE_STEPS, highest_rate, run_system
+        from experiments.systems.report import report_json, task_rows
         from experiments.systems.simulate import Interval
-        from experiments.systems.spec import load_system, with_conditions
-        from experiments.systems.work import make_plans
+        from experiments.systems.workflow import system
     from isa.files import write_atomically
 
     check_distinct(json=json, csv=csv, trace=trace)
-    given = {"policy": policy, "preempt": preempt and preempt.value, "quantum": quantum, "until": until}
-    system = with_conditions(load_system(file), {key: value for key, value in given.items() if value is not None})
-    words = [
-        "dla",
-        "system",
-        str(file),
-        *(word for key, value in given.items() if value for word in (f"--{key}", str(value))),
-    ]
     intervals: list[Interval] = []
     with options.stages() as progress:
-        plans = make_plans(system, progress=progress)
-        watch = intervals.append if trace is not None else None
-        report = run_system(system, plans, watch=watch, check=check, progress=progress, command=shlex.join(words))
-        rate = highest_rate(system, plans, progress) if highest else None
+        found = system(
+            file,
+            policy=policy,
+            preempt=preempt and preempt.value,
+            quantum=quantum,
+            until=until,
+            search_rate=highest,
+            check=check,
+            watch=intervals.append if trace is not None else None,
+            progress=progress,
+        )
+    report = found.report
     print_system(report, report_console())
-    if rate is not None:
-        say(f"highest rate without a miss: {rate.rate / RATE_STEPS:.3f} of the file's; {len(rate.tried)} rates tried")
+    if found.rate is not None:
+        tried = len(found.rate.tried)
+        say(f"highest rate without a miss: {found.highest_rate:.3f} of the file's; {tried} rates tried")
     if json is not None:
         results.write(json, report_json(report))
-    results.write_csv(csv, [_row(task.model_dump(mode="json")) for task in report.tasks])
+    results.write_csv(csv, list(task_rows(report)))
     if trace is not None:
         write_atomically(trace, timeline_json(report, intervals))
     if report.check is not None and report.check.mismatches:
@@ -107,14 +105,3 @@ def command(
         file=sys.stderr,
     )
     return 1
-
-
-def _row(task: dict[str, object]) -> dict[str, object]:
-    """A task's result without tables in it."""
-    flat: dict[str, object] = {}
-    for key, value in task.items():
-        if isinstance(value, dict):
-            flat |= {f"{key}.{name}": inner for name, inner in value.items()}
-        else:
-            flat[key] = value
-    return flat

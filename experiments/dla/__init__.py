@@ -1,8 +1,9 @@
 """The front door: networks on a simulated deep-learning accelerator, from a notebook or a script (docs/python.md).
 
-:func:`run` runs one network on one machine; :func:`sweep`, :func:`explore` and :func:`tune` try many machines or
-schedules, and :func:`load` reads what they found. Step by step: :func:`import_model`, :func:`compile`, :class:`Device`.
-Whatever is wrong with what they are given is an :class:`InputError` of one line. The names load when first used.
+:func:`run` runs one network on one machine, :func:`system` several on several; :func:`sweep`, :func:`explore` and
+:func:`tune` try many machines or schedules, and :func:`load` reads what they found. Step by step:
+:func:`import_model`, :func:`compile`, :class:`Device`. Whatever is wrong with what they are given is an
+:class:`InputError` of one line. The names load when first used.
 
 ``isa``, ``byoc``, ``dla_sim`` and ``experiments`` are the packages behind it. Their names are common ones: they are
 taken from where this package is installed, whatever the working folder has under the same names.
@@ -70,6 +71,9 @@ if TYPE_CHECKING:
     from experiments.running.workflow import import_model, run
     from experiments.sweep.frame import load
     from experiments.sweep.workflow import Swept, sweep
+    from experiments.systems.report import SystemReport
+    from experiments.systems.result import SystemResult
+    from experiments.systems.workflow import system
     from experiments.tune.run import Tuned
     from experiments.tune.workflow import tune
     from isa.arch import Arch, PeArray
@@ -93,6 +97,8 @@ else:
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
             "Swept": "experiments.sweep.workflow",
+            "SystemReport": "experiments.systems.report",
+            "SystemResult": "experiments.systems.result",
             "Timing": "dla_sim.timing",
             "Tuned": "experiments.tune.run",
             "compile": "byoc.compiler",
@@ -106,12 +112,14 @@ else:
             "run": "experiments.running.workflow",
             "save_package": "byoc.package.package",
             "sweep": "experiments.sweep.workflow",
+            "system": "experiments.systems.workflow",
             "tune": "experiments.tune.workflow",
         },
     )
 
 __all__ = [
     "MODELS", "Arch", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package", "PeArray",
-    "Preset", "Result", "RunReport", "Swept", "Timing", "Tuned", "compile", "explore", "import_model", "load",
-    "load_hardware", "load_package", "load_report", "preset_names", "run", "save_package", "sweep", "tune",
+    "Preset", "Result", "RunReport", "Swept", "SystemReport", "SystemResult", "Timing", "Tuned", "compile", "explore",
+    "import_model", "load", "load_hardware", "load_package", "load_report", "preset_names", "run", "save_package",
+    "sweep", "system", "tune",
 ]  # fmt: skip

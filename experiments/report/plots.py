@@ -200,7 +200,7 @@ def draw_steps(axes: Axes, chart: Steps) -> None:
         axes.axhline(level, color=BLACK, linestyle=line, linewidth=1.3, label=name)
     axes.set_xlim(0, chart.total)
     axes.set_ylim(bottom=0)
-    _finish(axes, chart.title, "time (cycles)", f"live bytes ({chart.unit})", len(chart.series) + len(chart.limits))
+    _finish(axes, chart.title, "time (cycles)", f"{chart.axis} ({chart.unit})", len(chart.series) + len(chart.limits))
 
 
 def draw_spans(axes: Axes, chart: Spans) -> None:
@@ -229,7 +229,7 @@ def draw_gantt(axes: Axes, chart: Gantt) -> None:
     _finish(axes, chart.title, "time (cycles)", "", sum(name not in places for name, _ in chart.groups))
 
 
-def _step(axes: Axes, series: Series, edges: list[int], filled: bool) -> None:
+def _step(axes: Axes, series: Series, edges: list[float], filled: bool) -> None:
     color = series.style.color
     if filled:
         axes.stairs(series.values, edges, fill=True, color=color, alpha=0.5, label=series.name)

@@ -8,19 +8,20 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from experiments.report.schema import SCHEMA, RunReport, report_json
+from experiments.report.schema import SCHEMA, Part, RunReport, report_json
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.reading import json_of, read_bytes
 
 DEFAULT_FOLDER = "runs"
 MAXIMUM_BYTES = 1 << 28
+Kind = TypeVar("Kind", bound=Part)
 
 
 def default_path(report: RunReport) -> Path:
@@ -48,17 +49,35 @@ def save_report(report: RunReport, path: Path) -> None:
 
 def load_report(path: str | Path) -> RunReport:
     """Read a report; raises InputError when the file is missing or no valid report of this version."""
-    path = Path(path)
+    return run_report(saved_content(Path(path)), Path(path))
+
+
+def run_report(content: Any, path: Path) -> RunReport:
+    """What the file ``path`` holds as a report of a run; raises InputError where it is none of this version."""
+    return as_report(content, path, RunReport, SCHEMA, "run report", "dla run")
+
+
+def saved_content(path: Path) -> Any:
+    """What a saved report holds, of whatever schema; raises InputError when the file is missing or no JSON."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; 'dla run MODEL --json {path}' makes a report")
     remedy = f"'dla run MODEL --json {path}' makes one"
-    content = json_of(read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy)
-    found = content.get("schema") if isinstance(content, dict) else None
-    if found != SCHEMA:
-        raise InputError(f"{path}: not a run report of schema {SCHEMA} (schema is {found!r}); run 'dla run' again")
+    return json_of(read_bytes(path, MAXIMUM_BYTES, "a run report", remedy), str(path), "a run report", remedy)
+
+
+def schema_of(content: Any) -> Any:
+    """The schema that saved content says it is of; None where it says nothing."""
+    return content.get("schema") if isinstance(content, dict) else None
+
+
+def as_report(content: Any, path: Path, kind: type[Kind], schema: str, what: str, command: str) -> Kind:
+    """``content`` of the file ``path`` as a report of ``schema``, which ``command`` makes; raises InputError if not."""
+    found = schema_of(content)
+    if found != schema:
+        raise InputError(f"{path}: not a {what} of schema {schema} (schema is {found!r}); run '{command}' again")
     try:
-        return RunReport.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "report"
-        raise InputError(f"{path}: damaged run report ({where}: {first['msg']}); run 'dla run' again") from error
+        raise InputError(f"{path}: damaged {what} ({where}: {first['msg']}); run '{command}' again") from error

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from experiments.sweep.grid import Grid
 from experiments.sweep.results import load_sweep, reasons
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import Spec, load_spec, parse_spec
-from isa.errors import InputError
+from experiments.toml_text import toml_text
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -103,7 +101,7 @@ def specified(spec: Specification) -> Spec:
     if isinstance(spec, Spec):
         return spec
     if isinstance(spec, Mapping):
-        return parse_spec("".join(_lines(spec)), Path(), IN_MEMORY)
+        return parse_spec(toml_text(spec, IN_MEMORY), Path(), IN_MEMORY)
     return load_spec(Path(spec))
 
 
@@ -115,23 +113,3 @@ def results_file(spec: Spec, output: str | Path | None) -> Path:
 def made_by(command: str, spec: Spec) -> list[str]:
     """The first words of the command that makes results; of ``dla.sweep`` where no command can."""
     return [f"dla.{command}"] if spec.source == IN_MEMORY else ["dla", command, spec.source]
-
-
-def _lines(values: Mapping[str, Any]) -> Iterator[str]:
-    """A specification as TOML: a key a line, tables within it inline."""
-    for key, value in values.items():
-        yield f"{json.dumps(key)} = {_toml(key, value)}\n"
-
-
-def _toml(key: str, value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{json.dumps(name)} = {_toml(name, inner)}' for name, inner in value.items())} }}"
-    if isinstance(value, str | bool | float):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Integral):
-        return str(int(value))
-    if isinstance(value, list | tuple | range):
-        return f"[{', '.join(_toml(key, inner) for inner in value)}]"
-    raise InputError(
-        f"{IN_MEMORY}: {key} is a {type(value).__name__}; give a text, a number, a list or a table of them"
-    )

@@ -11,8 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from experiments.systems.spec import Task
-from experiments.systems.work import Preemption
+from experiments.systems.spec import Preemption, Task
 from isa.errors import InputError, meant
 
 

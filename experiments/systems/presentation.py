@@ -10,39 +10,49 @@ from rich.console import Console
 
 from experiments.report.terminal import Column, ReportTable, line
 from experiments.report.timeline import microseconds
+from experiments.systems.charts import MEANING
 from experiments.systems.report import SystemReport, TaskResult
 from experiments.systems.simulate import CAUSES, Interval
-
-MEANING = {
-    "dla": "accelerator", "cpu": "CPU", "transfer": "transfers", "wait_dla": "wait accelerator",
-    "wait_cpu": "wait CPU", "memory": "memory shared", "preempted": "going on", "saving": "saving",
-}  # fmt: skip
-"""Headings of the causes."""
 
 
 def print_system(report: SystemReport, console: Console) -> None:
     """The tables of a run."""
-    time = report.cycles / report.clock_hz * 1e3
-    how = f"{report.policy}, " + (
-        f"preemption at {report.preemption}s" if report.preemption != "none" else "no preemption"
-    )
-    console.print(line(f"{report.name}: {report.cycles:,} cycles ({time:,.3f} ms), {how}", style="bold"))
+    console.print(line(conditions_line(report), style="bold"))
     console.print(_tasks(report))
     console.print(_causes(report))
     console.print(_units(report))
-    memory = report.memory
-    console.print(line(f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"))
-    ended = sum(task.ended for task in report.tasks)
-    console.print(
-        line(f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline")
-    )
-
+    console.print(line(memory_line(report)))
+    console.print(line(jobs_line(report)))
     if report.check is not None:
-        found = report.check
-        text = (
-            f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
-        )
-        console.print(line(f"check: {text}" + (f", the first in {found.first}" if found.first else "")))
+        console.print(line(check_line(report)))
+
+
+def conditions_line(report: SystemReport) -> str:
+    """What ran, for how long, and how."""
+    time = report.cycles / report.clock_hz * 1e3
+    how = f"preemption at {report.preemption}s" if report.preemption != "none" else "no preemption"
+    return f"{report.name}: {report.cycles:,} cycles ({time:,.3f} ms), {report.policy}, {how}"
+
+
+def memory_line(report: SystemReport) -> str:
+    """How much of the memory was used."""
+    memory = report.memory
+    return f"memory: {memory.slots:,} slots of {memory.grants} a cycle, {memory.utilization:.1%} used"
+
+
+def jobs_line(report: SystemReport) -> str:
+    """What became of all jobs."""
+    ended = sum(task.ended for task in report.tasks)
+    return f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline"
+
+
+def check_line(report: SystemReport) -> str:
+    """What the check of the bits found; nothing where there was none."""
+    found = report.check
+    if found is None:
+        return ""
+    text = f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
+    return f"check: {text}" + (f", the first in {found.first}" if found.first else "")
 
 
 def _tasks(report: SystemReport) -> ReportTable:
@@ -103,7 +113,9 @@ def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
     for one in sorted(intervals, key=lambda item: (item.start, threads[item.unit])):
         begin, end = microseconds(one.start), microseconds(one.end)
         place = {"pid": 1, "tid": threads[one.unit], "ts": begin, "dur": end - begin}
-        events.append({"ph": "X", "name": one.what, "cat": one.what.partition("#")[0], **place})
+        task = report.tasks[one.task].name
+        name = f"{task}#{one.number}{' saving' * one.saving}"
+        events.append({"ph": "X", "name": name, "cat": task, **place})
     parts = len(report.memory.traffic)
     for number, slots in enumerate(report.memory.traffic):
         first, last = number * report.cycles // parts, (number + 1) * report.cycles // parts

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from math import ceil, sqrt
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from experiments.report.schema import Count, Fraction, Part, Text, Word
+from experiments.report.store import as_report
 from experiments.systems.check import PiecesCheck
 from experiments.systems.simulate import CAUSES, Record
 from experiments.systems.spec import System
 from experiments.systems.work import Plans
 
 SCHEMA: Literal["dla-system/1"] = "dla-system/1"
+SAVING = -1
+"""In place of a task on the timeline: the scratchpad of a program that gave way is saved."""
+Cycles = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[Count, Field(ge=1)]
 
 
 class Response(Part):
     """Response times in cycles, from release to end; percentiles are those of nearest rank."""
 
-    mean: float
-    deviation: float
+    mean: Cycles
+    deviation: Cycles
     p50: Count
     p95: Count
     p99: Count
@@ -39,7 +47,7 @@ class TaskResult(Part):
 
     name: Text
     model: Text | None
-    quality: float
+    quality: Annotated[float, Field(allow_inf_nan=False)]
     released: Count
     skipped: Count
     ended: Count
@@ -50,6 +58,14 @@ class TaskResult(Part):
     response: Response | None
     preemptions: Count
     causes: dict[Word, Count]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TaskResult:
+        if tuple(self.causes) != CAUSES:
+            raise ValueError(f"causes are {', '.join(self.causes)}; they are {', '.join(CAUSES)}")
+        if (self.response is None) != (not self.ended):
+            raise ValueError("there are response times if a job ended, and only then")
+        return self
 
     @property
     def slowdown(self) -> float | None:
@@ -70,9 +86,9 @@ class MemoryResult(Part):
     """The shared memory: ``slots`` granted, of ``grants`` a cycle; ``traffic``: those of equal parts of the time."""
 
     slots: Count
-    grants: Count
+    grants: Positive
     utilization: Fraction
-    traffic: tuple[Count, ...]
+    traffic: Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
 class Pieces(Part):
@@ -84,23 +100,63 @@ class Pieces(Part):
     first: Text | None
 
 
+class Activities(Part):
+    """What a unit did: spans of time, in order, of which it was ``active`` for so many cycles in so many ``intervals``.
+
+    ``task``: the place of the one with the most cycles, or :data:`SAVING`.
+    """
+
+    begin: tuple[Count, ...]
+    end: tuple[Count, ...]
+    active: tuple[Count, ...]
+    intervals: tuple[Count, ...]
+    task: tuple[Annotated[int, Field(ge=SAVING)], ...]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Activities:
+        columns = (self.begin, self.end, self.active, self.intervals, self.task)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("the columns of a unit's spans are of different lengths")
+        return self
+
+
+class Timeline(Part):
+    """When each unit was at work: intervals that begin in the same ``window`` cycles are one span.
+
+    With a window of 1 each interval is a span: a program of one job, or of a piece of it, or its time on a core.
+    """
+
+    window: Positive
+    units: dict[Text, Activities]
+
+
 class SystemReport(Part):
     """A run of a system."""
 
-    schema_: Literal["dla-system/1"] = SCHEMA
+    schema_: Literal["dla-system/1"] = Field(default=SCHEMA, alias="schema")
     command: Text
     name: Text
     policy: Word
     preemption: Word
     quantum: Count
     seed: Count
-    clock_hz: Count
-    cycles: Count
+    clock_hz: Positive
+    cycles: Positive
     unfinished: Count
     tasks: tuple[TaskResult, ...]
     units: tuple[UnitResult, ...]
     memory: MemoryResult
     check: Pieces | None
+    timeline: Timeline | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SystemReport:
+        if self.timeline is not None:
+            if tuple(self.timeline.units) != tuple(unit.name for unit in self.units):
+                raise ValueError("the timeline is of other units")
+            if any(task >= len(self.tasks) for unit in self.timeline.units.values() for task in unit.task):
+                raise ValueError("the timeline is of tasks that are not there")
+        return self
 
     @property
     def missed(self) -> int:
@@ -115,6 +171,7 @@ def make_report(
     variants: Sequence[int],
     check: PiecesCheck | None = None,
     command: str = "",
+    timeline: Timeline | None = None,
 ) -> SystemReport:
     """The report of a run whose jobs were of ``variants``."""
     chosen, cycles = system.conditions, record.cycles
@@ -144,7 +201,7 @@ def make_report(
             slots=record.memory_slots, grants=grants, traffic=tuple(record.traffic),
             utilization=record.memory_slots / (grants * cycles),
         ),
-        check=Pieces(**asdict(check)) if check else None,
+        check=Pieces(**asdict(check)) if check else None, timeline=timeline,
     )  # fmt: skip
 
 
@@ -161,3 +218,22 @@ def _response(times: Sequence[int]) -> Response | None:
 def report_json(report: SystemReport) -> str:
     """The report as text; equal reports give equal bytes."""
     return json.dumps(report.model_dump(mode="json"), indent=1) + "\n"
+
+
+def system_report(content: Any, path: Path) -> SystemReport:
+    """What the file ``path`` holds as a report of a system; raises InputError where it is none of this version."""
+    return as_report(content, path, SystemReport, SCHEMA, "system report", "dla system")
+
+
+def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
+    """A row a task: figures, response times as ``response.p99``, causes as ``causes.memory``; None for no figure."""
+    for task in report.tasks:
+        row = {**task.model_dump(mode="json", exclude={"response", "causes"}), "slowdown": task.slowdown}
+        times = task.response.model_dump() if task.response else dict.fromkeys(Response.model_fields)
+        row |= {f"response.{name}": value for name, value in times.items()}
+        yield row | {f"causes.{cause}": cycles for cause, cycles in task.causes.items()}
+
+
+def unit_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
+    """A row an accelerator or core; ``compute`` is None of cores."""
+    yield from (unit.model_dump(mode="json") for unit in report.units)

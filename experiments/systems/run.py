@@ -11,6 +11,7 @@ from experiments.systems.policies import Migration, Policy, make_policy
 from experiments.systems.report import SystemReport, make_report
 from experiments.systems.simulate import Interval, Simulation
 from experiments.systems.spec import System, Task
+from experiments.systems.timeline import Recorder
 from experiments.systems.work import Plans, make_plans
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -41,16 +42,17 @@ def run_system(
     with every interval of a unit. With ``check`` programs that gave way are run on data, too. Raises
     InputError for models that are wrong and an unknown policy.
     """
+    policy_of(system)  # before networks are compiled
     plans = plans or make_plans(system, progress=progress)
     if system.conditions.policy != CO_OPTIMISED:
-        _policy(system)
         progress(f"simulating {system.name}")
         return _run(system, plans, _first(system), command, watch, check)
     chosen = co_optimise(system, plans, progress)
     return _run(system, plans, chosen.variants, command, watch, check)
 
 
-def _policy(system: System) -> Policy:
+def policy_of(system: System) -> Policy:
+    """The policy of a system's conditions, new. Raises InputError for an unknown one."""
     chosen = system.conditions
     if chosen.policy == CO_OPTIMISED:
         return Migration(chosen.preemption, chosen.quantum)
@@ -69,9 +71,16 @@ def _run(
     watch: Watch | None = None,
     check: bool = False,
 ) -> SystemReport:
-    record = Simulation(system, plans, _policy(system), system.conditions.until, variants, watch).run()
+    recorder = Recorder(system.units)
+
+    def hear(interval: Interval) -> None:
+        recorder.hear(interval)
+        if watch is not None:
+            watch(interval)
+
+    record = Simulation(system, plans, policy_of(system), system.conditions.until, variants, hear).run()
     checked = check_pieces(record.pieces, system.seed) if check else None
-    return make_report(system, plans, record, variants, checked, command)
+    return make_report(system, plans, record, variants, checked, command, recorder.timeline())
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import Happening, Machines, Running
 from dla_sim.systems.memory import SharedMemory
 from experiments.systems.policies import Policy
-from experiments.systems.spec import CPU, System, Task
+from experiments.systems.spec import CPU, System, Task, core_name
 from experiments.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles
 
 CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
@@ -100,12 +100,14 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Interval:
-    """A unit did something in the cycles [start, end): ``what`` is a job, or the saving of one."""
+    """A unit did something in the cycles [start, end): job ``number`` of ``task``, counted, or its ``saving``."""
 
     unit: str
     start: int
     end: int
-    what: str
+    task: int
+    number: int
+    saving: bool = False
 
 
 @dataclass
@@ -166,18 +168,11 @@ class Simulation:
         }
         self._fed = [dict.fromkeys(task.after, False) for task in system.tasks]
         self.record = Record(
-            0, [TaskRecord() for _ in system.tasks], dict.fromkeys(self._units(), 0),
+            0, [TaskRecord() for _ in system.tasks], dict.fromkeys(system.units, 0),
             {one.name: 0 for one in system.accelerators}, 0, 0, [0] * TRAFFIC_BINS,
         )  # fmt: skip
         self._live: list[set[Job]] = [set() for _ in system.tasks]
         self._load: Counter[str] = Counter()  # what the plans of all unfinished jobs take alone, by kind
-
-    def _units(self) -> Iterator[str]:
-        yield from (one.name for one in self._system.accelerators)
-        yield from (self._core(number) for number in range(self._system.cores))
-
-    def _core(self, number: int) -> str:
-        return f"{CPU}{number}"
 
     def run(self) -> Record:
         """Everything that happens before cycle ``until``."""
@@ -327,7 +322,7 @@ class Simulation:
         job = self._on[machine]
         assert job is not None
         took = self._now - running.start
-        self._used(name, running.start, job.name + (" saving" if self._saving[machine] else ""))
+        self._used(name, running.start, job, self._saving[machine])
         if self._saving[machine]:
             job.spent["saving"] += took
             self._free(machine, job)
@@ -373,7 +368,7 @@ class Simulation:
         job = self._cores[number]
         assert job is not None
         self._cores[number] = None
-        self._used(self._core(number), job.since, job.name)
+        self._used(core_name(number), job.since, job)
         job.ran += self._now - job.since
         return job
 
@@ -440,10 +435,10 @@ class Simulation:
                 self._fed[index] = dict.fromkeys(fed, False)
                 self._new(index)
 
-    def _used(self, unit: str, start: int, what: str) -> None:
+    def _used(self, unit: str, start: int, job: Job, saving: bool = False) -> None:
         self.record.busy[unit] += self._now - start
         if self._watch is not None:
-            self._watch(Interval(unit, start, self._now, what))
+            self._watch(Interval(unit, start, self._now, job.index, job.number, saving))
 
     def _stop(self) -> None:
         """What is under way is cut off; jobs whose deadline has passed have missed it."""
@@ -456,10 +451,10 @@ class Simulation:
         for machine, running in enumerate(self._machines.running):
             busy = self._on[machine]
             if running is not None and busy is not None:
-                self._used(self._system.accelerators[machine].name, running.start, busy.name)
+                self._used(self._system.accelerators[machine].name, running.start, busy, self._saving[machine])
         for number, on_core in enumerate(self._cores):
             if on_core is not None:
-                self._used(self._core(number), on_core.since, on_core.name)
+                self._used(core_name(number), on_core.since, on_core)
 
 
 def _releases(task: Task, index: int, seed: int) -> Iterator[int]:

@@ -6,16 +6,19 @@ import graphlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from dla_sim.presets import DEFAULT_PRESET, Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
+from experiments.toml_text import toml_text
 from isa.errors import InputError, meant
 from isa.reading import read_bytes, text_of, toml_of
 
 MAXIMUM_BYTES = 1 << 20
+IN_MEMORY = "<system>"
+"""The source of a system that is in no file."""
 MOST_UNITS = 64
 """Accelerators, and CPU cores, of a system."""
 CPU = "cpu"
@@ -33,6 +36,8 @@ def _several(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
+Preemption = Literal["none", "layer", "tile"]
+"""Where a program may give way."""
 Span = int | str
 """Cycles, or a text with a unit of time: 1000, "33ms"."""
 
@@ -88,7 +93,7 @@ class _Task(_Table):
 
 class _Run(_Table):
     policy: str = "fcfs"
-    preempt: Literal["none", "layer", "tile"] = "none"
+    preempt: Preemption = "none"
     quantum: Span = "1ms"
     until: Span = "1s"
 
@@ -154,7 +159,7 @@ class Conditions:
     """How a system runs: the policy by name, where programs may give way, its quantum and the end, in cycles."""
 
     policy: str
-    preemption: Literal["none", "layer", "tile"]
+    preemption: Preemption
     quantum: int
     until: int
 
@@ -180,9 +185,35 @@ class System:
     source: str
     folder: Path
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The names of accelerators and cores."""
+        return (*(one.name for one in self.accelerators), *map(core_name, range(self.cores)))
+
     def model_path(self, model: str) -> str:
         """A model as ``load_network`` wants it: built-in names as they are, files from the system's folder."""
         return str(self.folder / model) if "/" in model or model.endswith((".onnx", ".tflite", ".dla")) else model
+
+
+def core_name(number: int) -> str:
+    """What a CPU core is called."""
+    return f"{CPU}{number}"
+
+
+Specification = str | Path | Mapping[str, Any] | System
+"""A TOML file, or what stands in one."""
+
+
+def specified(spec: Specification) -> System:
+    """A system, read and checked; raises InputError in one line that begins with the file and names key or task.
+
+    The paths in a dict start from the working folder.
+    """
+    if isinstance(spec, System):
+        return spec
+    if isinstance(spec, Mapping):
+        return parse_system(toml_text(spec, IN_MEMORY), source=IN_MEMORY)
+    return load_system(Path(spec))
 
 
 def load_system(path: Path) -> System:
@@ -225,13 +256,14 @@ def _checked(written: _Written, source: str, folder: Path) -> System:
     names = [task.name for task in written.task]
     _check_distinct("task", names)
     _check_distinct("accelerator", [one.name for one in written.accelerator])
+    _check_distinct("unit", [*(one.name for one in accelerators), *map(core_name, range(written.cpu.cores))])
     tasks = tuple(_task(task, written.clock_hz, names, kinds) for task in written.task)
     _check_order(tasks)
     memory = written.memory
     if memory.ports == "shared" and memory.grants != 1:
         raise InputError(f"memory.grants is {memory.grants}: a shared port takes one slot a cycle; set ports = private")
     return System(
-        name=written.name or Path(source).stem, clock_hz=written.clock_hz, seed=written.seed,
+        name=written.name or Path(source.strip("<>")).stem, clock_hz=written.clock_hz, seed=written.seed,
         accelerators=accelerators, cores=written.cpu.cores, speed=written.cpu.speed,
         shared_port=memory.ports == "shared", grants=memory.grants, tasks=tasks,
         conditions=conditions(written.run.model_dump(), written.clock_hz), source=source, folder=folder,
@@ -252,7 +284,10 @@ def with_conditions(system: System, given: Mapping[str, Any]) -> System:
     now = system.conditions
     run = {"policy": now.policy, "preempt": now.preemption, "quantum": now.quantum, "until": now.until, **given}
     for key in ("quantum", "until"):
-        run[key] = int(run[key]) if str(run[key]).isdecimal() else run[key]
+        run[key] = int(run[key]) if str(run[key]).isdecimal() else str(run[key])
+    places = get_args(Preemption)
+    if run["preempt"] not in places:
+        raise InputError(f"run.preempt is {run['preempt']!r}; it is one of {', '.join(places)}")
     return replace(system, conditions=conditions(run, system.clock_hz))
 
 

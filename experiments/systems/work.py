@@ -22,13 +22,10 @@ from dla_sim.presets import Preset
 from dla_sim.systems.pieces import Interruptible, boundaries
 from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.running.network import Network, load_network
-from experiments.systems.spec import CPU, System
+from experiments.systems.spec import CPU, Preemption, System
 from isa.errors import InputError
 from isa.program import Program
 from isa.progress import Progress, silent
-
-Preemption = Literal["none", "layer", "tile"]
-"""Where a program may give way."""
 
 
 class Piecework:

@@ -1,7 +1,7 @@
 """What a person sees of the pages, and reaches without a mouse, in narrow, usual and wide windows, light and dark.
 
-The pages are of real size: MobileNetV1 with its CPU parts, two runs of it with names of different lengths, and a sweep
-of some dozens of machines whose figures differ by decades.
+The pages are of real size: MobileNetV1 with its CPU parts, two runs of it with names of different lengths, a sweep
+of some dozens of machines whose figures differ by decades, and a system of three accelerators and eleven tasks.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from experiments.sweep.page import sweep_page
 from experiments.sweep.results import load_sweep
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec
+from experiments.systems.page import system_page
+from experiments.systems.workflow import system
 from tests.experiments.browser import Browser, browser
 from tests.experiments.page_layout import CONTROLS, cut_off, opened, overlaps, poor_contrasts, resized
 from tests.experiments.test_report_units import BRIEF, SHOWN
@@ -36,7 +38,7 @@ pytestmark = pytest.mark.slow
 WIDTHS = (500, 1024, 1600)
 LEAST_CONTRAST = 4.5
 """WCAG 2.2, 1.4.3, level AA."""
-NAMES = ("run", "comparison", "sweep")
+NAMES = ("run", "comparison", "sweep", "system")
 DECADES = """
 networks = ["digits-cnn"]
 schedules = ["default", "seed"]
@@ -46,6 +48,19 @@ sram_bytes = ["4 KiB", "64 KiB", "256 KiB", "1280 KiB"]
 [timing]
 bus_bytes = [1, 8]
 """
+
+SYSTEM = {
+    "memory": {"ports": "private", "grants": 1},
+    "accelerator": [{"name": "large", "settings": {"sram_bytes": "128KiB"}, "count": 2}, {"name": "a-small-one"}],
+    "cpu": {"cores": 2},
+    "task": [
+        {"name": "detect", "model": "resnet-8", "period": "500us", "deadline": "500us", "on": "large"},
+        {"name": "digits-of-a-name-that-is-long-enough", "model": "digits-cnn", "period": "20us", "deadline": "9us"},
+        *({"name": f"voice {n}", "model": "digits-cnn", "period": f"{31 + n}us", "deadline": "30us"} for n in range(8)),
+        {"name": "plan", "cpu": "40us", "after": ["detect"]},
+    ],
+    "run": {"policy": "edf", "preempt": "tile", "until": "5ms"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +85,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "run": run_page(mobilenet()),
         "comparison": comparison_page(compare(before, report_snapshot(mobilenet(), "now"))),
         "sweep": sweep_page(sweep, sweep.objectives(None, None)),
+        "system": system_page(system(SYSTEM).report),
     }
     for name, text in texts.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")

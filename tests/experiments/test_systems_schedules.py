@@ -30,7 +30,7 @@ def _run(
 
 
 def _spans(intervals: list[Interval]) -> list[tuple[str, int, int]]:
-    return [(one.what, one.start, one.end) for one in intervals]
+    return [(f"{'abcd'[one.task]}#{one.number}", one.start, one.end) for one in intervals]
 
 
 THREE: Tasks = [
@@ -76,7 +76,7 @@ def test_just_in_time_priorities_follow_lateness() -> None:
     """
     tasks: Tasks = [{"name": name, "cpu": 60, "period": 200, "deadline": 80} for name in "ab"]
     _, intervals = _run(tasks, "jit", "none", 800)
-    assert [one.what[0] for one in intervals] == list("abbaabba")
+    assert ["ab"[one.task] for one in intervals] == list("abbaabba")
 
 
 def test_rate_monotonic_at_its_bound() -> None:

@@ -35,7 +35,7 @@ function ganttText(figure, row, { first, last, most, begin, end }) {
   const [active, count] = [sum(row.active), sum(row.commands)];
   const what = figure.groups[row.group[most]].name;
   const times = `cycles ${grouped(begin)} to ${grouped(end)}: ${grouped(active)} at work`;
-  const noun = figure.labels[row.label[most]].layer < 0 ? "nodes" : "commands";
+  const noun = figure.noun || (figure.labels[row.label[most]].layer < 0 ? "nodes" : "commands");
   return `<b>${name}</b><br>${row.name}, ${escaped(what)}<br>${times}${count ? `<br>${grouped(count)} ${noun}` : ""}`;
 }
 

@@ -158,7 +158,7 @@ def _roofline_text(mark: Any) -> str:
 
 
 def _steps(chart: Steps) -> Figure:
-    times = [number * chart.width for number in range(len(chart.series[0].values))] + [chart.total]
+    times = [rounded(number * chart.width) for number in range(len(chart.series[0].values))] + [chart.total]
     data = [_step_line(series, chart.unit, times, filled=number == 0) for number, series in enumerate(chart.series)]
     for name, level in chart.limits:
         data.append(
@@ -173,7 +173,7 @@ def _steps(chart: Steps) -> Figure:
             }
         )
     horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
-    vertical = {"title": axis_title(f"live bytes ({chart.unit})"), "rangemode": "tozero", "tickformat": ","}
+    vertical = {"title": axis_title(f"{chart.axis} ({chart.unit})"), "rangemode": "tozero", "tickformat": ","}
     return {"data": data, "layout": layout(horizontal, vertical, 290)}
 
 
@@ -220,10 +220,11 @@ def _gantt(chart: Gantt) -> Figure:
         "rows": rows,
         "labels": [{"text": text, "layer": layer} for text, layer in labels],
         "total": chart.total,
+        "noun": chart.noun,
     }
 
 
-def _step_line(series: Series, unit: str, times: Iterable[int], filled: bool) -> dict[str, Any]:
+def _step_line(series: Series, unit: str, times: Iterable[float], filled: bool) -> dict[str, Any]:
     values = [rounded(value) for value in (*series.values, series.values[-1])]
     line = {"shape": "hv", "color": series.style.color, "width": 0.5 if filled else 1.4}
     return {

@@ -73,16 +73,20 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Steps:
-    """Levels over time in ``unit``, each constant for ``width`` cycles; ``limits``: horizontal lines by name."""
+    """Levels over time in ``unit``, each constant for ``width`` cycles; ``limits``: horizontal lines by name.
+
+    ``axis`` names the levels.
+    """
 
     identity: str
     title: str
-    width: int
+    width: float
     total: int
     series: tuple[Series, ...]
     limits: tuple[tuple[str, float], ...]
     unit: str
     note: str
+    axis: str = "live bytes"
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,10 @@ class Activity:
 
 @dataclass(frozen=True)
 class Gantt:
-    """What everybody does over time: a row a unit. ``groups``: names and styles of kinds of activities."""
+    """What everybody does over time: a row a unit. ``groups``: names and styles of kinds of activities.
+
+    ``noun``: what is counted by ``commands`` of an activity, where that is neither commands nor nodes.
+    """
 
     identity: str
     title: str
@@ -133,6 +140,7 @@ class Gantt:
     rows: tuple[tuple[str, tuple[Activity, ...]], ...]
     total: int
     note: str
+    noun: str = ""
 
 
 Chart = Bars | Roofline | Steps | Spans | Gantt

@@ -1,0 +1,146 @@
+"""Charts of a run of a system: response times, their causes, units and memory over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle
+
+from experiments.report.charts.model import Activity, Bars, Chart, Gantt, Series, Steps
+from experiments.report.charts.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    LIGHT,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    Style,
+)
+from experiments.systems.report import SAVING, SystemReport
+from experiments.systems.simulate import CAUSES
+
+MEANING = {
+    "dla": "accelerator", "cpu": "CPU", "transfer": "transfers", "wait_dla": "wait accelerator",
+    "wait_cpu": "wait CPU", "memory": "memory shared", "preempted": "going on", "saving": "saving",
+}  # fmt: skip
+"""Headings of the causes."""
+_CAUSES = {
+    "dla": Style(BLUE), "cpu": Style(VERMILION, "x"), "transfer": Style(GREY, "|"), "wait_dla": Style(SKY, "\\"),
+    "wait_cpu": Style(ORANGE, "/"), "memory": Style(PURPLE, "."), "preempted": Style(YELLOW, "+"),
+    "saving": Style(GREEN, "-"),
+}  # fmt: skip
+_TIMES = {
+    "p50": Style(SKY, "\\"), "p95": Style(BLUE), "p99": Style(PURPLE, "."), "worst": Style(VERMILION, "x"),
+}  # fmt: skip
+_TASKS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, BLACK)
+"""Colours of tasks on the timeline; from the ninth on they come again."""
+
+
+def system_charts(report: SystemReport) -> tuple[Chart, ...]:
+    """All charts in the order of reading; a chart that has nothing to show is left out."""
+    ended = any(task.ended for task in report.tasks)
+    shown: list[Chart | None] = [response_times(report), task_causes(report)] if ended else []
+    shown += [unit_use(report), memory_traffic(report), units_timeline(report)]
+    return tuple(chart for chart in shown if chart is not None)
+
+
+def response_times(report: SystemReport) -> Bars:
+    """Percentiles of response times; in per cent of the deadlines if there is any."""
+    relative = any(task.deadline for task in report.tasks if task.response)
+    tasks = [task for task in report.tasks if task.response and (task.deadline or not relative)]
+
+    def values(key: str) -> tuple[float, ...]:
+        return tuple(
+            getattr(task.response, key) * (100 / task.deadline if relative and task.deadline else 1) for task in tasks
+        )
+
+    series = [Series(key, values(key), style) for key, style in _TIMES.items()]
+    if relative:
+        series.append(Series("deadline", (100.0,) * len(tasks), Style(BLACK)))
+    title, axis, unit = "Response times", "cycles", "cycles"
+    if relative:
+        title, axis, unit = "Response times against deadlines", "% of the deadline", "%"
+    note = "Percentiles of nearest rank, of the jobs that ended."
+    if relative:
+        note += " Tasks without a deadline are in the table alone."
+    names = tuple(task.name for task in tasks)
+    return Bars("response-times", title, axis, unit, names, tuple(series), layers=False, grouped=True, note=note)
+
+
+def task_causes(report: SystemReport) -> Bars:
+    """What a job's mean response time consists of."""
+    tasks = [task for task in report.tasks if task.ended]
+    shares = {cause: tuple(task.causes[cause] / task.ended for task in tasks) for cause in CAUSES}
+    series = tuple(Series(MEANING[cause], found, _CAUSES[cause]) for cause, found in shares.items() if any(found))
+    note = "Accelerator, CPU and transfers: what a job takes alone. The parts add up to the mean response time."
+    names = tuple(task.name for task in tasks)
+    title = "What the mean response time consists of"
+    return Bars("task-causes", title, "cycles of a job", "cycles", names, series, layers=False, note=note)
+
+
+def unit_use(report: SystemReport) -> Bars:
+    """How busy the units are: of accelerators the cycles in which the array computes apart."""
+    computing = [100 * (unit.compute or 0) / report.cycles for unit in report.units]
+    busy = [100 * unit.utilization for unit in report.units]
+    cores = [unit.compute is None for unit in report.units]
+    parts = (
+        ("computing", tuple(computing), Style(BLUE)),
+        ("at work, not computing", _where(cores, False, busy, computing), Style(SKY, "\\")),
+        ("CPU at work", _where(cores, True, busy, computing), Style(VERMILION, "x")),
+    )
+    series = tuple(Series(name, found, style) for name, found, style in parts)
+    names = tuple(unit.name for unit in report.units)
+    title, axis = "Utilisation of the units", "% of the run's cycles"
+    return Bars("unit-use", title, axis, "%", names, series, layers=False, limit=100.0)
+
+
+def _where(cores: list[bool], wanted: bool, busy: list[float], computing: list[float]) -> tuple[float, ...]:
+    """What units that are cores, or are not, are busy with apart from computing."""
+    found = zip(cores, busy, computing, strict=True)
+    return tuple(max(0.0, whole - part) if core == wanted else 0.0 for core, whole, part in found)
+
+
+def memory_traffic(report: SystemReport) -> Steps:
+    """How much of the memory's slots is granted, over time."""
+    memory = report.memory
+    width = report.cycles / len(memory.traffic)
+    levels = tuple(100 * slots / (memory.grants * width) for slots in memory.traffic)
+    note = f"Each step is {width:,.6g} cycles. The whole is {memory.grants:,} slot{'s' * (memory.grants != 1)} a cycle."
+    limits = ((f"mean ({100 * memory.utilization:.1f} %)", 100 * memory.utilization),)
+    series = (Series("slots granted", levels, Style(SKY)),)
+    title, axis = "Traffic of the memory over time", "slots granted"
+    return Steps("memory-traffic", title, width, report.cycles, series, limits, "%", note, axis)
+
+
+def units_timeline(report: SystemReport) -> Gantt | None:
+    """What every unit does when, by task; None for a report without a timeline."""
+    found = report.timeline
+    if found is None:
+        return None
+    names = [task.name for task in report.tasks]
+    groups = [(name, Style(color)) for name, color in zip(names, cycle(_TASKS), strict=False)]
+    if any(SAVING in unit.task for unit in found.units.values()):
+        groups.append(("saving the scratchpad", Style(LIGHT)))
+    rows = tuple((unit, tuple(_activities(report, unit))) for unit in found.units)
+    note = (
+        "Each span is a program, a piece of one, or a job's time on a core."
+        if found.window == 1
+        else f"Each span is what a unit began in {found.window:,} cycles, named by the task with the most of it."
+    )
+    note += " Spans too short to see are drawn together; zoom in for each. Colours are tasks."
+    title = "What every unit does, over time"
+    return Gantt("unit-timeline", title, tuple(groups), rows, report.cycles, note, noun="stretches of work")
+
+
+def _activities(report: SystemReport, unit: str) -> Iterator[Activity]:
+    assert report.timeline is not None
+    spans = report.timeline.units[unit]
+    for begin, end, active, count, task in zip(
+        spans.begin, spans.end, spans.active, spans.intervals, spans.task, strict=True
+    ):
+        saving = task == SAVING
+        name = "saving the scratchpad" if saving else report.tasks[task].name
+        yield Activity(begin, end, active, count, len(report.tasks) if saving else task, name)

@@ -1,0 +1,80 @@
+"""What every unit of a system did when, in as many spans as a page can show, however long the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.systems.report import SAVING, Activities, Timeline
+from experiments.systems.simulate import Interval
+
+MOST_SPANS = 16_384
+"""Spans of all units together."""
+
+
+@dataclass
+class _Span:
+    """Intervals of a unit that begin in one window: how many, and their cycles by task."""
+
+    begin: int
+    end: int
+    intervals: int
+    cycles: dict[int, int]
+
+    def add(self, other: _Span) -> None:
+        """Those of ``other``, which come later, too."""
+        self.end = other.end
+        self.intervals += other.intervals
+        for task, cycles in other.cycles.items():
+            self.cycles[task] = self.cycles.get(task, 0) + cycles
+
+
+class Recorder:
+    """Hears of intervals, in the order in which they end on each unit; its memory does not grow with their number.
+
+    Intervals of a unit that begin in the same window are one span. Windows are of one cycle at first, and twice as long
+    whenever there are more than :data:`MOST_SPANS`.
+    """
+
+    def __init__(self, units: Sequence[str]) -> None:
+        self._units: dict[str, list[_Span]] = {unit: [] for unit in units}
+        self._window = 1
+        self._count = 0
+
+    def hear(self, interval: Interval) -> None:
+        """One more interval."""
+        task = SAVING if interval.saving else interval.task
+        span = _Span(interval.start, interval.end, 1, {task: interval.end - interval.start})
+        self._count += self._put(self._units[interval.unit], span)
+        while self._count > MOST_SPANS:
+            self._window *= 2
+            self._count = 0
+            for unit, spans in self._units.items():
+                wider: list[_Span] = []
+                self._units[unit] = wider
+                for one in spans:
+                    self._count += self._put(wider, one)
+
+    def _put(self, spans: list[_Span], span: _Span) -> bool:
+        """Whether it is a span of its own."""
+        if spans and spans[-1].begin // self._window == span.begin // self._window:
+            spans[-1].add(span)
+            return False
+        spans.append(span)
+        return True
+
+    def timeline(self) -> Timeline:
+        """What it heard; a span's task is the one with the most cycles, of several the lowest."""
+        return Timeline(
+            window=self._window,
+            units={
+                unit: Activities(
+                    begin=tuple(one.begin for one in spans),
+                    end=tuple(one.end for one in spans),
+                    active=tuple(sum(one.cycles.values()) for one in spans),
+                    intervals=tuple(one.intervals for one in spans),
+                    task=tuple(max(one.cycles.items(), key=lambda item: (item[1], -item[0]))[0] for one in spans),
+                )
+                for unit, spans in self._units.items()
+            },
+        )

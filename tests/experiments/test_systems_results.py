@@ -1,0 +1,226 @@
+"""What comes of a system: the front door and its equality with the command, tables, the report's timeline, its page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects
+import pytest
+
+import dla
+from experiments.report.charts.interactive import figure
+from experiments.systems import timeline
+from experiments.systems.charts import system_charts, task_causes
+from experiments.systems.page import system_page
+from experiments.systems.report import SAVING, SystemReport
+from experiments.systems.simulate import CAUSES, Interval
+from experiments.systems.timeline import Recorder
+from tests.experiments.command_line import dla as command
+
+BUSY: dict[str, Any] = {
+    "accelerator": [{"name": "npu", "settings": {"sram_bytes": "4KiB"}}],
+    "cpu": {"cores": 2},
+    "task": [
+        {"name": "slow", "model": "digits-cnn", "period": 60_000, "offset": 8_000, "deadline": 30_000, "priority": 1},
+        {"name": "quick", "model": "digits-cnn", "period": 9_000, "deadline": 5_000, "priority": 2},
+        {"name": "plan", "cpu": 500, "after": ["slow"]},
+    ],
+    "run": {"policy": "priority", "preempt": "tile", "until": 300_000},
+}
+TEXT = """
+[[accelerator]]
+name = "npu"
+settings = { sram_bytes = "4KiB" }
+[cpu]
+cores = 2
+[[task]]
+name = "slow"
+model = "digits-cnn"
+period = 60_000
+offset = 8_000
+deadline = 30_000
+priority = 1
+[[task]]
+name = "quick"
+model = "digits-cnn"
+period = 9_000
+deadline = 5_000
+priority = 2
+[[task]]
+name = "plan"
+cpu = 500
+after = ["slow"]
+[run]
+policy = "priority"
+preempt = "tile"
+until = 300_000
+"""
+
+
+@pytest.fixture(scope="module")
+def busy() -> dla.SystemResult:
+    return dla.system(BUSY)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the system in a file."""
+    (tmp_path / "busy.toml").write_text(TEXT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_is_the_command(folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]) -> None:
+    found = dla.system("busy.toml", policy="edf", until="200us")
+    said = command(
+        capsys, "system", "busy.toml", "--policy", "edf", "--until", "200us", "--json", "a.json", "--csv", "a.csv"
+    )
+    assert said.status == (1 if found.missed else 0)
+    found.save("b.json")
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    assert json.loads(Path("a.json").read_text(encoding="utf-8"))["schema"] == "dla-system/1"
+    assert list(found.tasks.columns) == Path("a.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    of_file = dla.system("busy.toml").report.model_dump()
+    assert of_file | {"command": "", "name": ""} == busy.report.model_dump() | {"command": "", "name": ""}
+
+
+def test_tables_and_what_a_notebook_shows(busy: dla.SystemResult) -> None:
+    tasks, units = busy.tasks, busy.units
+    assert list(tasks["name"]) == ["slow", "quick", "plan"]
+    assert (tasks["missed"].sum(), tasks["ended"].sum()) == (busy.missed, sum(one.ended for one in busy.report.tasks))
+    spent = tasks[[f"causes.{cause}" for cause in CAUSES]].sum(axis=1)
+    assert list(spent) == [
+        round(mean * ended) for mean, ended in zip(tasks["response.mean"], tasks["ended"], strict=True)
+    ]
+    assert list(units["name"]) == ["npu", "cpu0", "cpu1"]
+    assert repr(busy).splitlines()[0].startswith("system: 300,000 cycles, priority, preemption: tile; ")
+    assert busy._repr_html_().count("<tr>") == 4
+    assert busy.plot.timeline().get_title(loc="left") == "What every unit does, over time"
+
+
+def test_a_job_that_never_ends_leaves_gaps(folder: Path) -> None:
+    (task,) = dla.system({"task": [{"name": "a<b>", "cpu": 100, "period": 1000}]}, until=50).tasks.to_dict("records")
+    assert (task["ended"], task["causes.cpu"], str(task["response.p99"])) == (0, 0, "None")
+    never = dla.system({"task": [{"name": "a<b>", "cpu": 100, "period": 1000}]}, until=50)
+    assert "a&lt;b&gt;" in never._repr_html_()
+    with pytest.raises(dla.InputError, match="no job ended"):
+        never.plot.responses()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"policy": "best"}, "unknown policy 'best'"),
+        ({"preempt": "always"}, "run.preempt is 'always'; it is one of none, layer, tile"),
+        ({"until": 1.5}, "until is '1.5'"),
+        ({"quantum": 0}, "run.quantum is 0"),
+    ],
+)
+def test_bad_arguments_are_one_line(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(dla.InputError, match=message) as caught:
+        dla.system(BUSY, **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_dicts_are_one_line() -> None:
+    with pytest.raises(dla.InputError, match="<system>: task is a set"):
+        dla.system({"task": set()})
+    with pytest.raises(dla.InputError, match="<system>: unit 'cpu0' is there twice"):
+        dla.system({**BUSY, "accelerator": [{"name": "cpu0"}]})
+
+
+def test_the_timeline_has_every_cycle_of_every_unit(busy: dla.SystemResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = busy.report.timeline
+    assert found is not None
+    assert found.window == 1
+    assert SAVING in found.units["npu"].task
+    monkeypatch.setattr(timeline, "MOST_SPANS", 20)
+    few = dla.system(BUSY).report
+    assert few.timeline is not None
+    assert few.timeline.window > 1
+    assert 5 < sum(len(unit.begin) for unit in few.timeline.units.values()) <= 20
+    for report in (busy.report, few):
+        assert report.timeline is not None
+        for unit in report.units:
+            assert sum(report.timeline.units[unit.name].active) == unit.busy
+    assert few.model_dump(exclude={"timeline"}) == busy.report.model_dump(exclude={"timeline"})
+
+
+def test_a_span_is_what_begins_in_a_window_and_is_named_by_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In windows of 4: [0, 2) and [2, 3) of task 0 and [3, 7) of task 1; then [8, 9) of task 2, [9, 10) saving."""
+    monkeypatch.setattr(timeline, "MOST_SPANS", 2)
+    recorder = Recorder(["npu"])
+    for start, end, task in ((0, 2, 0), (2, 3, 0), (3, 7, 1), (8, 9, 2)):
+        recorder.hear(Interval("npu", start, end, task, 0))
+    recorder.hear(Interval("npu", 9, 10, 2, 0, saving=True))
+    found = recorder.timeline()
+    unit = found.units["npu"]
+    assert (found.window, unit.begin, unit.end, unit.active) == (4, (0, 8), (7, 10), (7, 2))
+    assert (unit.intervals, unit.task) == ((3, 2), (1, SAVING))
+
+
+def test_the_charts_show_the_report(busy: dla.SystemResult) -> None:
+    """graph_objects refuses figures with names or values that plotly.js does not have."""
+    charts = {chart.identity: chart for chart in system_charts(busy.report)}
+    assert list(charts) == ["response-times", "task-causes", "unit-use", "memory-traffic", "unit-timeline"]
+    for chart in charts.values():
+        made = figure(chart)
+        plotly.graph_objects.Figure(data=made["data"], layout=made["layout"])
+    means = [task.response.mean for task in busy.report.tasks if task.response]
+    found = zip(*(series.values for series in task_causes(busy.report).series), strict=True)
+    assert [sum(parts) for parts in found] == pytest.approx(means)
+
+
+def test_a_saved_report_as_tables_page_and_pictures(
+    folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy.save("busy.json")
+    shown = command(capsys, "system", "busy.toml").out
+    said = command(capsys, "report", "busy.json", "--png", "pictures", "--csv", "busy.csv")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[1:].count("") == shown.splitlines()[1:].count("")
+    assert said.out.splitlines()[1 : len(shown.splitlines())] == shown.splitlines()[1:]
+    page = Path("busy-report/busy.html").read_text(encoding="utf-8")
+    assert page == system_page(busy.report)
+    assert len(page) < 5e6
+    assert sorted(path.stem for path in Path("pictures").iterdir()) == sorted(
+        chart.identity for chart in system_charts(busy.report)
+    )
+    assert Path("busy.csv").read_text(encoding="utf-8").count("\n") == 4
+    again = SystemReport.model_validate_json(Path("busy.json").read_text(encoding="utf-8"))
+    assert system_page(again) == page
+
+
+def _changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dla-system/1", "dla-system/2", "not a run report of schema dla-run/1"),
+        ('"clock_hz": 1000000000', '"clock_hz": 0', "damaged system report .clock_hz"),
+        ('"dla": ', '"dlb": ', "damaged system report .tasks.0: .*causes are dlb"),
+        ('"npu": {', '"other": {', "timeline is of other units"),
+        ('"window": 1,', '"window": 0,', "damaged system report .timeline.window"),
+    ],
+)
+def test_damaged_reports_are_one_line(
+    old: str, new: str, message: str, folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy.save("busy.json")
+    text = Path("busy.json").read_text(encoding="utf-8")
+    Path("busy.json").write_text(_changed(text, old, new), encoding="utf-8")
+    said = command(capsys, "report", "busy.json")
+    assert said.status == 2
+    assert len(said.err.splitlines()) == 1
+    assert re.search(message, said.err)
+
+
+def test_summaries_are_of_networks(folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]) -> None:
+    busy.save("busy.json")
+    assert "--summary is for runs of one network" in command(capsys, "report", "busy.json", "--summary").err
