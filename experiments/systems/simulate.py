@@ -149,7 +149,7 @@ class Simulation:
         self._watch = watch
         count, ports = len(system.accelerators), len(PORTS)
         mine = [list(range(machine * ports, (machine + 1) * ports)) for machine in range(count)]
-        groups = [list(range(count * ports))] if system.shared_port else mine
+        groups = [list(range(count * ports))] if system.shared_port else _ports(system, mine)
         self._memory = SharedMemory(groups, system.grants, self._meter)
         self._machines = Machines(count, self._memory)
         self._on: list[Job | None] = [None] * count
@@ -455,6 +455,14 @@ class Simulation:
         for number, on_core in enumerate(self._cores):
             if on_core is not None:
                 self._used(core_name(number), on_core.since, on_core)
+
+
+def _ports(system: System, requesters: Sequence[list[int]]) -> list[list[int]]:
+    """The requesters of each accelerator's port, parts of one together."""
+    ports: dict[int, list[int]] = {}
+    for accelerator, mine in zip(system.accelerators, requesters, strict=True):
+        ports.setdefault(accelerator.number, []).extend(mine)
+    return list(ports.values())
 
 
 def _releases(task: Task, index: int, seed: int) -> Iterator[int]:

@@ -63,6 +63,7 @@ class _Accelerator(_Table):
     preset: str = DEFAULT_PRESET
     settings: dict[str, int | str] = {}
     count: int = Field(default=1, ge=1, le=MOST_UNITS)
+    parts: int = Field(default=1, ge=1, le=MOST_UNITS)
 
 
 class _Cpu(_Table):
@@ -111,10 +112,14 @@ class _Written(_Table):
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One accelerator of the system; its memory constants are those of the system."""
+    """One accelerator of the system, or a part of one; its memory constants are those of the system.
+
+    ``number``: which accelerator it is, or is a part of: the parts of one share its port.
+    """
 
     name: str
     kind: str
+    number: int
     hardware: Preset
 
 
@@ -303,6 +308,7 @@ def _accelerators(written: _Written, folder: Path) -> Iterable[Accelerator]:
     """The accelerators, ``count`` of each entry, with the memory's constants of the system (the first one's else)."""
     given = {key: getattr(written.memory, key) for key in MEMORY_KEYS if getattr(written.memory, key) is not None}
     shared: dict[str, int] = {}
+    number = 0
     for one in written.accelerator:
         if one.name == CPU:
             raise InputError(f"accelerator '{CPU}': that name means the CPU cores; choose another")
@@ -312,10 +318,24 @@ def _accelerators(written: _Written, folder: Path) -> Iterable[Accelerator]:
             hardware = apply_settings(preset, one.settings)
             shared = shared or {key: getattr(hardware.timing, key) for key in MEMORY_KEYS} | given
             hardware = apply_settings(hardware, shared)
+            hardware = _part(hardware, one.parts) if one.parts > 1 else hardware
         except InputError as error:
             raise InputError(f"accelerator '{one.name}': {error}") from error
-        for number in range(one.count):
-            yield Accelerator(one.name if one.count == 1 else f"{one.name}{number}", one.name, hardware)
+        for copy in range(one.count):
+            name = one.name if one.count == 1 else f"{one.name}{copy}"
+            for part in range(one.parts):
+                yield Accelerator(name if one.parts == 1 else f"{name}.{part}", one.name, number, hardware)
+            number += 1
+
+
+def _part(hardware: Preset, parts: int) -> Preset:
+    """A machine of a share of the output channels' lanes, the scratchpad and its banks."""
+    arch = hardware.arch
+    shares = {"pe.oc": arch.pe.oc, "sram_bytes": arch.sram_bytes, "sram_banks": arch.sram_banks}
+    for key, value in shares.items():
+        if value % parts:
+            raise InputError(f"parts is {parts}, and {key} {value} cannot be shared out among so many")
+    return apply_settings(hardware, {key: value // parts for key, value in shares.items()})
 
 
 def cycles_of(key: str, span: Span, clock_hz: int) -> int:

@@ -107,6 +107,20 @@ def test_programs_that_give_way_at_tiles_have_the_bits_of_running_alone(policy: 
         assert sum(task.causes.values()) == round(task.response.mean * task.ended)
 
 
+def test_two_networks_on_halves_of_one_accelerator() -> None:
+    """Each is compiled for half the lanes and half the scratchpad; the halves meet on the one port."""
+    halves = TWO.replace("count = 2", "parts = 2").replace('"4KiB"', '"8KiB"').replace("grants = 2", "grants = 1")
+    system = system_of(halves, 'until = "3ms"')
+    assert [one.name for one in system.accelerators] == ["npu.0", "npu.1"]
+    assert {(one.number, one.hardware.arch.pe.oc, one.hardware.arch.sram_bytes) for one in system.accelerators} == {
+        (0, 8, 4096)
+    }
+    report = run_system(system)
+    alone = run("digits-cnn", settings={"sram_bytes": 4096, "pe.oc": 8, "sram_banks": 8}).report.totals.cycles
+    assert [task.causes["dla"] for task in report.tasks] == [3 * alone] * 2
+    assert all(task.causes["memory"] > 0 for task in report.tasks)
+
+
 def test_equal_systems_give_equal_bytes_and_other_seeds_other_jitter() -> None:
     system = system_of(BUSY, "until = 400_000")
     first, again = (report_json(run_system(system)) for _ in range(2))
@@ -181,6 +195,7 @@ BAD = {
     "policy": (ONE + '[run]\npolicy = "best"', "unknown policy 'best'"),
     "preempt": (ONE + '[run]\npreempt = "always"', "run.preempt is 'always'"),
     "until": (ONE + "[run]\nuntil = 0", "run.until is 0"),
+    "parts": (ONE.replace("settings", "parts = 3\nsettings"), "accelerator 'npu': parts is 3, and pe.oc 16"),
     "grants": (ONE + "[memory]\ngrants = 2", "memory.grants is 2"),
     "nothing": ("", "task is missing"),
     "toml": ("[[task", "system"),
