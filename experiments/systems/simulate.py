@@ -147,10 +147,8 @@ class Simulation:
         self._system, self._plans, self._policy, self._until = system, plans, policy, until
         self._variants = variants or [0] * len(system.tasks)
         self._watch = watch
-        count, ports = len(system.accelerators), len(PORTS)
-        mine = [list(range(machine * ports, (machine + 1) * ports)) for machine in range(count)]
-        groups = [list(range(count * ports))] if system.shared_port else _ports(system, mine)
-        self._memory = SharedMemory(groups, system.grants, self._meter)
+        count = len(system.accelerators)
+        self._memory = SharedMemory(memory_ports(system), system.grants, self._meter)
         self._machines = Machines(count, self._memory)
         self._on: list[Job | None] = [None] * count
         self._saving: list[bool] = [False] * count
@@ -457,11 +455,12 @@ class Simulation:
                 self._used(core_name(number), on_core.since, on_core)
 
 
-def _ports(system: System, requesters: Sequence[list[int]]) -> list[list[int]]:
-    """The requesters of each accelerator's port, parts of one together."""
+def memory_ports(system: System) -> list[list[int]]:
+    """The requesters of each port of the memory: all on one, or each accelerator's own, parts of one together."""
     ports: dict[int, list[int]] = {}
-    for accelerator, mine in zip(system.accelerators, requesters, strict=True):
-        ports.setdefault(accelerator.number, []).extend(mine)
+    for machine, accelerator in enumerate(system.accelerators):
+        mine = range(machine * len(PORTS), (machine + 1) * len(PORTS))
+        ports.setdefault(0 if system.shared_port else accelerator.number, []).extend(mine)
     return list(ports.values())
 
 

@@ -107,7 +107,7 @@ class _Written(_Table):
     accelerator: list[_Accelerator] = []
     cpu: _Cpu = _Cpu()
     run: _Run = _Run()
-    task: list[_Task] = Field(min_length=1)
+    task: list[_Task] = []
 
 
 @dataclass(frozen=True)
@@ -221,17 +221,23 @@ def specified(spec: Specification) -> System:
     return load_system(Path(spec))
 
 
-def load_system(path: Path) -> System:
-    """Raises InputError in one line that begins with the file and names the key or the task."""
+def load_system(path: Path, *, idle: bool = False) -> System:
+    """Raises InputError in one line that begins with the file and names the key or the task.
+
+    Without ``idle`` there is a task at least.
+    """
     content = read_bytes(path, MAXIMUM_BYTES, "a system", _REMEDY)
-    return parse_system(text_of(content, str(path), _REMEDY), path.parent, str(path))
+    return parse_system(text_of(content, str(path), _REMEDY), path.parent, str(path), idle=idle)
 
 
-def parse_system(text: str, folder: Path = Path(), source: str = "system") -> System:
+def parse_system(text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False) -> System:
     """The system of a TOML text; raises InputError as :func:`load_system` does."""
     values = toml_of(text, source, _REMEDY)
     try:
-        return _checked(_Written.model_validate(values), source, folder)
+        written = _Written.model_validate(values)
+        if not written.task and not idle:
+            raise InputError(f"task is missing; {_REMEDY}")
+        return _checked(written, source, folder)
     except ValidationError as error:
         raise InputError(f"{source}: {_first_problem(error, values)}") from error
     except InputError as error:

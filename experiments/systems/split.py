@@ -1,0 +1,471 @@
+"""One network on several accelerators: a region becomes steps of programs that run at once (docs/systems.md, 8).
+
+The programs of a step read what earlier steps left in the memory that all share, and a step begins when all of the one
+before have ended. A step is whole, with its reason, where its nodes cannot be shared.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import pairwise
+from math import inf
+
+from byoc.emission.region import Region, compile_region, fitted
+from byoc.graph import Graph, Node, Value
+from byoc.operators.registry import annotate
+from byoc.options import CompileOptions
+from byoc.partition import boundary, partition
+from byoc.target import target_of
+from experiments.systems import slicing
+from experiments.systems.slicing import HEIGHT, ChannelCut, Span
+from experiments.systems.spec import Accelerator
+from experiments.systems.work import Piecework
+
+WAYS = ("batch", "channels", "rows", "pipeline")
+ALIGNMENT = 64
+"""Bytes at whose multiples a program has its tensors; where bursts are longer, theirs."""
+MOST_AGAIN = 0.1
+"""Part of a group's work that bands may compute twice before another group begins."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The part ``span`` along ``axis`` of a tensor in memory; all of it without an axis."""
+
+    tensor: str
+    axis: int = 0
+    span: Span | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A program on the accelerator of number ``accelerator``: what its tensors are of those in memory, by its names."""
+
+    accelerator: int
+    work: Piecework
+    values: Mapping[str, Value]
+    reads: Mapping[str, Window]
+    writes: Mapping[str, Window]
+    macs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Programs that run at once. ``whole``: why there is only one, for nodes that could not be shared."""
+
+    nodes: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    whole: str | None = None
+
+
+class RefusedError(Exception):
+    """Why nodes cannot be shared in some way."""
+
+
+@dataclass(frozen=True, eq=False)
+class Workshop:
+    """Makes the pieces of one region of ``graph``."""
+
+    graph: Graph
+    region: Region
+    accelerators: Sequence[Accelerator]
+    options: CompileOptions
+
+    def piece(
+        self,
+        accelerator: int,
+        nodes: Sequence[Node],
+        values: Mapping[str, Value],
+        reads: Mapping[str, Window],
+        writes: Mapping[str, Window],
+    ) -> Piece:
+        """Nodes compiled for an accelerator. Raises RefusedError where one of them would not run there."""
+        hardware = self.accelerators[accelerator].hardware
+        arch, schedule = hardware.arch, self.options.schedule
+        small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
+        fit = partial(fitted, arch=arch, schedule=schedule)
+        found = partition(small, target_of(arch, self.options), fit, annotate(small))
+        fallen = next((place for place in found.placement if place.on == "cpu"), None)
+        if fallen is not None:
+            raise RefusedError(f"{fallen.op_type}: on {self.accelerators[accelerator].name} {fallen.reason}")
+        operations = tuple(operation for region in found.regions for operation in region.operations)
+        region = Region(self.region.index, self.region.name, small.nodes, small.inputs, small.outputs, operations)
+        program, _ = compile_region(region, values, arch, schedule)
+        return Piece(accelerator, Piecework(program, hardware), values, reads, writes, sum(node.macs for node in nodes))
+
+    def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> Piece:
+        """Consecutive nodes as they are, between whole tensors."""
+        inputs, outputs = self.ends(nodes)
+        everything = ({name: Window(name) for name in names} for names in (inputs, outputs))
+        return self.piece(accelerator, nodes, self.graph.values, *everything)
+
+    def ends(self, nodes: Sequence[Node]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tensors that consecutive nodes read from memory, and those that somebody else reads there."""
+        return boundary(self.graph, nodes)
+
+
+def by_pipeline(shop: Workshop) -> list[Step]:
+    """Consecutive groups of nodes, one an accelerator in their order, cut where the slowest is fastest alone.
+
+    An accelerator is left out where it would only make that slower.
+    """
+    nodes = shop.region.nodes
+
+    @cache
+    def group(number: int, start: int, stop: int) -> Piece | None:
+        try:
+            return shop.whole(nodes[start:stop], number)
+        except RefusedError:
+            return None
+
+    def cost(number: int, start: int, stop: int) -> float:
+        piece = group(number, start, stop)
+        return inf if piece is None else piece.work.alone
+
+    cuts = best_cuts(len(shop.accelerators), len(nodes), cost)
+    places = [(number, *ends) for number, ends in enumerate(pairwise(cuts)) if ends[0] < ends[1]]
+    pieces = [(start, stop, group(number, start, stop)) for number, start, stop in places]
+    return [Step(tuple(node.name for node in nodes[start:stop]), (one,)) for start, stop, one in pieces if one]
+
+
+Cost = Callable[[int, int, int], float]
+"""What the parts from one number up to another, one at least, cost in the group of a number."""
+
+
+def best_cuts(count: int, parts: int, cost: Cost) -> list[int]:
+    """Where to cut ``parts`` into ``count`` groups so that the dearest is cheapest: 0, the cuts, ``parts``.
+
+    Groups may be empty and cost nothing then. They are the best cuts if no group gets cheaper by another part, which
+    programs nearly always keep to; so only few costs have to be found.
+    """
+    cuts: list[int] | None = [0, *[parts] * count]
+    while cuts is not None:
+        best = cuts
+        dearest = max(cost(number, *ends) for number, ends in enumerate(pairwise(best)) if ends[0] < ends[1])
+        cuts = _cuts_below(dearest, count, parts, cost)
+    return best
+
+
+def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] | None:
+    """Cuts with every group below ``limit``, each as long as it can be; None where there are none."""
+    cuts = [0]
+    for number in range(count):
+        start = cuts[-1]
+        stops = range(start + 1, parts + 1)
+        cuts.append(start + bisect_left(stops, limit, key=partial(cost, number, start)))
+    return cuts if cuts[-1] == parts else None
+
+
+# Channels. ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Run:
+    """Nodes of equally many channels of which each accelerator can compute its share without the others'."""
+
+    nodes: list[Node]
+    cuts: list[ChannelCut]
+
+    def takes(self, shop: Workshop, node: Node, cut: ChannelCut) -> bool:
+        """Whether another node can go on with the shares, without making them fewer."""
+        made = {name for one in self.nodes for name in one.outputs}
+        whole = {name for name, axis in zip(node.inputs, cut.axes, strict=True) if axis is None}
+        if self.cuts[0].channels != cut.channels or whole & made:
+            return False
+        count, longer = len(shop.accelerators), _Run([*self.nodes, node], [*self.cuts, cut])
+        return min(count, longer.shares(shop)) == min(count, self.shares(shop))
+
+    def unit(self, shop: Workshop) -> int:
+        """Channels whose multiples begin at whole bursts in all tensors that are cut, wherever they are read."""
+        cut = [
+            shop.graph.values[name]
+            for node, one in zip(self.nodes, self.cuts, strict=True)
+            for name in (*node.outputs, *(n for n, axis in zip(node.inputs, one.axes, strict=True) if axis is not None))
+            if shop.graph.values[name].constant is None
+        ]
+        bursts = [one.hardware.timing.burst_bytes for one in shop.accelerators]
+        return slicing.channel_unit(cut, max(ALIGNMENT, *bursts))
+
+    def shares(self, shop: Workshop) -> int:
+        """How many accelerators at most can have channels of it."""
+        return -(-self.cuts[0].channels // self.unit(shop))
+
+
+def by_channels(shop: Workshop) -> list[Step]:
+    """Each accelerator a share of the output channels, which lie next to each other in memory."""
+    groups: list[tuple[list[Node], _Run | str]] = []
+    for node in shop.region.nodes:
+        cut = slicing.channel_cut(shop.graph, node)
+        run = groups[-1][1] if groups else None
+        if isinstance(cut, str):
+            groups.append(([node], cut))
+        elif isinstance(run, _Run) and run.takes(shop, node, cut):
+            run.nodes.append(node)
+            run.cuts.append(cut)
+        else:
+            members = [node]
+            groups.append((members, _Run(members, [cut])))
+    return _steps(shop, groups, _channel_pieces)
+
+
+def _channel_pieces(shop: Workshop, run: _Run) -> list[Piece]:
+    count = len(shop.accelerators)
+    unit, shares = run.unit(shop), run.shares(shop)
+    channels = run.cuts[0].channels
+    if shares < 2:
+        raise RefusedError(f"{run.nodes[0].op_type}: {channels} channels; a share begins at whole bursts, every {unit}")
+    ends = [min(channels, unit * (shares * number // count)) for number in range(count)] + [channels]
+    spans = [(number, span) for number, span in enumerate(pairwise(ends)) if span[0] < span[1]]
+    return [_channel_piece(shop, run, number, span) for number, span in spans]
+
+
+def _channel_piece(shop: Workshop, run: _Run, number: int, span: Span) -> Piece:
+    graph, values = shop.graph, dict[str, Value]()
+    reads, nodes = dict[str, Window](), []
+    for node, cut in zip(run.nodes, run.cuts, strict=True):
+        names = []
+        for name, axis in zip(node.inputs, cut.axes, strict=True):
+            value = graph.values[name]
+            if name in values and axis is not None and value.constant is None:  # made here
+                names.append(name)
+                continue
+            local = name if axis is None else f"{name}[{span[0]}:{span[1]}]"
+            values[local] = value if axis is None else slicing.sliced(value, local, axis, span)
+            if value.constant is None:
+                reads[local] = Window(name, axis or 0, None if axis is None else span)
+            names.append(local)
+        (output,) = node.outputs
+        values[output] = slicing.sliced(graph.values[output], output, slicing.channel_axis(graph.values[output]), span)
+        nodes.append(slicing.channel_node(node, cut, tuple(names), span))
+    outputs = shop.ends(run.nodes)[1]
+    writes = {name: Window(name, slicing.channel_axis(graph.values[name]), span) for name in outputs}
+    return shop.piece(number, nodes, values, reads, writes)
+
+
+# Rows. --------------------------------------------------------------------------------------------------------------
+
+
+Bands = dict[str, list[tuple[str, Span]]]
+"""Tensors that lie in memory as bands of rows: the bands' names, and their rows, which may overlap."""
+
+
+def by_rows(shop: Workshop) -> list[Step]:
+    """Each accelerator a band of the output's rows; halos are computed twice in a group, and read between groups."""
+    groups: list[tuple[list[Node], list[Node] | str]] = []
+    for node in shop.region.nodes:
+        refusal = slicing.row_refusal(shop.graph, node)
+        last = groups[-1][1] if groups else None
+        if refusal is not None:
+            groups.append(([node], refusal))
+        elif isinstance(last, list) and _again(shop, [*last, node]) <= MOST_AGAIN:
+            last.append(node)
+        else:
+            members = [node]
+            groups.append((members, members))
+    bands = Bands()
+    return _steps(shop, groups, partial(_row_pieces, bands=bands), bands)
+
+
+def _again(shop: Workshop, nodes: Sequence[Node]) -> float:
+    """Which part of the nodes' work bands do more than once; where nodes have no products, elements count."""
+    values, count = shop.graph.values, len(shop.accelerators)
+    once = twice = 0.0
+    for node in nodes:
+        result = values[node.outputs[0]]
+        work = node.macs or result.elements
+        once += work
+        for number in range(count):
+            start, stop = _rows_made(shop, nodes, number).get(node.outputs[0], (0, 0))
+            twice += work * (stop - start) / result.shape[HEIGHT]
+    return twice / once - 1
+
+
+def _rows_made(shop: Workshop, nodes: Sequence[Node], number: int) -> dict[str, Span]:
+    """The rows of each tensor that an accelerator computes: its band of those that others read, and what these need."""
+    graph, count = shop.graph, len(shop.accelerators)
+    rows: dict[str, Span] = {}
+
+    def want(name: str, span: Span) -> None:
+        before = rows.get(name, span)
+        rows[name] = min(before[0], span[0]), max(before[1], span[1])
+
+    for name in shop.ends(nodes)[1]:
+        height = graph.values[name].shape[HEIGHT]
+        band = height * number // count, height * (number + 1) // count
+        if band[0] < band[1]:
+            want(name, band)
+    made = {name for node in nodes for name in node.outputs}
+    for node in reversed(nodes):
+        if node.outputs[0] in rows:
+            span = slicing.rows_read(graph, node, rows[node.outputs[0]])
+            for name in node.inputs:
+                if name in made:
+                    want(name, span)
+    return {name: span for name, span in rows.items() if span[0] < span[1]}
+
+
+class _Band:
+    """What one accelerator computes of a group: nodes on rows, with nodes before them that take and join rows."""
+
+    def __init__(self, shop: Workshop, bands: Bands, number: int) -> None:
+        self.shop, self.bands, self.number = shop, bands, number
+        self.nodes: list[Node] = []
+        self.values: dict[str, Value] = {}
+        self.reads: dict[str, Window] = {}
+        self.made: dict[str, Span] = {}
+
+    def rows(self, name: str, span: Span) -> str:
+        """The local name of these rows of a tensor of the region."""
+        if name in self.made:
+            return self._taken(name, self.made[name], span)
+        parts = [self._taken(part, own, wanted) for part, own, wanted in self._sources(name, span)]
+        if len(parts) == 1:
+            return parts[0]
+        result = f"{name} rows {span[0]}:{span[1]}"
+        if result not in self.values:
+            self.values[result] = slicing.sliced(self.shop.graph.values[name], result, HEIGHT, span)
+            self.nodes.append(slicing.join_rows(self.values[parts[0]], tuple(parts), result))
+        return result
+
+    def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:
+        """Tensors in memory with rows of ``name``, their rows and those wanted of them, one behind the other."""
+        value = self.shop.graph.values[name]
+        stored = self.bands.get(name, [(name, (0, value.shape[HEIGHT]))])
+        at = span[0]
+        while at < span[1]:
+            part, own = max((one for one in stored if one[1][0] <= at < one[1][1]), key=lambda one: one[1][1])
+            self.values[part] = slicing.sliced(value, part, HEIGHT, own)
+            self.reads[part] = Window(part)
+            yield part, own, (at, min(own[1], span[1]))
+            at = own[1]
+
+    def _taken(self, name: str, own: Span, span: Span) -> str:
+        if own == span:
+            return name
+        result = f"{name} taken {span[0]}:{span[1]}"
+        if result not in self.values:
+            inside = span[0] - own[0], span[1] - own[0]
+            self.values[result] = slicing.sliced(self.values[name], result, HEIGHT, inside)
+            self.nodes.append(slicing.slice_rows(self.values[name], result, inside))
+        return result
+
+    def add(self, node: Node, span: Span) -> None:
+        """The rows ``span`` of what a node makes."""
+        graph, (output,) = self.shop.graph, node.outputs
+        read = slicing.rows_read(graph, node, span)
+        if read[0] >= read[1]:
+            raise RefusedError(f"{node.op_type}: a band has nothing but padding")
+        names = []
+        for name in node.inputs:
+            constant = graph.values[name].constant is not None
+            names.append(name if constant else self.rows(name, read))
+            if constant:
+                self.values[name] = graph.values[name]
+        self.values[output] = slicing.sliced(graph.values[output], output, HEIGHT, span)
+        self.made[output] = span
+        self.nodes.append(slicing.row_node(graph, node, tuple(names), output, span))
+
+    def whole(self, nodes: Sequence[Node]) -> Piece:
+        """Nodes as they are, on tensors that are joined before."""
+        values = self.shop.graph.values
+        inputs, outputs = self.shop.ends(nodes)
+        joined = {name: self.rows(name, (0, values[name].shape[HEIGHT])) for name in inputs if name in self.bands}
+        for node in nodes:
+            self.nodes.append(replace(node, inputs=tuple(joined.get(name, name) for name in node.inputs)))
+            self.values |= {name: values[name] for name in (*node.inputs, *node.outputs)}
+        self.reads |= {name: Window(name) for name in inputs if name not in joined}
+        return self._piece({name: Window(name) for name in outputs})
+
+    def gathered(self, names: Sequence[str]) -> Piece:
+        """Tensors that lie in bands, joined: what a region hands over."""
+        values = self.shop.graph.values
+        joined = {self.rows(name, (0, values[name].shape[HEIGHT])): Window(name) for name in names}
+        return self._piece(joined)
+
+    def band(self, outputs: Sequence[str]) -> Piece:
+        """Its rows of ``outputs``."""
+        return self._piece({name: Window(band_name(name, self.number)) for name in outputs if name in self.made})
+
+    def _piece(self, writes: Mapping[str, Window]) -> Piece:
+        return self.shop.piece(self.number, self.nodes, self.values, self.reads, writes)
+
+
+def band_name(name: str, number: int) -> str:
+    """What the band of a tensor that accelerator ``number`` makes is called."""
+    return f"{name} band {number}"
+
+
+def _row_pieces(shop: Workshop, nodes: list[Node], bands: Bands) -> list[Piece]:
+    outputs = shop.ends(nodes)[1]
+    pieces, found = [], Bands()
+    for number in range(len(shop.accelerators)):
+        rows = _rows_made(shop, nodes, number)
+        if not rows:
+            continue
+        band = _Band(shop, bands, number)
+        for node in nodes:
+            if node.outputs[0] in rows:
+                band.add(node, rows[node.outputs[0]])
+        pieces.append(band.band(outputs))
+        for name in outputs:
+            if name in rows:
+                found.setdefault(name, []).append((band_name(name, number), rows[name]))
+    heights = {name: shop.graph.values[name].shape[HEIGHT] for name in outputs}
+    if len(pieces) < 2 or any(stop - start == heights[name] for name in found for _, (start, stop) in found[name]):
+        raise RefusedError(f"{nodes[0].op_type}: a band would be the whole output")
+    bands |= found
+    return pieces
+
+
+# Steps. -------------------------------------------------------------------------------------------------------------
+
+
+def _steps(
+    shop: Workshop,
+    groups: Sequence[tuple[list[Node], object]],
+    pieces_of: Callable[..., list[Piece]],
+    storage: Bands | None = None,
+) -> list[Step]:
+    """Steps of groups that are shared, and whole ones of all neighbours that are not."""
+    steps: list[Step] = []
+    waiting: list[Node] = []
+    reasons: dict[str, None] = {}
+
+    def run_whole() -> None:
+        if waiting:
+            nodes = tuple(waiting)
+            piece = shop.whole(nodes) if storage is None else _first(shop, storage, lambda band: band.whole(nodes))
+            steps.append(Step(tuple(node.name for node in waiting), (piece,), "; ".join(reasons)))
+            waiting.clear()
+            reasons.clear()
+
+    for nodes, shared in groups:
+        try:
+            if isinstance(shared, str):
+                raise RefusedError(shared)
+            pieces = pieces_of(shop, shared)
+        except RefusedError as error:
+            waiting += nodes
+            reasons[str(error)] = None
+            continue
+        run_whole()
+        steps.append(Step(tuple(node.name for node in nodes), tuple(pieces)))
+    run_whole()
+    in_bands = [name for name in shop.region.outputs if storage and name in storage]
+    if storage and in_bands:
+        piece = _first(shop, storage, lambda band: band.gathered(in_bands))
+        steps.append(Step((), (piece,), "joining the bands of the output"))
+    return steps
+
+
+def _first(shop: Workshop, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:
+    """The piece on the first accelerator that can join bands. Raises RefusedError if none can."""
+    for number in range(len(shop.accelerators)):
+        try:
+            return make(_Band(shop, bands, number))
+        except RefusedError as error:
+            refusal = error
+    raise refusal

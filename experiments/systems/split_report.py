@@ -1,0 +1,309 @@
+"""``dla run --split``: one network on the accelerators of a system, checked, measured, and shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from rich.console import Console
+
+from byoc.compiler import CompiledNetwork
+from byoc.compiler import compile as compile_network
+from byoc.host.runtime import Runtime
+from byoc.operators.onnx_view import BOUNDARIES
+from byoc.options import DEFAULTS, CompileOptions
+from experiments.report.end_to_end import end_to_end, host_estimate
+from experiments.report.schema import Check, Count, Part, Text
+from experiments.report.terminal import Column, ReportTable, line
+from experiments.running.check import check_values
+from experiments.running.network import Network, network_feeds
+from experiments.running.workflow import Host
+from experiments.systems.spec import System
+from experiments.systems.split import (
+    WAYS,
+    RefusedError,
+    Step,
+    Workshop,
+    by_channels,
+    by_pipeline,
+    by_rows,
+)
+from experiments.systems.split_run import (
+    Account,
+    Job,
+    SplitExecutor,
+    account,
+    jobs_of_images,
+    jobs_of_stages,
+    jobs_of_steps,
+    simulate,
+)
+from experiments.systems.work import Piecework
+from isa.errors import InputError, meant
+from isa.progress import Progress, silent
+
+MOST_IMAGES = 10_000
+
+
+class SplitPart(Part):
+    """Nodes that run together; ``cycles``: of each program alone, by accelerator. ``whole``: why there is one only."""
+
+    nodes: list[Text]
+    accelerators: list[Text]
+    cycles: list[Count]
+    whole: Text | None
+
+
+class SplitAccount(Part):
+    """:class:`experiments.systems.split_run.Account`; what is left of N times as fast, in cycles of all accelerators.
+
+    ``again`` is below zero where shares take less than the whole, for instance because they fit the scratchpad.
+    """
+
+    accelerators: Count
+    cycles: Count
+    once: Count
+    again: int
+    memory: int
+    waiting: Count
+    unshared: Count
+
+
+class SplitCheck(Part):
+    """Elements of the regions' outputs that differ from the whole programs', and the check of an ordinary run."""
+
+    elements: Count
+    mismatches: Count
+    oracle: Check
+
+
+class SplitReport(Part):
+    """One network on several accelerators. Cycles are those of the accelerators' programs, unless they say otherwise.
+
+    ``alone``: one inference on the first accelerator; ``images``: how many inferences ``account`` is about;
+    ``latency``: cycles of the first of them when it is alone in the system. ``end_to_end``: one inference with the
+    CPU's parts, ``cpu``, and transfers, an estimate, which no split changes. ``macs``: of an inference, and of what
+    the programs of one compute; ``slots``: of the memory, of ``images`` inferences alone and split.
+    """
+
+    schema_: Literal["dla-split/1"] = Field(default="dla-split/1", alias="schema")
+    command: Text
+    model: Text
+    system: Text
+    split: Text
+    images: Count
+    alone: Count
+    latency: Count
+    end_to_end: Count
+    end_to_end_alone: Count
+    cpu: list[Text]
+    macs: tuple[Count, Count]
+    slots: tuple[Count, Count]
+    speed_up: float
+    parts: list[SplitPart]
+    account: SplitAccount
+    check: SplitCheck
+
+
+@dataclass(frozen=True, eq=False)
+class _Timed:
+    """A region's figures."""
+
+    account: Account
+    alone: int
+    latency: int
+    slots: tuple[int, int]
+
+
+def split_network(
+    network: Network,
+    system: System,
+    way: str,
+    *,
+    images: int = 8,
+    options: CompileOptions = DEFAULTS,
+    host: Host = "onnxruntime",
+    inputs: Path | None = None,
+    seed: int = 0,
+    command: str = "",
+    progress: Progress = silent,
+) -> SplitReport:
+    """Split ``network`` over the accelerators of ``system``, run an inference on data, and time it.
+
+    ``images`` inferences are timed where they share the accelerators (``batch``, ``pipeline``), else one. Raises
+    InputError for a system or a way that does not do, and for a network of which nothing runs on an accelerator.
+    """
+    _check_possible(system, way, images, options)
+    first = system.accelerators[0]
+    progress(f"compiling {network.name}")
+    compiled = compile_network(network.package, first.hardware.arch, options)
+    if not compiled.programs:
+        raise InputError(f"{network.name}: nothing of it runs on an accelerator; there is nothing to split")
+    images = images if way in ("batch", "pipeline") else 1
+    progress(f"splitting {network.name} by {way}")
+    steps = {region.index: _split(compiled, region.index, system, way) for region in compiled.partition.regions}
+    progress("running on data")
+    ways = {index: [[step] for step in found] if way == "batch" else [found] for index, found in steps.items()}
+    executor = SplitExecutor(compiled, ways)
+    feeds = network_feeds(network, inputs, seed, options)
+    oracle = check_values(compiled, feeds, Runtime(compiled, executor, host).run(feeds))
+    progress("timing")
+    timed = {index: _timed(compiled, index, found, system, way, images) for index, found in steps.items()}
+    check = SplitCheck(elements=executor.elements, mismatches=executor.mismatches, oracle=oracle)
+    return _report(compiled, system, way, images, steps, timed, check, network.name, command)
+
+
+def _report(
+    compiled: CompiledNetwork,
+    system: System,
+    way: str,
+    images: int,
+    steps: Mapping[int, Sequence[Step]],
+    timed: Mapping[int, _Timed],
+    check: SplitCheck,
+    model: str,
+    command: str,
+) -> SplitReport:
+    """The report of regions that were split into ``steps`` and ``timed``, both by region."""
+    regions = list(timed.values())
+    total = sum((one.account for one in regions[1:]), start=regions[0].account)
+    bus, estimate = system.accelerators[0].hardware.timing.bus_bytes, host_estimate(compiled.partition)
+    whole, split = (
+        end_to_end(compiled, estimate, {index: getattr(one, key) for index, one in timed.items()}, bus).cycles
+        for key in ("alone", "latency")
+    )
+    parts = [part for found in steps.values() for part in found]
+    macs = sum(node.macs for region in compiled.partition.regions for node in region.nodes)
+    done = sum(piece.macs for part in parts for piece in part.pieces) if way != "batch" else macs
+    return SplitReport(
+        command=command,
+        model=model,
+        system=system.name,
+        split=way,
+        images=images,
+        alone=sum(one.alone for one in regions),
+        latency=sum(one.latency for one in regions),
+        end_to_end=split,
+        end_to_end_alone=whole,
+        cpu=[layer.node for layer in estimate.layers if layer.op_type not in BOUNDARIES],
+        macs=(macs, done),
+        slots=(sum(one.slots[0] for one in regions), sum(one.slots[1] for one in regions)),
+        speed_up=total.speed_up,
+        parts=[_part(part, system) for part in parts],
+        account=SplitAccount(**asdict(total)),
+        check=check,
+    )
+
+
+def _check_possible(system: System, way: str, images: int, options: CompileOptions) -> None:
+    if way not in WAYS:
+        raise InputError(f"--split {way}: {meant(way, WAYS)}choose one of {', '.join(WAYS)}")
+    if len(system.accelerators) < 2:
+        raise InputError(f"{system.source}: a network is split over two accelerators or more; add one, or count = 2")
+    if not 1 <= images <= MOST_IMAGES:
+        raise InputError(f"--images {images}: give 1 to {MOST_IMAGES:,}")
+    if options.chosen:
+        raise InputError("--pins and --tuned choose the schedule of a whole network; leave them out with --split")
+    first = system.accelerators[0]
+    for other in system.accelerators[1:]:
+        if other.hardware.arch.numerics != first.hardware.arch.numerics:
+            raise InputError(
+                f"accelerator '{other.name}' has numerics {other.hardware.arch.numerics}, '{first.name}' "
+                f"{first.hardware.arch.numerics}: they would make other bits; give all the same"
+            )
+
+
+def _split(compiled: CompiledNetwork, index: int, system: System, way: str) -> list[Step]:
+    """A region's steps; by batch a step for each kind of accelerator, which runs the region as a whole."""
+    region = compiled.partition.regions[index]
+    shop = Workshop(compiled.graph, region, system.accelerators, compiled.options)
+    try:
+        if way != "batch":
+            return {"channels": by_channels, "rows": by_rows, "pipeline": by_pipeline}[way](shop)
+        kinds = dict.fromkeys(one.kind for one in system.accelerators)
+        numbers = [next(n for n, one in enumerate(system.accelerators) if one.kind == kind) for kind in kinds]
+        return [Step(tuple(node.name for node in region.nodes), (shop.whole(region.nodes, n),)) for n in numbers]
+    except RefusedError as error:
+        raise InputError(f"{region.name} cannot be split by {way}: {error}") from error
+
+
+def _timed(
+    compiled: CompiledNetwork, index: int, steps: Sequence[Step], system: System, way: str, images: int
+) -> _Timed:
+    accelerators = system.accelerators
+    whole = Piecework(compiled.programs[index], accelerators[0].hardware)
+    if way == "batch":
+        of_kind = {accelerators[step.pieces[0].accelerator].kind: step.pieces[0].work for step in steps}
+        works = [of_kind[one.kind] for one in accelerators]
+        jobs, single = jobs_of_images(works, images), jobs_of_images(works, 1)
+    elif way == "pipeline":
+        jobs, single = jobs_of_stages(steps, images), jobs_of_stages(steps, 1)
+    else:
+        jobs = single = jobs_of_steps(steps)
+    spans, slots = simulate(jobs, system)
+    latency = max(end for _, end in simulate(single, system)[0])
+    _, slots_alone = simulate([Job(0, whole)], system)
+    found = account(jobs, spans, whole.alone * images, len(accelerators))
+    return _Timed(found, whole.alone, latency, (slots_alone * images, slots))
+
+
+def _part(step: Step, system: System) -> SplitPart:
+    return SplitPart(
+        nodes=list(step.nodes),
+        accelerators=[system.accelerators[piece.accelerator].name for piece in step.pieces],
+        cycles=[piece.work.alone for piece in step.pieces],
+        whole=step.whole,
+    )
+
+
+def split_json(report: SplitReport) -> str:
+    """The report as text; equal reports give equal bytes."""
+    return json.dumps(report.model_dump(mode="json"), indent=2) + "\n"
+
+
+# For people. --------------------------------------------------------------------------------------------------------
+
+
+MEANING = {
+    "again": "programs take more than the whole: halos, inputs read by all, filling and draining",
+    "memory": "others were on the memory",
+    "waiting": "waiting for others",
+    "unshared": "nodes that are not shared ran on one",
+}
+
+
+def print_split(report: SplitReport, console: Console) -> None:
+    """The tables of a split."""
+    found = report.account
+    console.print(line(f"{report.model} on {report.system}, split by {report.split}", style="bold"))
+    table = ReportTable((Column("nodes", "fold"), Column("cycles alone", "fold"), Column("not shared", "fold", 1)))
+    for part in report.parts:
+        cycles = ", ".join(f"{name} {one:,}" for name, one in zip(part.accelerators, part.cycles, strict=True))
+        table.add_row(", ".join(part.nodes), cycles, part.whole or "")
+    console.print(table)
+    what = f"{report.images} images" if report.images > 1 else "an inference"
+    console.print(line(f"{what}: {found.once:,} cycles on one, {found.cycles:,} on {found.accelerators}: "
+                       f"{report.speed_up:.2f} times as fast"))  # fmt: skip
+    if report.images > 1:
+        console.print(line(f"one image alone: {report.latency:,} cycles; a stream: "
+                           f"{found.cycles / report.images:,.1f} cycles an image"))  # fmt: skip
+    lost = found.accelerators - report.speed_up
+    console.print(line(f"why not {found.accelerators} times: {lost:.2f} less, of which"))
+    for key, meaning in MEANING.items():
+        cycles = getattr(found, key)
+        if cycles:
+            console.print(line(f"  {cycles / found.cycles:+.2f} {cycles:,} cycles: {meaning}"))
+    console.print(line(f"multiply-accumulates: {report.macs[0]:,} once, {report.macs[1]:,} split; "
+                       f"slots of the memory: {report.slots[0]:,} and {report.slots[1]:,}"))  # fmt: skip
+    console.print(line(f"end to end (CPU and transfers estimated, not split): {report.end_to_end_alone:,} cycles on "
+                       f"one, {report.end_to_end:,} split"))  # fmt: skip
+    if report.cpu:
+        console.print(line(f"on the CPU as before: {', '.join(report.cpu)}"))
+    check = report.check
+    console.print(line(f"check: {check.elements:,} elements, {check.mismatches:,} differ from the whole programs'; "
+                       f"{check.oracle.elements:,} against {check.oracle.oracle}, "
+                       f"{check.oracle.mismatches:,} mismatches"))  # fmt: skip

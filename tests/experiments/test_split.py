@@ -1,0 +1,191 @@
+"""One network on several accelerators: the bits of one, accounts that are conserved, pipelines and halos by hand."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement, pairwise
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+
+from experiments.cli.main import main
+from experiments.running.network import load_network
+from experiments.systems.spec import System, parse_system
+from experiments.systems.split import WAYS, best_cuts
+from experiments.systems.split_report import SplitReport, split_json, split_network
+from tests.byoc.small_models import ModelBuilder
+
+PRIVATE = '[memory]\nports = "private"\ngrants = {count}\n'
+
+
+def system_of(count: int, settings: str = "", memory: str = PRIVATE) -> System:
+    accelerator = f'[[accelerator]]\nname = "npu"\ncount = {count}\nsettings = {{ {settings} }}\n'
+    return parse_system(memory.format(count=count) + accelerator, idle=True)
+
+
+def random_model(random: Random) -> ModelProto:
+    """Convolutions of several strides, kernels and groups, pools, sums over branches, at last perhaps features."""
+    builder, generator = ModelBuilder(), np.random.default_rng(random.randrange(1 << 30))
+    channels, height, width = random.choice((3, 16)), random.randrange(5, 14), random.choice((8, 16))
+    here = builder.quantize(builder.input("x", (1, channels, height, width)), 0.05, 3)
+    before: dict[tuple[int, int, int], str] = {}
+
+    def real(name: str) -> str:
+        return builder.dequantize(name, 0.05, 3)
+
+    for _ in range(random.randrange(2, 6)):
+        kind = random.choice(("conv", "conv", "depthwise", "pool", "relu", "sum"))
+        shape = channels, height, width
+        if kind == "sum" and shape in before:
+            made = builder.node("Add", real(here), real(before[shape]))
+        elif kind in ("relu", "sum"):
+            made = builder.node("LeakyRelu", real(here), alpha=0.25)
+        else:
+            kernel, stride = random.choice((1, 3) if min(height, width) > 2 else (1,)), random.choice((1, 1, 2))
+            pads = [random.randrange(kernel) for _ in range(4)]
+            height, width = (
+                (size + pads[axis] + pads[axis + 2] - kernel) // stride + 1 for axis, size in enumerate((height, width))
+            )
+            window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
+            if kind == "pool":
+                made = builder.node(random.choice(("MaxPool", "AveragePool")), real(here), **window)
+            else:
+                groups = channels if kind == "depthwise" else 1
+                out = channels if kind == "depthwise" else random.choice((8, 16, 32))
+                numbers = generator.integers(-127, 128, (out, channels // groups, kernel, kernel), np.int8)
+                scales = generator.uniform(0.001, 0.004, out).astype(np.float32)
+                bias = builder.weights(generator.integers(-500, 500, out, np.int32), np.float32(0.05) * scales)
+                made = builder.node("Conv", real(here), builder.weights(numbers, scales), bias, group=groups, **window)
+                channels = out
+        before.setdefault(shape, here)
+        here = builder.quantize(made, 0.05, 3)
+    builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.output("y")
+    return builder.model()
+
+
+def checked(report: SplitReport) -> SplitReport:
+    """No bit differs, and what takes time in the account is all that there is."""
+    assert (report.check.mismatches, report.check.oracle.mismatches) == (0, 0)
+    assert report.check.elements > 0
+    assert report.check.oracle.elements > 0
+    found = report.account
+    parts = found.once + found.again + found.memory + found.waiting + found.unshared
+    assert parts == found.accelerators * found.cycles
+    return report
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_random_networks_have_the_bits_of_one_accelerator(way: str) -> None:
+    shared = 0
+    for seed in range(6):
+        random = Random(seed)
+        network = load_network(random_model(random))
+        settings = f'sram_bytes = "{random.choice((8, 32))}KiB"'
+        memory = random.choice((PRIVATE, ""))
+        system = system_of(random.randrange(2, 5), settings, memory)
+        report = checked(split_network(network, system, way, images=3))
+        shared += sum(len(part.accelerators) > 1 for part in report.parts)
+    assert shared or way in ("batch", "pipeline")
+
+
+def test_images_on_ports_of_their_own_take_what_one_takes() -> None:
+    report = checked(split_network(load_network("digits-cnn"), system_of(4), "batch", images=8))
+    assert report.account.cycles == 2 * report.alone  # two each, one behind the other
+    assert (report.speed_up, report.latency) == (4.0, report.alone)
+    assert (report.account.again, report.account.memory, report.account.waiting) == (0, 0, 0)
+
+
+def test_a_pipeline_of_two_by_hand() -> None:
+    report = checked(split_network(load_network("digits-cnn"), system_of(2), "pipeline", images=5))
+    (a,), (b,) = (part.cycles for part in report.parts)
+    # on ports of their own nobody is in the way: the first stage is done with image n at (n + 1) a. The slower stage
+    # is never idle between its first and last image: a, then five times b, or five times a, then b
+    assert report.account.cycles == (a + 5 * b if b >= a else 5 * a + b)
+    assert report.latency == a + b
+    assert report.account.again == 5 * (a + b - report.alone)
+    assert report.account.waiting == 2 * report.account.cycles - 5 * (a + b)
+    assert (report.account.memory, report.account.unshared) == (0, 0)
+
+
+def test_cuts_are_the_best_there_are() -> None:
+    random = Random(7)
+    for _ in range(200):
+        speeds = [random.randrange(1, 4) for _ in range(random.randrange(1, 5))]
+        parts = [random.randrange(1, 30) for _ in range(random.randrange(len(speeds), 9))]
+
+        def cost(number: int, start: int, stop: int, parts: list[int] = parts, speeds: list[int] = speeds) -> int:
+            return sum(parts[start:stop]) * speeds[number]
+
+        inner = combinations_with_replacement(range(len(parts) + 1), len(speeds) - 1)
+        every = [[0, *cuts, len(parts)] for cuts in inner]
+        found = best_cuts(len(speeds), len(parts), cost)
+        dearest = [max(cost(number, *ends) for number, ends in enumerate(pairwise(cuts))) for cuts in (found, *every)]
+        assert dearest[0] == min(dearest)
+
+
+def test_halos_are_read_or_computed_twice() -> None:
+    """Two convolutions of 3 rows on 16 rows: each of two bands computes 9 of the first one's rows and 8 of the last."""
+    builder = ModelBuilder()
+    here = builder.quantize(builder.input("x", (1, 8, 16, 8)), 0.05, 3)
+    for _ in range(2):
+        numbers = np.ones((8, 8, 3, 3), np.int8)
+        made = builder.node("Conv", builder.dequantize(here, 0.05, 3), builder.weights(numbers, 0.01), pads=[1] * 4)
+        here = builder.quantize(made, 0.05, 3)
+    builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.output("y")
+    report = checked(split_network(load_network(builder.model()), system_of(2), "rows"))
+    row = 8 * 8 * 8 * 9  # multiply-accumulates of a row of one of them
+    assert report.macs == (32 * row, 2 * (9 + 8) * row)
+    assert [part.whole for part in report.parts] == [None, "joining the bands of the output"]
+
+
+def test_a_report_is_the_same_again_and_the_command_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
+    words = ["run", "digits-cnn", "--system", "pair.toml", "--split", "channels"]
+    assert main([*words, "--json", "first.json"]) == 0
+    shown = capsys.readouterr().out
+    assert "why not 2 times" in shown
+    assert "MatMul: 10 channels" in shown
+    assert main([*words, "--json", "second.json"]) == 0
+    written = Path("first.json").read_text()
+    assert written == Path("second.json").read_text()
+    assert split_json(checked(SplitReport.model_validate_json(written))) == written
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--split", "rows"], "--system and --split belong together"),
+        (["--system", "pair.toml"], "--system and --split belong together"),
+        (["--system", "pair.toml", "--split", "colums"], "--split colums: "),
+        (["--system", "pair.toml", "--split", "rows", "--set", "sram_bytes=4KiB"], "--set does not go with"),
+        (["--system", "pair.toml", "--split", "rows", "--trace", "t.json"], "--trace does not go with"),
+        (["--system", "pair.toml", "--split", "batch", "--images", "0"], "--images 0: "),
+        (["--system", "one.toml", "--split", "batch"], "one.toml: a network is split over two accelerators or more"),
+        (["--system", "absent.toml", "--split", "batch"], "absent.toml"),
+        (["--system", "mixed.toml", "--split", "batch"], "accelerator 'b' has numerics fixed"),
+        (["--system", "pair.toml", "--split", "batch", "--cpu", "*"], "nothing of it runs on an accelerator"),
+    ],
+)
+def test_what_cannot_be_split_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one.toml").write_text('[[accelerator]]\nname = "npu"\n')
+    Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
+    mixed = '[[accelerator]]\nname = "a"\n[[accelerator]]\nname = "b"\nsettings = { numerics = "fixed" }\n'
+    Path("mixed.toml").write_text(mixed)
+    assert main(["run", "digits-cnn", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
