@@ -54,4 +54,4 @@ def _advice(pattern: str, graph: Graph) -> str:
     if pattern.startswith(BY_TYPE):
         return f"the types are {', '.join(types)}"
     close = meant(pattern, [node.name for node in graph.nodes])
-    return f"{close}'dla partition MODEL' lists them; a type of operator is written op:{types[0] if types else 'Conv'}"
+    return f"{close}'dla partition MODEL' lists them; a type of operator is written op:{types[0] if types else 'TYPE'}"

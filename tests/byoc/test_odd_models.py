@@ -175,7 +175,7 @@ def test_calibration_may_hold_inputs_without_dimensions(tmp_path: Path) -> None:
     nodes = [*CONVOLUTION, node("Cast", ["rate"], ["f"], to=1), node("Mul", ["r", "f"], ["y"])]
     model = model_of(nodes, {}, inputs=[IMAGE, info("rate", TensorProto.INT64, [])])
     samples, file = tmp_path / "samples.npz", tmp_path / "input.npz"
-    assert on(ran(model, tmp_path, calibration=samples, input=file), "dla")["Conv"] == 1
+    assert on(ran(model, tmp_path, calibration=samples, inputs=file), "dla")["Conv"] == 1
 
 
 @pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def test_large_samples_are_not_kept_for_the_comparison(monkeypatch: pytest.Monke
     kept = {}
     for most in (1, 1 << 20):
         monkeypatch.setattr(importing, "MOST_KEPT_BYTES", most)
-        samples = importing._Samples(lambda model: iter(drawn))
+        samples = importing._Samples(lambda model: iter(drawn), lambda count: None)
         samples.first(onnx.ModelProto())
         assert list(samples.all()) == drawn
         kept[most] = samples.kept

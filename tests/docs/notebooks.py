@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.docs.session import ROOT
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 LONGEST_CELL = 120
 """Seconds, on a busy machine."""
+_VERSION = re.compile(r"(ONNX Runtime|LiteRT) \d+(\.\w+)*")
 _KERNEL = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
 
 
@@ -32,16 +34,20 @@ def executed(path: Path, folder: Path) -> Any:
 
 
 def shown(notebook: Any) -> list[list[str]]:
-    """The text of every output of every cell, spaces aside; of pictures only that they are there."""
+    """The text of every output of all cells, spaces and the oracle's version aside; of pictures that they are there."""
     return [[_text(output) for output in cell.get("outputs", ())] for cell in notebook.cells]
 
 
 def _text(output: Any) -> str:
     if output.output_type == "stream":
-        return " ".join(output.text.split())
+        return _words(output.text)
     if "image/png" in output.data:
         return "a picture"
-    return " ".join(output.data["text/plain"].split())
+    return _words(output.data["text/plain"])
+
+
+def _words(text: str) -> str:
+    return _VERSION.sub(r"\1", " ".join(text.split()))
 
 
 if __name__ == "__main__":

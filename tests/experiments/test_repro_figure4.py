@@ -102,13 +102,14 @@ def test_the_picture_shows_every_kind(folder: Path, again: Reproduction) -> None
 def test_the_command_says_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     absent = tmp_path / "none.sqlite"
     assert dla(capsys, "repro", absent).err == (
-        f"error: {absent}: no such file or figure; 'dla sweep SPEC.toml' makes results, the figures are {NAME}\n"
+        f"error: {absent}: no such file or figure; 'dla sweep SPEC.toml' makes results, "
+        f"the figures are {', '.join(FIGURES)}\n"
     )
     assert dla(capsys, "repro", NAME, "--points", "3").err == (
         f"error: --points does not apply to the figure {NAME}; it repeats points of a results file\n"
     )
     assert dla(capsys, "repro", absent, "-o", tmp_path).err == (
-        f"error: --output applies to the figures {NAME} alone, not to the file {absent}\n"
+        f"error: --output applies to the figures {', '.join(FIGURES)} alone, not to the file {absent}\n"
     )
     blocked = tmp_path / "file"
     blocked.write_text("")
