@@ -69,7 +69,7 @@ def command(
 
     check_distinct(json=json, csv=csv, png=png)
     checked = load_spec(spec)
-    with _progress(trials) as (stage, report):
+    with options.stoppable(), _progress(trials) as (stage, report):
         found = explore(
             checked,
             objectives=objectives,

@@ -17,7 +17,7 @@ import typer
 
 from byoc.options import OPTIONS, CompileOptions, Option
 from experiments.cli import completion, results
-from experiments.literal import literal
+from experiments.literal import literal, say
 from isa import memory
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -289,6 +289,17 @@ def _fields(record: Any) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(
             item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=kinds[item.name]
         )
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Whoever interrupts the command within reads the notes of the workflow: what is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:  # typer makes an exit status of it
+        for note in getattr(stop, "__notes__", ()):  # none while nothing has begun
+            say(note, file=sys.stderr)
+        raise
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def command(
     if export is not None:
         check_export(export)
     _check_cost(cost, export)
-    with _progress(Grid(checked).points) as (stage, report):
+    with options.stoppable(), _progress(Grid(checked).points) as (stage, report):
         swept = sweep(
             checked,
             output=output,

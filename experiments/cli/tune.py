@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -51,36 +50,31 @@ def command(
     """Measure schedules of a network, keep them in a log, and name the best; run it again to continue or go further."""
     from experiments.tune.workflow import tune
 
-    with options.stages() as progress:
+    with options.stoppable(), options.stages() as progress:
 
         def report(count: int, cycles: int) -> None:
             progress(f"{count} of {measurements} measurements, {cycles:,} cycles")
 
-        try:
-            tuned = tune(
-                model,
-                preset=hardware.preset,
-                settings=hardware.settings or (),
-                isa=hardware.isa,
-                memory_mode=hardware.memory_mode,
-                options=choices,
-                shapes=opening.shapes,
-                fixed=opening.fixed,
-                cpu=opening.cpu or (),
-                calibration=calibration,
-                seed=seed,
-                measurements=measurements,
-                log=log,
-                search_seed=search_seed,
-                learn=learn,
-                donors=donors or (),
-                stage=progress,
-                report=report,
-            )
-        except KeyboardInterrupt as stop:
-            for note in getattr(stop, "__notes__", ()):  # none while the model is read
-                say(note, file=sys.stderr)
-            raise
+        tuned = tune(
+            model,
+            preset=hardware.preset,
+            settings=hardware.settings or (),
+            isa=hardware.isa,
+            memory_mode=hardware.memory_mode,
+            options=choices,
+            shapes=opening.shapes,
+            fixed=opening.fixed,
+            cpu=opening.cpu or (),
+            calibration=calibration,
+            seed=seed,
+            measurements=measurements,
+            log=log,
+            search_seed=search_seed,
+            learn=learn,
+            donors=donors or (),
+            stage=progress,
+            report=report,
+        )
     _print(tuned, measurements)
     place = tuned.log.path
     say(f"log in {place}; 'dla run {model} ... --tuned {place}' runs the best schedule")

@@ -11,7 +11,7 @@ from experiments.explore.objectives import parse_objectives
 from experiments.explore.run import Exploration, Wanted, check
 from experiments.explore.run import explore as explore_grid
 from experiments.explore.search import SamplerName
-from experiments.sweep.workflow import Specification, made_by, results_file, specified
+from experiments.sweep.workflow import Specification, going_on_in, made_by, results_file, specified
 from isa.progress import Progress, silent
 
 
@@ -43,13 +43,15 @@ def explore(
     check(checked, wanted)
     words = [*made_by("explore", checked), "--objectives", objectives, "--trials", str(trials)]
     words += ["--sampler", sampler, "--seed", str(seed)] + (["--cost", cost] if cost else [])
-    return explore_grid(
-        checked,
-        results_file(checked, output),
-        wanted,
-        workers=workers,
-        scheduler=scheduler,
-        command=shlex.join(words),
-        stage=stage,
-        report=report,
-    )
+    place = results_file(checked, output)
+    with going_on_in(place):
+        return explore_grid(
+            checked,
+            place,
+            wanted,
+            workers=workers,
+            scheduler=scheduler,
+            command=shlex.join(words),
+            stage=stage,
+            report=report,
+        )

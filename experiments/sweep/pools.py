@@ -74,7 +74,7 @@ class LocalPool:
     def _submitted(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
         _replace_tracker()
         try:
-            with _from_here_only():
+            with _from_here_only(), _uninterrupted():
                 return self._started().submit(work, *arguments)
         except (EOFError, ConnectionError) as error:  # the server that makes the processes is gone
             print("a helper process of the workers was killed; it is started again", file=sys.stderr)
@@ -153,6 +153,22 @@ def _from_here_only() -> Iterator[None]:
             del os.environ[_SAFE_PATH]
         else:
             os.environ[_SAFE_PATH] = before
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is started within never hears the Ctrl-C that a terminal sends to all: the parent ends it.
+
+    It inherits the mask of this thread, where an interrupt waits until the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _FOR_ANYBODY = spawn.get_preparation_data

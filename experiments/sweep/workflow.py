@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,17 +84,28 @@ def sweep(
     checked = specified(spec)
     place = results_file(checked, output)
     words = [*made_by("sweep", checked), *(["--output", str(output)] if output else [])]
-    tally = run_sweep(
-        checked,
-        place,
-        workers=workers,
-        scheduler=scheduler,
-        retry_failed=retry_failed,
-        command=shlex.join(words),
-        stage=stage,
-        report=report,
-    )
+    with going_on_in(place):
+        tally = run_sweep(
+            checked,
+            place,
+            workers=workers,
+            scheduler=scheduler,
+            retry_failed=retry_failed,
+            command=shlex.join(words),
+            stage=stage,
+            report=report,
+        )
     return Swept(place, Grid(checked).points, tally)
+
+
+@contextmanager
+def going_on_in(place: Path) -> Iterator[None]:
+    """Whoever interrupts what is done within is told that what is finished stands in ``place``."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"stopped; what is finished stands in {place}, and the same command goes on there")
+        raise
 
 
 def specified(spec: Specification) -> Spec:

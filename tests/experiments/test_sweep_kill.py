@@ -158,6 +158,25 @@ def test_two_sweeps_write_at_once(tmp_path: Path) -> None:
     assert sum(int(found[1]) for found in made if found) == POINTS  # each point counts once, for who wrote its row
 
 
+@pytest.mark.parametrize("helpers", [1, 2])
+def test_control_c_at_the_start_is_heard_by_the_parent_alone(helpers: int, tmp_path: Path) -> None:
+    """A terminal sends it to all processes: those that are still importing would each print a traceback."""
+    written(tmp_path, TEXT)
+    command = [sys.executable, "-m", "dla", "sweep", "grid.toml", "-o", "results.sqlite", "--workers", "2"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while len(children.read_text().split()) < helpers:
+            time.sleep(0.001)
+        time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, errors) == (
+        130, "stopped; what is finished stands in results.sqlite, and the same command goes on there\n",
+    )  # fmt: skip
+
+
 _SEVERED = """
 import os, signal, sys
 from multiprocessing import forkserver, resource_tracker
