@@ -74,6 +74,7 @@ def _print_presets(found: list[Preset]) -> None:
 
 def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     """List every key of a machine, for --set KEY=VALUE and preset files: values, default, unit and meaning."""
+    from dla_sim.presets import DEFAULT_PRESET
     from dla_sim.presets.keys import declared_settings
     from experiments.report.terminal import plain_table, report_console
 
@@ -91,3 +92,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     console = report_console()
     console.print(table)
     console.print("Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.")
+    console.print(
+        f"Defaults are those of a preset file that leaves a key out; without --preset the machine is {DEFAULT_PRESET}"
+        f" ('dla presets {DEFAULT_PRESET}' has its values)."
+    )

@@ -126,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:
         if hasattr(error, "format_message"):  # typer's errors in the use of commands and options
-            return _fail(f"{error.format_message()} (see dla --help)")
+            context = getattr(error, "ctx", None)
+            return _fail(f"{error.format_message()} (see {context.command_path if context else 'dla'} --help)")
         return _report_bug(error)  # neither a difference nor bad input
 
 

@@ -46,7 +46,8 @@ class Result:
         pandas is not installed, as the other tables do.
         """
         whole = ["region", "tiles", "group", "dram_read_bytes", "dram_write_bytes", *PARTS]
-        return _table(layer_rows(self.report), LAYER_COLUMNS, whole)
+        table = _table(layer_rows(self.report), LAYER_COLUMNS, whole)
+        return table.astype({"utilization": "float64", "energy_pj": "float64"})  # all of a column may be missing
 
     @property
     def stalls(self) -> pandas.DataFrame:

@@ -200,7 +200,7 @@ def test_assembly_that_cannot_be_read(capsys: Capture) -> None:
     [
         ([], "Missing command. (see dla --help)"),
         (["nope"], "No such command 'nope'. (see dla --help)"),
-        (["run"], "Missing argument 'MODEL'. (see dla --help)"),
+        (["run"], "Missing argument 'MODEL'. (see dla run --help)"),
         (["run", "digits-cnn", "--nope"], "No such option: --nope"),
         (["run", "digits-cnn", "--schedule", "x"], "Invalid value for '--schedule': "),
     ],

@@ -211,6 +211,8 @@ def test_tables_have_the_numbers_of_the_report(result: dla.Result) -> None:
     assert (stalls["cycles"] > 0).all()
     assert list(placement["node"]) == [entry.node for entry in report.placement]
     assert placement.loc[placement["on"] == "dla", "region"].eq(0).all()
+    assert layers["energy_pj"].dtype == "float64"  # nobody asked for it
+    assert layers["energy_pj"].isna().all()
 
 
 def test_tables_of_nothing() -> None:
