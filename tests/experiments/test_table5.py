@@ -26,7 +26,7 @@ def _run(segment: int, *tasks: TaskResult) -> table5.Run:
     report = SystemReport(
         command="", name="ADy288", policy="fcfs", preemption="none", quantum=1, seed=0, clock_hz=130_000_000, cycles=1,
         unfinished=0, tasks=tasks, units=(), check=None,
-        memory=MemoryResult(slots=0, grants=1, utilization=0, traffic=()),
+        memory=MemoryResult(slots=0, grants=1, utilization=0, traffic=(0,)),
     )  # fmt: skip
     return table5.Run("ADy288", table5.SEGMENTS[segment][0], report)
 
@@ -43,9 +43,12 @@ AS_PUBLISHED = [(0, 0, 0.0), (10, 9, 25e6), (12, 8, 20e6), (16, 8, 15e6), (20, 0
 def test_the_claims_hold_where_the_runs_are_as_published() -> None:
     claims = {claim.name: claim for claim in table5.evaluate(_runs(AS_PUBLISHED))}
     assert all(claim.holds for claim in claims.values())
-    # 20 frames of 5 modules: all but the camera's in time, and of its 0, 1, 4, 8 and 20
-    rates = ", ".join(f"{rate:.1%}" for rate in (0.2, 0.19, 0.16, 0.12, 0.0))
-    assert claims["each-step-lowers-misses"].figures[0].text == f"ADy288: {rates}"
+    # 20 frames of 5 modules: all but the camera's in time, and of its 1, 4, 8 and 20
+    assert [figure.text for figure in claims["each-step-lowers-misses"].figures] == [
+        "3 just-in-time priorities: 19.0% before, 16.0%; lower in 1 of 1 applications",
+        "4 and migration: 16.0% before, 12.0%; lower in 1 of 1 applications",
+        "5 and co-optimisation: 12.0% before, 0.0%; lower in 1 of 1 applications",
+    ]
 
 
 @pytest.mark.parametrize(
