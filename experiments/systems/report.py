@@ -74,7 +74,10 @@ class TaskResult(Part):
 
 
 class UnitResult(Part):
-    """An accelerator or a core. ``compute``: cycles in which an accelerator's EX executed, None of cores."""
+    """An accelerator or a core. ``compute``: cycles in which an accelerator's EX executed, None of cores.
+
+    Programs that the end of the run cut off count as ``busy``, and not in ``compute``.
+    """
 
     name: Text
     busy: Count

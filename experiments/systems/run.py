@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 
 from experiments.systems.check import check_pieces
 from experiments.systems.policies import Migration, Policy, make_policy
@@ -112,14 +112,24 @@ def co_optimise(system: System, plans: Plans, progress: Progress = silent) -> Ch
 
 
 def _by_quality(system: System) -> Iterator[tuple[int, ...]]:
-    """All choices, the best quality first."""
-    options = [range(max(1, len(task.variants))) for task in system.tasks]
+    """All choices, the best quality first, ties by the variants' order; made as they are asked for."""
+    qualities = [[one.quality for one in task.variants] or [0.0] for task in system.tasks]
+    orders = [sorted(range(len(mine)), key=lambda variant: -mine[variant]) for mine in qualities]
 
-    def quality(variants: tuple[int, ...]) -> float:
-        pairs = zip(system.tasks, variants, strict=True)
-        return sum(task.variants[variant].quality for task, variant in pairs if task.variants)
+    def entry(ranks: tuple[int, ...]) -> tuple[float, tuple[int, ...], tuple[int, ...]]:
+        variants = tuple(order[rank] for order, rank in zip(orders, ranks, strict=True))
+        return -sum(mine[variant] for mine, variant in zip(qualities, variants, strict=True)), variants, ranks
 
-    return iter(sorted(product(*options), key=lambda variants: (-quality(variants), variants)))
+    waiting = [entry((0,) * len(orders))]
+    known = {waiting[0][2]}
+    while waiting:
+        _, variants, ranks = heapq.heappop(waiting)
+        yield variants
+        for place, order in enumerate(orders):  # one task's next best: no better than this choice
+            further = (*ranks[:place], ranks[place] + 1, *ranks[place + 1 :])
+            if further[place] < len(order) and further not in known:
+                known.add(further)
+                heapq.heappush(waiting, entry(further))
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,6 @@ class TaskRecord:
     overdue: int = 0
     spent: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     preemptions: int = 0
-    qualities: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,9 @@ class Interval:
 class Record:
     """What a run leaves behind.
 
-    ``busy``: cycles by unit; ``compute``: those of EX of each accelerator. ``traffic``: the memory's slots in each of
-    :data:`TRAFFIC_BINS` equal parts of the time until the end. ``pieces``: every way in which a program ran in pieces,
-    by the commands before which it gave way, and the first job that did.
+    ``busy``: cycles by unit; ``compute``: those of EX of each accelerator, in programs that ended. ``traffic``: the
+    memory's slots in each of :data:`TRAFFIC_BINS` equal parts of the time until the end. ``pieces``: every way in which
+    a program ran in pieces, by the commands before which it gave way, and the first job that did.
     """
 
     cycles: int
@@ -422,7 +421,6 @@ class Simulation:
         assert sum(job.spent.values()) == response, "every cycle of a job has one cause"
         record.responses.append(response)
         record.late += job.deadline is not None and self._now > job.deadline
-        record.qualities += job.task.variants[job.variant].quality if job.task.variants else 1.0
         for cause, cycles in job.spent.items():
             record.spent[cause] += cycles
         self._policy.ended(job, self._now)

@@ -22,6 +22,7 @@ from dla_sim.presets import Preset
 from dla_sim.systems.pieces import Interruptible, boundaries
 from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.running.network import Network, load_network
+from experiments.running.package_cache import PackageCache
 from experiments.systems.spec import CPU, Preemption, System
 from isa.errors import InputError
 from isa.program import Program
@@ -109,9 +110,15 @@ Plans = Mapping[tuple[int, int, str], Plan]
 """By task and variant, counted, and kind of accelerator or :data:`CPU`."""
 
 
-def make_plans(system: System, options: CompileOptions = DEFAULTS, progress: Progress = silent) -> Plans:
+def make_plans(
+    system: System,
+    options: CompileOptions = DEFAULTS,
+    progress: Progress = silent,
+    cache: PackageCache | None = None,
+) -> Plans:
     """The plans of all tasks. Networks and programs that several share are read and compiled once.
 
+    A ``cache`` keeps what import makes of a model; no figure depends on it.
     Raises InputError naming the task whose model is wrong.
     """
     networks: dict[str, Network] = {}
@@ -128,7 +135,7 @@ def make_plans(system: System, options: CompileOptions = DEFAULTS, progress: Pro
                 try:
                     if choice.model not in networks:
                         progress(f"reading {choice.model}")
-                        networks[choice.model] = load_network(system.model_path(choice.model))
+                        networks[choice.model] = load_network(system.model_path(choice.model), cache=cache)
                     if key not in known:
                         progress(f"compiling {choice.model} for {kind}")
                         known[key] = _plan(networks[choice.model], kind, hardware.get(kind), system.speed, options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from experiments.running.package_cache import users_cache
 from experiments.systems.result import SystemResult
 from experiments.systems.run import Watch, highest_rate, policy_of, run_system
 from experiments.systems.spec import IN_MEMORY, Specification, specified, with_conditions
@@ -39,6 +40,6 @@ def system(
     policy_of(checked)  # before networks are compiled
     words = ["dla.system"] if checked.source == IN_MEMORY else ["dla", "system", checked.source]
     words += [word for key, value in chosen.items() for word in (f"--{key}", str(value))]
-    plans = make_plans(checked, progress=progress)
+    plans = make_plans(checked, progress=progress, cache=users_cache())
     report = run_system(checked, plans, watch=watch, check=check, progress=progress, command=shlex.join(words))
     return SystemResult(report, highest_rate(checked, plans, progress) if search_rate else None)

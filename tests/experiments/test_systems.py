@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
-from itertools import pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from experiments.cli.main import main
 from experiments.running.workflow import run
 from experiments.systems.report import SystemReport, report_json
-from experiments.systems.run import RATE_STEPS, co_optimise, highest_rate, run_system
+from experiments.systems.run import RATE_STEPS, _by_quality, co_optimise, highest_rate, run_system
 from experiments.systems.simulate import Interval
-from experiments.systems.spec import System, parse_system
+from experiments.systems.spec import System, Variant, parse_system
 from experiments.systems.work import make_plans
 from isa.errors import InputError
 
@@ -156,6 +157,32 @@ def test_the_variant_of_the_best_quality_that_holds_all_deadlines() -> None:
     assert run_system(system, plans).tasks[0].quality == 1.0
     slower = replace(system, tasks=tuple(replace(task, period=10**6, deadline=10**6) for task in system.tasks))
     assert co_optimise(slower, plans).variants == (0,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_choices_come_by_quality_one_at_a_time(seed: int) -> None:
+    """As if all were sorted; of twenty tasks with three variants each the first ones are there at once."""
+    rng = random.Random(seed)
+    base = system_of(VARIANTS)
+
+    def of(tasks: int, most: int) -> System:
+        made = [
+            replace(base.tasks[0], name=str(number), variants=tuple(
+                Variant("digits-cnn", float(rng.randint(1, 3))) for _ in range(rng.randint(1, most))
+            ))
+            for number in range(tasks)
+        ]  # fmt: skip
+        return replace(base, tasks=tuple(made))
+
+    small = of(4, 3)
+    every = product(*(range(len(task.variants)) for task in small.tasks))
+
+    def key(variants: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        pairs = zip(small.tasks, variants, strict=True)
+        return -sum(task.variants[variant].quality for task, variant in pairs), variants
+
+    assert list(_by_quality(small)) == sorted(every, key=key)
+    assert len(list(islice(_by_quality(of(20, 3)), 200))) == 200
 
 
 def test_the_highest_rate() -> None:
