@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -32,19 +33,40 @@ _LINE = 64
 """Bytes to which live ranges are widened, and gaps that are not worth a command of their own."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
-    """How a program gives way before command ``stop`` and goes on.
+    """How ``program`` gives way before command ``stop`` and goes on.
 
-    ``live`` are half-open byte ranges of the scratchpad. ``first`` is the command of ``resume`` that is the program's
-    command ``stop``; ``save`` and ``resume`` use ``program.dram_bytes`` and more of the program's system memory.
+    ``live`` are half-open byte ranges of the scratchpad. ``save`` and ``resume`` use ``program.dram_bytes`` and more of
+    the program's system memory. ``restore`` is what ``resume`` begins with, as a program of its own.
     """
 
+    program: Program
     stop: int
     live: tuple[tuple[int, int], ...]
     save: Program
-    resume: Program
-    first: int
+    restore: Program
+
+    @property
+    def first(self) -> int:
+        """The command of ``resume`` that is the program's command ``stop``."""
+        return len(self.restore.commands) - 1
+
+    @cached_property
+    def resume(self) -> Program:
+        """What ``restore`` does, and the commands from ``stop`` on."""
+        begun, restore = _word_after(self.program, self.stop), self.restore
+        lead = len(restore.words) - 1
+        provenance = tuple(
+            replace(one, first=max(one.first - begun, 0) + lead, last=one.last - begun + lead)
+            for one in self.program.provenance
+            if one.last > begun
+        )
+        words = np.concatenate([restore.words[:-1], self.program.words[begun:]])
+        return replace(
+            restore, words=words, provenance=(*restore.provenance, *provenance),
+            dram_bytes=restore.command_address + 8 * len(words),
+        )  # fmt: skip
 
 
 def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
@@ -62,11 +84,10 @@ def boundaries(program: Program, *, tiles: bool) -> tuple[int, ...]:
 
 
 class Interruptible:
-    """A program and the commands before which it may give way, ``stops``, ascending; pieces are made when asked for."""
+    """A program and the commands before which it may give way, ``stops``, ascending."""
 
     def __init__(self, program: Program, stops: Sequence[int]) -> None:
         self.program, self.stops = program, tuple(stops)
-        self._made: dict[int, Piece] = {}
 
     @cached_property
     def _live(self) -> dict[int, tuple[tuple[int, int], ...]]:
@@ -74,16 +95,10 @@ class Interruptible:
         operands = [command.instruction.operands(command, arch) for command in commands]
         return _live_ranges(operands, self.stops, arch.sram_bytes)
 
-    def live_bytes(self, stop: int) -> int:
-        """Bytes of the scratchpad that giving way before ``stop`` saves, and going on restores."""
-        return sum(high - low for low, high in self._live[stop])
-
     def piece(self, stop: int) -> Piece:
-        """The piece of one of :attr:`stops`."""
-        if stop not in self._made:
-            registers = _registers_before(self.program, stop)
-            self._made[stop] = _piece(self.program, stop, self._live[stop], registers, _tokens_left(self.program, stop))
-        return self._made[stop]
+        """The piece of one of :attr:`stops`, made anew: they are for the caller to keep."""
+        registers = _registers_before(self.program, stop)
+        return _piece(self.program, stop, self._live[stop], registers, _tokens_left(self.program, stop))
 
 
 def on_memory(program: Program, dram_bytes: int) -> Program:
@@ -98,11 +113,10 @@ def on_memory(program: Program, dram_bytes: int) -> Program:
     )
 
 
-def leave(program: Program, piece: Piece) -> Program:
-    """The commands before ``piece.stop`` and those of ``piece.save`` in one program, for executors that keep no
-    scratchpad between programs: ST saves once LD and EX have done everything.
+def leave(program: Program, stop: int, save: Program) -> Program:
+    """The commands before ``stop`` and those of ``save`` in one program, for executors that keep no scratchpad between
+    programs: ST saves once LD and EX have done everything.
     """
-    stop = piece.stop
     last = _word_after(program, stop)
     left = _tokens_left(program, stop)
     from_ld, from_ex = left[Unit.LD, "next"], left[Unit.EX, "next"]
@@ -114,7 +128,7 @@ def leave(program: Program, piece: Piece) -> Program:
     ]
     reset = program.variant.register_file.reset
     drain += [encode_set(name, reset[name]) for name in OP_DMA_WRITE.registers]
-    words = np.concatenate([program.words[:last], np.array(drain, dtype=np.uint64), piece.save.words])
+    words = np.concatenate([program.words[:last], np.array(drain, dtype=np.uint64), save.words])
     provenance = tuple(replace(one, last=min(one.last, last)) for one in program.provenance if one.first < last)
     return replace(program, words=words, provenance=provenance)
 
@@ -161,8 +175,10 @@ def _ranges(lines: NDArray[np.bool_], sram_bytes: int) -> tuple[tuple[int, int],
 def _registers_before(program: Program, stop: int) -> dict[str, int]:
     """The registers that differ from their reset values."""
     file = program.variant.register_file
-    words = enumerate(program.words[: _word_after(program, stop)].tolist())
-    registers = dict(decode_set(word, index, file) for index, word in words if word >> 56 == SET_OPCODE)
+    words = program.words[: _word_after(program, stop)]
+    sets = words[words >> np.uint64(56) == SET_OPCODE]
+    last = dict(zip((sets >> np.uint64(48)).tolist(), sets.tolist(), strict=True))  # by opcode and register
+    registers = dict(decode_set(word, index, file) for index, word in enumerate(last.values()))
     return {name: value for name, value in registers.items() if value != file.reset[name]}
 
 
@@ -175,16 +191,14 @@ _GIVER = {
 
 def _tokens_left(program: Program, stop: int) -> Counter[tuple[Unit, str]]:
     """How often each unit has pushed to the side named what no command before ``stop`` has popped."""
+    flags = attrgetter("unit", "pop_previous", "push_previous", "pop_next", "push_next")
     tokens: Counter[tuple[Unit, str]] = Counter()
-    for command in program.commands[:stop]:
-        for side, pops, pushes in (
-            ("previous", command.pop_previous, command.push_previous),
-            ("next", command.pop_next, command.push_next),
-        ):
+    for (unit, *moves), count in Counter(map(flags, program.commands[:stop])).items():
+        for side, pops, pushes in (("previous", *moves[:2]), ("next", *moves[2:])):
             if pops:
-                tokens[_GIVER[command.unit, side]] -= 1
+                tokens[_GIVER[unit, side]] -= count
             if pushes:
-                tokens[command.unit, side] += 1
+                tokens[unit, side] += count
     return +tokens
 
 
@@ -197,37 +211,18 @@ def _piece(
 ) -> Piece:
     context = _up(program.dram_bytes)
     end = _up(context + sum(high - low for low, high in live))
-    save = _program(program, [*_moves(Unit.ST, live, context)], (), end)
-    prologue, first = _prologue(program, live, registers, tokens, context)
-    return Piece(stop, live, save, _program(program, prologue, _rest(program, stop), end), first)
+    save = _program(program, [*_moves(Unit.ST, live, context)], end)
+    restore = _program(program, _prologue(program, live, registers, tokens, context), end)
+    return Piece(program, stop, live, save, restore)
 
 
-def _rest(program: Program, stop: int) -> tuple[NDArray[np.uint64], tuple[Provenance, ...]]:
-    """The words from ``stop`` on, and their provenance, counted from the first of them."""
-    first = _word_after(program, stop)
-    provenance = tuple(
-        replace(one, first=max(one.first - first, 0), last=one.last - first)
-        for one in program.provenance
-        if one.last > first
-    )
-    return program.words[first:], provenance
-
-
-def _program(
-    program: Program,
-    prologue: Sequence[int],
-    rest: tuple[()] | tuple[NDArray[np.uint64], tuple[Provenance, ...]],
-    address: int,
-) -> Program:
-    """``prologue`` and what is left of ``program``, or ``OP_END``; the words lie at ``address``."""
-    words, provenance = rest or (np.array([encode_operation(OP_END, {})], dtype=np.uint64), ())
-    moved = tuple(replace(one, first=one.first + len(prologue), last=one.last + len(prologue)) for one in provenance)
-    mine = Provenance(0, len(prologue), CONTEXT, OP_DMA_READ.kind, CONTEXT, 0)
-    stream = np.concatenate([np.array(prologue, dtype=np.uint64), words])
+def _program(program: Program, words: Sequence[int], address: int) -> Program:
+    """``words`` and ``OP_END``, which lie at ``address``, on the system memory of ``program``."""
+    stream = np.array([*words, encode_operation(OP_END, {})], dtype=np.uint64)
+    provenance = (Provenance(0, len(words), CONTEXT, OP_DMA_READ.kind, CONTEXT, 0),) if words else ()
     return replace(
-        program, words=stream, provenance=(mine, *moved) if prologue else moved,
-        command_address=address, dram_bytes=address + 8 * len(stream),
-    )  # fmt: skip
+        program, words=stream, provenance=provenance, command_address=address, dram_bytes=address + 8 * len(stream)
+    )
 
 
 def _moves(unit: Unit, live: Iterable[tuple[int, int]], context: int) -> Iterable[int]:
@@ -246,16 +241,14 @@ def _prologue(
     registers: dict[str, int],
     tokens: Counter[tuple[Unit, str]],
     context: int,
-) -> tuple[list[int], int]:
-    """The words before the rest, and how many commands they are.
+) -> list[int]:
+    """The words before the rest.
 
     EX and ST must not start before the scratchpad is as it was: a token from LD goes through EX to ST.
     """
     words = list(_moves(Unit.LD, live, context))
-    commands = len(live)
-    syncs: list[int] = []
     if live:
-        syncs = [
+        words += [
             _sync(Unit.LD, push_next=1),
             _sync(Unit.EX, pop_previous=1, push_next=1),
             _sync(Unit.ST, pop_previous=1),
@@ -264,10 +257,8 @@ def _prologue(
         used = {f"LD_{name}" for name in ("DRAM_ADDRESS", "SRAM_ADDRESS", "BYTES")}
         registers = {name: file.reset[name] for name in sorted(used)} | registers
     for (unit, side), count in sorted(tokens.items(), key=lambda item: (item[0][0].value, item[0][1])):
-        syncs += [_sync(unit, **{f"push_{side}": 1})] * count
-    words += syncs
-    words += [encode_set(name, value, program.variant.register_file) for name, value in registers.items()]
-    return words, commands + len(syncs)
+        words += [_sync(unit, **{f"push_{side}": 1})] * count
+    return words + [encode_set(name, value, program.variant.register_file) for name, value in registers.items()]
 
 
 def _sync(unit: Unit, **flags: int) -> int:

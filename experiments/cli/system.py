@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,8 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
-from isa.files import check_distinct
+from isa.errors import InputError
+from isa.files import check_distinct, check_writable, write_atomically
 
 
 class Preempt(StrEnum):
@@ -48,6 +50,16 @@ Highest = Annotated[
     ),
 ]
 
+Sweep = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="KEY=VALUE,...",
+        help="Run with each of these values of a key of the file, e.g. accelerator.npu.count=1,2,4 or "
+        "run.policy=fcfs,edf; repeated, with all combinations.",
+    ),
+]
+
 
 def command(
     file: File,
@@ -56,34 +68,44 @@ def command(
     quantum: Quantum = None,
     until: Until = None,
     highest: Highest = False,
+    sweep: Sweep = None,
     check: Check = False,
     json: options.Json = None,
     csv: options.Csv = None,
     trace: options.Timeline = None,
 ) -> int:
-    """Run several networks on several accelerators. Exit status 1 if a job missed its deadline."""
+    """Run several networks on several accelerators. Exit status 1 if a job missed its deadline, or at every point."""
+    check_distinct(json=json, csv=csv, trace=trace)
+    conditions = {"policy": policy, "preempt": preempt and preempt.value, "quantum": quantum, "until": until}
+    if not sweep:
+        return _run(file, conditions, highest, check, json, csv, trace)
+    for word, given in (("check", check), ("trace", trace)):
+        if given:
+            raise InputError(f"--{word} is of one run; leave it out with --sweep")
+    return _sweep(file, sweep, conditions, highest, json, csv)
+
+
+def _run(
+    file: Path,
+    conditions: Mapping[str, str | None],
+    highest: bool,
+    check: bool,
+    json: Path | None,
+    csv: Path | None,
+    trace: Path | None,
+) -> int:
+    """One run."""
     with options.loading():
         from experiments.report.terminal import report_console
         from experiments.systems.presentation import print_system, timeline_json
         from experiments.systems.report import report_json, task_rows
         from experiments.systems.simulate import Interval
         from experiments.systems.workflow import system
-    from isa.files import write_atomically
 
-    check_distinct(json=json, csv=csv, trace=trace)
     intervals: list[Interval] = []
+    watch = intervals.append if trace is not None else None
     with options.stages() as progress:
-        found = system(
-            file,
-            policy=policy,
-            preempt=preempt and preempt.value,
-            quantum=quantum,
-            until=until,
-            search_rate=highest,
-            check=check,
-            watch=intervals.append if trace is not None else None,
-            progress=progress,
-        )
+        found = system(file, **conditions, search_rate=highest, check=check, watch=watch, progress=progress)
     report = found.report
     print_system(report, report_console())
     if found.rate is not None:
@@ -105,3 +127,30 @@ def command(
         file=sys.stderr,
     )
     return 1
+
+
+def _sweep(
+    file: Path,
+    texts: list[str],
+    conditions: Mapping[str, str | None],
+    highest: bool,
+    json: Path | None,
+    csv: Path | None,
+) -> int:
+    """All points of a sweep."""
+    with options.loading():
+        from experiments.report.terminal import report_console
+        from experiments.systems.presentation import print_sweep
+        from experiments.systems.sweep import parse_axes, sweep_json
+        from experiments.systems.workflow import sweep_system
+
+    for place in (json, csv):  # before the points run
+        if place is not None and place != results.STANDARD_OUTPUT:
+            check_writable(place)
+    with options.stages() as progress:
+        found = sweep_system(file, parse_axes(texts), **conditions, search_rate=highest, progress=progress)
+    print_sweep(found, report_console())
+    if json is not None:
+        results.write(json, sweep_json(found))
+    results.write_csv(csv, found.rows)
+    return 1 if found.deadlines and not found.without_a_miss else 0

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from experiments.models.detection import point_pillars, ssd_mobilenet_v1, yolo_v8n
 from experiments.repro.claim import Claim, Figure, claim_lines
+from experiments.systems.policies import CO_OPTIMISED
 from experiments.systems.report import SystemReport, TaskResult
-from experiments.systems.run import CO_OPTIMISED, run_system
+from experiments.systems.run import run_system
 from experiments.systems.spec import Conditions, System, parse_system
 from experiments.systems.work import Plans, make_plans
 from isa.files import write_atomically

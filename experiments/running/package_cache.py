@@ -18,7 +18,6 @@ import os
 import platform
 import secrets
 import stat
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -27,12 +26,10 @@ from typing import Any
 
 from byoc.operators.registry import built_in, installed
 from byoc.package.package import Package, load_package, package_bytes
+from isa.cache_folder import NAME, is_private, users_folder
 from isa.errors import InputError
 from isa.files import is_leftover, write_atomically
 
-FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
-"""Environment variables: where the cache is, and that there is none."""
-NAME = "dla-byoc-simulator"
 LARGEST = 2 << 30
 """Bytes that all entries together may have; beyond, those go that were not used for longest."""
 _CODE = hashlib.sha256().digest_size
@@ -67,7 +64,7 @@ class PackageCache:
         """The package that is kept under ``key``; None where there is none that can be believed."""
         path = self.folder / f"{key}{_SUFFIX}"
         try:
-            if not _private(self.folder):
+            if not is_private(self.folder):
                 return None
             content, secret = _content(path, self.largest), _content(self.folder / _SECRET, _CODE)
             code, package = content[:_CODE], content[_CODE:]
@@ -88,7 +85,7 @@ class PackageCache:
         with contextlib.suppress(OSError, InputError):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             path = self.folder / f"{key}{_SUFFIX}"
-            if _private(self.folder) and (path.is_file() or not path.exists()):
+            if is_private(self.folder) and (path.is_file() or not path.exists()):
                 write_atomically(path, _code(self._secret(), key, content) + content)
                 self._shrink()
 
@@ -125,36 +122,14 @@ def _is_ours(path: Path) -> bool:
     return path.suffix == _SUFFIX or is_leftover(path)
 
 
-def _private(folder: Path) -> bool:
-    """Whether nobody else can write to the folder, where the system knows users."""
-    if not hasattr(os, "geteuid"):
-        return True
-    found = folder.stat()
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
 def _code(secret: bytes, key: str, content: bytes) -> bytes:
     return hmac.digest(secret, key.encode() + content, "sha256")
 
 
 def users_cache() -> PackageCache | None:
     """The user's cache where the system has such folders; None where the environment forbids it or there is no home."""
-    if os.environ.get(OFF):
-        return None
-    with contextlib.suppress(RuntimeError, KeyError):
-        return PackageCache(_folder())
-    return None
-
-
-def _folder() -> Path:
-    if os.environ.get(FOLDER):
-        return Path(os.environ[FOLDER])
-    if sys.platform == "win32":
-        return Path(os.environ["LOCALAPPDATA"]) / NAME / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / NAME
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / NAME
+    folder = users_folder()
+    return None if folder is None else PackageCache(folder)
 
 
 def key_of(given: Mapping[str, Any]) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from byoc.compiler import CompiledNetwork
@@ -23,7 +23,7 @@ from dla_sim.trace import Trace
 from experiments.cost.table import CostTable, load_table
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
-from experiments.report.schema import Accuracy, Check, Suspicion
+from experiments.report.schema import Accuracy, Check, HardwareCheck, Suspicion
 from experiments.report.timeline import timeline_json
 from experiments.running.accuracy import labelled_samples, measure_accuracy
 from experiments.running.check import Tensors, check_values, find_warnings, joint_check
@@ -32,9 +32,19 @@ from experiments.running.network import Fixed, Network, Shapes, load_network, ne
 from experiments.running.package_cache import users_cache
 from experiments.running.result import Result
 from isa.files import write_atomically
+from isa.program import Executor
 from isa.progress import Progress, silent
 
 Host = Literal["onnxruntime", "reference"]
+
+
+class Held(Executor[Trace], Protocol):
+    """An executor that is held to the simulator, as ``experiments.rtl.device.HardwareDevice`` is."""
+
+    @property
+    def check(self) -> HardwareCheck:
+        """How it compared so far."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +77,22 @@ class Request:
     seed: int
     cost: str | None
     cpu: tuple[str, ...]
+    engine: str | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether something was given in memory: then no command repeats the run."""
+        given = (self.model, self.inputs, self.calibration)
+        return any(name is not None and name.startswith("<") for name in given)
 
     @property
     def command(self) -> str:
-        """The ``dla run`` command that repeats the run; options at their defaults are left out.
+        """The ``dla run`` command that repeats the run; it begins with ``dla.run`` where none does."""
+        return shlex.join([*(["dla.run"] if self.in_memory else ["dla", "run"]), *self.words])
 
-        It begins with ``dla.run`` where something was given in memory: then no command repeats it.
-        """
+    @property
+    def words(self) -> list[str]:
+        """The words of the command behind its name; options at their defaults are left out."""
         words = [self.model]
         words += ["--preset", self.preset] if self.preset not in (None, DEFAULT_PRESET) else []
         words += [word for setting in self.settings for word in ("--set", setting)]
@@ -90,9 +109,7 @@ class Request:
         words += [word for pattern in self.cpu for word in ("--cpu", pattern)]
         words += ["--seed", str(self.seed)] if self.seed else []
         words += ["--cost", self.cost] if self.cost is not None else []
-        given = (self.model, self.inputs, self.calibration)
-        in_memory = any(name is not None and name.startswith("<") for name in given)
-        return shlex.join([*(["dla.run"] if in_memory else ["dla", "run"]), *words])
+        return words + (["--engine", self.engine] if self.engine is not None else [])
 
 
 def run(
@@ -115,6 +132,7 @@ def run(
     cost: str | None = None,
     progress: Progress = silent,
     cache: bool = True,
+    engine: Callable[[Preset, Progress], Held] | None = None,
     **choices: Any,
 ) -> Result:
     """Compile ``model``, simulate an inference, check every bit, report.
@@ -134,7 +152,8 @@ def run(
     ``accuracy`` is a .npz file with held-out samples and their ``labels``; ``cost`` is a cost table's name
     or file, for an estimate of energy and area. ``timeline`` is a file for Perfetto. ``progress``
     is called with the name of each stage. ``cache``: what import makes of a file may be kept in the user's cache folder
-    for later runs; no figure depends on it.
+    for later runs; no figure depends on it. ``engine`` makes what runs the programs in the simulator's place:
+    ``experiments.rtl.device.HardwareDevice``, with the extra ``rtl``; how it compared is in the report's ``hardware``.
 
     A difference from the oracle is reported in ``check``, not raised. Raises InputError for bad input. Equal arguments
     give equal reports.
@@ -156,6 +175,7 @@ def run(
         seed=seed,
         cost=cost,
         cpu=tuple(cpu),
+        engine=None if engine is None else "rtl",
     )
     hardware = load_hardware(request.preset, texts, isa, memory_mode)
     table = load_table(cost) if cost is not None else None
@@ -165,7 +185,8 @@ def run(
     network = network.keeping_on_cpu(cpu)
     labelled = labelled_samples(network, Path(accuracy) if accuracy is not None else None)
     batch = network_batch(network, inputs, seed, options)
-    done = infer(network, hardware, batch.feeds[0], options, host, progress)
+    machine = None if engine is None else engine(hardware, progress)
+    done = infer(network, hardware, batch.feeds[0], options, host, progress, machine)
     if timeline is not None:
         traces = done.result.traces
         runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in traces.items()]
@@ -174,7 +195,7 @@ def run(
     measured = (
         measure_accuracy(network, done.compiled, done.runtime, labelled, progress) if labelled is not None else None
     )
-    return _reported(request, done, batch, found, measured, table)
+    return _reported(request, done, batch, found, measured, table, None if machine is None else machine.check)
 
 
 def import_model(
@@ -228,10 +249,11 @@ def _reported(
     found: _Checked,
     measured: Accuracy | None,
     table: CostTable | None,
+    ran_on: HardwareCheck | None,
 ) -> Result:
     conditions = Conditions(request.command, done.network.name, request.seed, done.hardware)
     given, traces = batch.joined(batch.feeds), done.result.traces
-    report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, table)
+    report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, table, ran_on)
     return Result(report, batch.joined(found.outputs), done.network.package)
 
 
@@ -242,13 +264,14 @@ def infer(
     options: CompileOptions = DEFAULTS,
     host: Host = "onnxruntime",
     progress: Progress = silent,
+    machine: Executor[Trace] | None = None,
 ) -> Inference:
-    """Compile ``network`` for ``hardware`` and simulate one inference on ``feeds``."""
+    """Compile ``network`` for ``hardware`` and run one inference, simulated or on another ``machine``."""
     progress(f"compiling {network.name}")
     compiled = compile_network(network.package, hardware.arch, options, progress=progress)
     progress(f"simulating {network.name}")
     device = Device(hardware.arch, hardware.timing, engine=once(compute_times), progress=progress)
-    runtime = Runtime(compiled, device, host)
+    runtime = Runtime(compiled, machine or device, host)
     return Inference(network, hardware, compiled, runtime, runtime.run(feeds))
 
 

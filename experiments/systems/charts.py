@@ -107,7 +107,7 @@ def memory_traffic(report: SystemReport) -> Steps:
     """How much of the memory's slots is granted, over time."""
     memory = report.memory
     width = report.cycles / len(memory.traffic)
-    levels = tuple(100 * slots / (memory.grants * width) for slots in memory.traffic)
+    levels = tuple(100 * share for share in report.memory_shares)
     note = f"Each step is {width:,.6g} cycles. The whole is {memory.grants:,} slot{'s' * (memory.grants != 1)} a cycle."
     limits = ((f"mean ({100 * memory.utilization:.1f} %)", 100 * memory.utilization),)
     series = (Series("slots granted", levels, Style(SKY)),)

@@ -6,7 +6,8 @@ scratchpad. So every piece here starts on a scratchpad full of garbage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from dla_sim.device import Device
 from dla_sim.systems.pieces import Interruptible, leave, on_memory
+from experiments.systems.simulate import Ways
 from experiments.systems.work import Piecework
 from isa.program import Program
 
@@ -30,21 +32,24 @@ class PiecesCheck:
     first: str | None
 
 
-def check_pieces(found: dict[tuple[Piecework, tuple[int, ...]], str], seed: int = 0) -> PiecesCheck:
+def check_pieces(found: Ways, seed: int = 0) -> PiecesCheck:
     """Run every way in pieces, on input tensors drawn from ``seed``, and compare with the whole program, to the bit.
 
     ``first`` is the job whose program differs first, in the order of ``found``.
     """
     elements, mismatches, first = 0, 0, None
+    wholes: dict[Piecework, Mapping[str, NDArray[Any]]] = {}
     for (work, cuts), job in found.items():
         program = work.program
         feeds = _feeds(program, seed)
-        whole = Device(program.arch).run(program, feeds).outputs
+        if work not in wholes:
+            wholes[work] = Device(program.arch).run(program, feeds).outputs
         memory = _in_pieces(Interruptible(program, cuts), cuts, feeds)
         for tensor in program.outputs:
             raw = memory[tensor.address : tensor.address + tensor.nbytes]
-            wrong = int((raw.view(tensor.dtype).reshape(tensor.shape) != whole[tensor.name]).sum())
-            elements, mismatches = elements + whole[tensor.name].size, mismatches + wrong
+            whole = wholes[work][tensor.name]
+            wrong = int((raw.view(tensor.dtype).reshape(tensor.shape) != whole).sum())
+            elements, mismatches = elements + whole.size, mismatches + wrong
             if wrong and first is None:
                 first = job
     return PiecesCheck(len(found), elements, mismatches, first)
@@ -58,8 +63,8 @@ def _feeds(program: Program, seed: int) -> dict[str, NDArray[Any]]:
 def _in_pieces(interruptible: Interruptible, cuts: tuple[int, ...], feeds: dict[str, NDArray[Any]]) -> NDArray[np.int8]:
     """The system memory behind a run that gave way before each command of ``cuts``."""
     program = interruptible.program
-    size = max(interruptible.piece(cut).resume.dram_bytes for cut in cuts)
-    memory = np.zeros(size, np.int8)
+    pieces = [interruptible.piece(cut) for cut in cuts]
+    memory = np.zeros(max(piece.resume.dram_bytes for piece in pieces), np.int8)
     for segment in program.segments:
         memory[segment.address : segment.address + segment.data.size] = segment.data.view(np.int8)
     for tensor in program.inputs:
@@ -67,10 +72,9 @@ def _in_pieces(interruptible: Interruptible, cuts: tuple[int, ...], feeds: dict[
         memory[tensor.address : tensor.address + tensor.nbytes] = raw
     device = Device(program.arch, sram_reset=GARBAGE)
     here, shift = program, 0
-    for cut in cuts:
-        piece = interruptible.piece(cut)
-        memory = _run(device, leave(here, replace(piece, stop=cut + shift)), memory)
-        here, shift = piece.resume, piece.first - cut
+    for piece in pieces:
+        memory = _run(device, leave(here, piece.stop + shift, piece.save), memory)
+        here, shift = piece.resume, piece.first - piece.stop
     return _run(device, here, memory)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from experiments.report.charts.interactive import figure, rounded
 from experiments.report.html import Html, Section, chart_place, joined, page, pairs, paragraph, table_place
 from experiments.systems.charts import MEANING, system_charts
-from experiments.systems.presentation import check_line, conditions_line, jobs_line, memory_line
+from experiments.systems.presentation import check_line, conditions_line, deadline_lines, jobs_line, memory_line
 from experiments.systems.report import Response, SystemReport, task_rows
 from experiments.systems.simulate import CAUSES
 
@@ -26,7 +26,13 @@ _NOTE = "Times from a job's release to its end. CPU and transfers are estimates.
 def system_page(report: SystemReport) -> str:
     """The page as HTML text; equal reports give equal text."""
     charts = system_charts(report)
-    lines = (conditions_line(report), jobs_line(report), memory_line(report), check_line(report))
+    lines = (
+        conditions_line(report),
+        jobs_line(report),
+        memory_line(report),
+        *deadline_lines(report),
+        check_line(report),
+    )
     places = {chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts}
     sections = [
         Section("summary", "Summary", joined(*(paragraph(line) for line in lines if line))),

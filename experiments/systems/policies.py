@@ -142,6 +142,8 @@ class Migration(JustInTime):
     title = "just-in-time priorities with migration"
 
 
+CO_OPTIMISED = "co-optimised"
+"""Migration, and for each task the variant of its network that is chosen together with all others."""
 POLICIES: dict[str, Callable[[Preemption, int], Policy]] = {
     "fcfs": Policy,
     "priority": FixedPriority,
@@ -150,8 +152,9 @@ POLICIES: dict[str, Callable[[Preemption, int], Policy]] = {
     "least-laxity": LeastLaxity,
     "jit": JustInTime,
     "migration": Migration,
+    CO_OPTIMISED: Migration,
 }
-"""By the names that commands and files know. ``co-optimised`` chooses variants of networks under ``migration``."""
+"""By the names that commands and files know."""
 
 
 def make_policy(name: str, preemption: Preemption, quantum: int) -> Policy:

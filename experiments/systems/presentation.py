@@ -1,4 +1,4 @@
-"""A run of a system for people: tables, and the timeline that Perfetto opens."""
+"""A run of a system, or a sweep, for people: tables, and the timeline that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from rich.console import Console
 
 from experiments.report.terminal import Column, ReportTable, line
 from experiments.report.timeline import microseconds
+from experiments.report.units import shown
 from experiments.systems.charts import MEANING
 from experiments.systems.report import SystemReport, TaskResult
 from experiments.systems.simulate import CAUSES, Interval
+from experiments.systems.sweep import SystemSweep
 
 
 def print_system(report: SystemReport, console: Console) -> None:
@@ -23,6 +25,8 @@ def print_system(report: SystemReport, console: Console) -> None:
     console.print(_units(report))
     console.print(line(memory_line(report)))
     console.print(line(jobs_line(report)))
+    for text in deadline_lines(report):
+        console.print(line(text))
     if report.check is not None:
         console.print(line(check_line(report)))
 
@@ -44,6 +48,22 @@ def jobs_line(report: SystemReport) -> str:
     """What became of all jobs."""
     ended = sum(task.ended for task in report.tasks)
     return f"jobs: {ended:,} ended, {report.unfinished:,} under way at the end, {report.missed:,} missed a deadline"
+
+
+def deadline_lines(report: SystemReport) -> Iterator[str]:
+    """A line for every task of which no job can meet its deadline, whoever else there is, and for every one whose
+    deadline is before the period of a predecessor: somebody may have meant it from there."""
+    for task in report.tasks:
+        if task.deadline is not None and task.alone > task.deadline:
+            yield (
+                f"task '{task.name}': no job can meet its deadline of {task.deadline:,} cycles, "
+                f"for alone it takes {task.alone:,}"
+            )
+        if task.deadline is not None and task.rarer is not None:
+            yield (
+                f"task '{task.name}': its deadline of {task.deadline:,} cycles is before the period of "
+                f"'{task.rarer.name}', {task.rarer.period:,}; it counts from its own release"
+            )
 
 
 def check_line(report: SystemReport) -> str:
@@ -100,6 +120,33 @@ def _units(report: SystemReport) -> ReportTable:
     return table
 
 
+MOST_ROWS = 200
+"""Rows of a sweep that are printed."""
+_RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
+"""How soon a column of a sweep is left out, by what stands before its point."""
+
+
+def print_sweep(found: SystemSweep, console: Console) -> None:
+    """The points of a sweep in the columns of its other forms, and what they say."""
+    console.print(line(f"{found.name}: {len(found.rows):,} points", style="bold"))
+    table = ReportTable(tuple(_sweep_column(name, found) for name in found.rows[0]))
+    for row in found.rows[:MOST_ROWS]:
+        table.add_row(*(shown(value) for value in row.values()))
+    if len(found.rows) > MOST_ROWS:
+        table.add_row(f"{len(found.rows) - MOST_ROWS:,} more")
+    console.print(table)
+    for text in found.answer:
+        console.print(line(text))
+
+
+def _sweep_column(name: str, found: SystemSweep) -> Column:
+    if name == "problem":
+        return Column(name, "fold")
+    texts = any(isinstance(row[name], str) for row in found.rows)
+    axis = name in found.axes or name == "missed"
+    return Column(name, "left" if texts else "right", 0 if axis else _RANKS.get(name.partition(".")[0], 0))
+
+
 def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
     """The timeline as Trace Event Format JSON: a track a unit, and the memory's use; one cycle is one nanosecond."""
     threads = {unit.name: number for number, unit in enumerate(report.units, start=1)}
@@ -117,10 +164,7 @@ def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:
         name = f"{task}#{one.number}{' saving' * one.saving}"
         events.append({"ph": "X", "name": name, "cat": task, **place})
     parts = len(report.memory.traffic)
-    for number, slots in enumerate(report.memory.traffic):
-        first, last = number * report.cycles // parts, (number + 1) * report.cycles // parts
-        share = round(100 * slots / (report.memory.grants * max(1, last - first)), 1)
-        events.append(
-            {"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": microseconds(first), "args": {"%": share}}
-        )
+    for number, share in enumerate(report.memory_shares):
+        begin, used = microseconds(number * report.cycles // parts), round(100 * share, 1)
+        events.append({"ph": "C", "name": "memory, % of slots", "pid": 1, "ts": begin, "args": {"%": used}})
     return '{"displayTimeUnit":"ns","traceEvents":[\n' + ",\n".join(map(json.dumps, events)) + "\n]}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from math import ceil, sqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +16,7 @@ from experiments.report.schema import Count, Fraction, Part, Text, Word
 from experiments.report.store import as_report
 from experiments.systems.check import PiecesCheck
 from experiments.systems.simulate import CAUSES, Record
-from experiments.systems.spec import System
+from experiments.systems.spec import System, Task
 from experiments.systems.work import Plans
 
 SCHEMA: Literal["dla-system/1"] = "dla-system/1"
@@ -36,13 +37,21 @@ class Response(Part):
     worst: Count
 
 
+class Predecessor(Part):
+    """A task that others come after, directly or not, and the cycles between its releases."""
+
+    name: Text
+    period: Positive
+
+
 class TaskResult(Part):
     """What became of a task's jobs.
 
     ``alone``: cycles of a job alone in the system, where it runs fastest. ``skipped``: releases while the job before
     was under way. ``late``: jobs that ended behind their deadline; ``missed``: those, and the ones that had not ended
     when it passed. ``causes``: what the cycles of all jobs that ended went into, together their response times.
-    ``response`` is None if no job ended.
+    ``response`` is None if no job ended. ``rarer``: of the predecessors with a period longer than the deadline the one
+    with the longest (of equal ones the first), for readers who expect a deadline to count from there.
     """
 
     name: Text
@@ -58,6 +67,7 @@ class TaskResult(Part):
     response: Response | None
     preemptions: Count
     causes: dict[Word, Count]
+    rarer: Predecessor | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> TaskResult:
@@ -162,6 +172,14 @@ class SystemReport(Part):
         return self
 
     @property
+    def memory_shares(self) -> tuple[float, ...]:
+        """The memory's use over time: in each of the equal parts of :class:`MemoryResult`, the share of its slots."""
+        slots = self.memory.traffic
+        ends = [-(-part * self.cycles // len(slots)) for part in range(len(slots) + 1)]
+        lengths = [self.memory.grants * max(1, end - start) for start, end in pairwise(ends)]
+        return tuple(granted / length for granted, length in zip(slots, lengths, strict=True))
+
+    @property
     def missed(self) -> int:
         """Jobs of all tasks that missed their deadlines."""
         return sum(task.missed for task in self.tasks)
@@ -189,6 +207,7 @@ def make_report(
                 ended=len(found.responses), late=found.late, missed=found.late + found.overdue, deadline=task.deadline,
                 alone=min(plan.cycles for plan in mine), response=_response(found.responses),
                 preemptions=found.preemptions, causes={cause: found.spent[cause] for cause in CAUSES},
+                rarer=_rarer(task, system.tasks),
             )
         )  # fmt: skip
     grants = 1 if system.shared_port else min(system.grants, len(system.accelerators))
@@ -206,6 +225,20 @@ def make_report(
         ),
         check=Pieces(**asdict(check)) if check else None, timeline=timeline,
     )  # fmt: skip
+
+
+def _rarer(task: Task, tasks: Sequence[Task]) -> Predecessor | None:
+    named = {one.name: one for one in tasks}
+    found, wanted = dict.fromkeys(task.after), list(task.after)
+    while wanted:
+        more = [name for name in named[wanted.pop()].after if name not in found]
+        found |= dict.fromkeys(more)
+        wanted += more
+    periods = {name: named[name].period or 0 for name in named if name in found}
+    longest = max(periods, key=lambda name: periods[name], default=None)
+    if longest is None or task.deadline is None or periods[longest] <= task.deadline:
+        return None
+    return Predecessor(name=longest, period=periods[longest])
 
 
 def _response(times: Sequence[int]) -> Response | None:
@@ -231,7 +264,7 @@ def system_report(content: Any, path: Path) -> SystemReport:
 def task_rows(report: SystemReport) -> Iterator[dict[str, Any]]:
     """A row a task: figures, response times as ``response.p99``, causes as ``causes.memory``; None for no figure."""
     for task in report.tasks:
-        row = {**task.model_dump(mode="json", exclude={"response", "causes"}), "slowdown": task.slowdown}
+        row = {**task.model_dump(mode="json", exclude={"response", "causes", "rarer"}), "slowdown": task.slowdown}
         times = task.response.model_dump() if task.response else dict.fromkeys(Response.model_fields)
         row |= {f"response.{name}": value for name, value in times.items()}
         yield row | {f"causes.{cause}": cycles for cause, cycles in task.causes.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,12 +50,12 @@ class SystemResult:
 
         Columns of integers have gaps where no job ended. Raises InputError where pandas is not installed.
         """
-        return _table(task_rows(self.report))
+        return data_frame(task_rows(self.report))
 
     @property
     def units(self) -> pandas.DataFrame:
         """A row an accelerator or core: cycles it was busy and, of accelerators, in which the array computed."""
-        return _table(unit_rows(self.report))
+        return data_frame(unit_rows(self.report))
 
     @property
     def plot(self) -> SystemPlots:
@@ -79,21 +79,13 @@ class SystemResult:
         return f"<div><p>{escaped(first)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
 
 
-def _table(rows: Iterable[dict[str, Any]]) -> pandas.DataFrame:
-    """Columns of integers, with gaps or without, are Int64; of texts alone they stay as they are."""
-    table: pandas.DataFrame = require_pandas().DataFrame(list(rows))
-    whole = [
-        name
-        for name in table.columns
-        if (found := [value for value in table[name] if value == value and value is not None])
-        and all(isinstance(value, int | float) and not isinstance(value, bool) for value in found)
-        and name not in _SHARES
-    ]
+def data_frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Rows as a table; columns of integers, with gaps or without, are Int64. Raises InputError without pandas."""
+    rows = list(rows)
+    table: pandas.DataFrame = require_pandas().DataFrame(rows)
+    known = {name: [row[name] for row in rows if row[name] is not None] for name in table.columns}
+    whole = [name for name, found in known.items() if found and all(type(value) is int for value in found)]
     return table.astype(dict.fromkeys(whole, "Int64"))
-
-
-_SHARES = ("quality", "slowdown", "utilization", "response.mean", "response.deviation")
-"""Columns of numbers that are no integers."""
 
 
 def _lines(report: SystemReport) -> Iterator[str]:

@@ -7,17 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from experiments.systems.check import check_pieces
-from experiments.systems.policies import Migration, Policy, make_policy
+from experiments.systems.policies import CO_OPTIMISED, Policy, make_policy
 from experiments.systems.report import SystemReport, make_report
-from experiments.systems.simulate import Interval, Simulation
+from experiments.systems.simulate import Interval, Simulation, Ways
 from experiments.systems.spec import System, Task
 from experiments.systems.timeline import Recorder
 from experiments.systems.work import Plans, make_plans
 from isa.errors import InputError
 from isa.progress import Progress, silent
 
-CO_OPTIMISED = "co-optimised"
-"""Migration, and for each task the variant that is chosen together with all others."""
 MOST_CHOICES = 256
 """Choices of variants that are tried."""
 RATE_STEPS = 1000
@@ -54,9 +52,10 @@ def run_system(
 def policy_of(system: System) -> Policy:
     """The policy of a system's conditions, new. Raises InputError for an unknown one."""
     chosen = system.conditions
-    if chosen.policy == CO_OPTIMISED:
-        return Migration(chosen.preemption, chosen.quantum)
-    return make_policy(chosen.policy, chosen.preemption, chosen.quantum)
+    try:
+        return make_policy(chosen.policy, chosen.preemption, chosen.quantum)
+    except InputError as error:
+        raise InputError(f"{system.source}: {error}") from error
 
 
 def _first(system: System) -> tuple[int, ...]:
@@ -78,8 +77,9 @@ def _run(
         if watch is not None:
             watch(interval)
 
-    record = Simulation(system, plans, policy_of(system), system.conditions.until, variants, hear).run()
-    checked = check_pieces(record.pieces, system.seed) if check else None
+    ways: Ways | None = {} if check else None
+    record = Simulation(system, plans, policy_of(system), system.conditions.until, variants, hear, ways).run()
+    checked = None if ways is None else check_pieces(ways, system.seed)
     return make_report(system, plans, record, variants, checked, command, recorder.timeline())
 
 

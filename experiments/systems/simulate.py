@@ -114,8 +114,7 @@ class Record:
     """What a run leaves behind.
 
     ``busy``: cycles by unit; ``compute``: those of EX of each accelerator, in programs that ended. ``traffic``: the
-    memory's slots in each of :data:`TRAFFIC_BINS` equal parts of the time until the end. ``pieces``: every way in which
-    a program ran in pieces, by the commands before which it gave way, and the first job that did.
+    memory's slots in each of :data:`TRAFFIC_BINS` equal parts of the time until the end.
     """
 
     cycles: int
@@ -125,13 +124,18 @@ class Record:
     memory_slots: int
     unfinished: int
     traffic: list[int]
-    pieces: dict[tuple[Piecework, tuple[int, ...]], str] = field(default_factory=dict)
+
+
+Ways = dict[tuple[Piecework, tuple[int, ...]], str]
+"""The ways in which programs ran in pieces, by the commands before which they gave way, and the first job that did."""
 
 
 class Simulation:
     """A system under a policy, for ``until`` cycles; then it stops, whatever is under way.
 
-    ``variants[t]`` is the variant that the jobs of task t are. ``watch`` is called with every interval of a unit.
+    ``variants[t]`` is the variant that the jobs of task t are. ``watch`` is called with every interval of a unit. Ways
+    in which programs ran in pieces are put into ``ways``. That grows with their number; all else that grows with time
+    are response times, eight bytes a job, and jobs that wait.
     """
 
     def __init__(
@@ -142,10 +146,11 @@ class Simulation:
         until: int,
         variants: Sequence[int] | None = None,
         watch: Callable[[Interval], None] | None = None,
+        ways: Ways | None = None,
     ) -> None:
         self._system, self._plans, self._policy, self._until = system, plans, policy, until
         self._variants = variants or [0] * len(system.tasks)
-        self._watch = watch
+        self._watch, self._ways = watch, ways
         count = len(system.accelerators)
         self._memory = SharedMemory(memory_ports(system), system.grants, self._meter)
         self._machines = Machines(count, self._memory)
@@ -407,8 +412,8 @@ class Simulation:
         job.spent[stage.on] += stage.cycles
         if stage.on == "dla":  # what it took more
             job.spent["preempted" if job.cuts else "memory"] += job.ran - stage.cycles
-            if job.cuts and stage.work is not None:
-                self.record.pieces.setdefault((stage.work, job.cuts), job.name)
+            if job.cuts and stage.work is not None and self._ways is not None:
+                self._ways.setdefault((stage.work, job.cuts), job.name)
         job.ran, job.left, job.cuts = 0, None, ()
         assert job.plan is not None
         if job.stage + 1 < len(job.plan.stages):

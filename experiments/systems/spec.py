@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from dla_sim.presets import DEFAULT_PRESET, Preset, apply_settings, load_preset
+from dla_sim.presets import DEFAULT_PRESET, SETTING_KEYS, Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
 from experiments.toml_text import toml_text
 from isa.errors import InputError, meant
-from isa.reading import read_bytes, text_of, toml_of
+from isa.reading import read_bytes, toml_of
 
 MAXIMUM_BYTES = 1 << 20
 IN_MEMORY = "<system>"
@@ -209,16 +209,33 @@ Specification = str | Path | Mapping[str, Any] | System
 """A TOML file, or what stands in one."""
 
 
+@dataclass(frozen=True, eq=False)
+class Document:
+    """What is written of a system: the ``values`` of a TOML file, its name in messages, and where its paths start."""
+
+    values: Mapping[str, Any]
+    folder: Path
+    source: str
+
+
+def document(spec: str | Path | Mapping[str, Any]) -> Document:
+    """What is written, not checked yet; the paths in a dict start from the working folder.
+
+    Raises InputError for what is no TOML.
+    """
+    if isinstance(spec, Mapping):
+        return Document(toml_of(toml_text(spec, IN_MEMORY), IN_MEMORY, _REMEDY), Path(), IN_MEMORY)
+    path = Path(spec)
+    content = read_bytes(path, MAXIMUM_BYTES, "a system", _REMEDY)
+    return Document(toml_of(content, str(path), _REMEDY), path.parent, str(path))
+
+
 def specified(spec: Specification) -> System:
     """A system, read and checked; raises InputError in one line that begins with the file and names key or task.
 
     The paths in a dict start from the working folder.
     """
-    if isinstance(spec, System):
-        return spec
-    if isinstance(spec, Mapping):
-        return parse_system(toml_text(spec, IN_MEMORY), source=IN_MEMORY)
-    return load_system(Path(spec))
+    return spec if isinstance(spec, System) else checked(document(spec))
 
 
 def load_system(path: Path, *, idle: bool = False) -> System:
@@ -226,22 +243,57 @@ def load_system(path: Path, *, idle: bool = False) -> System:
 
     Without ``idle`` there is a task at least.
     """
-    content = read_bytes(path, MAXIMUM_BYTES, "a system", _REMEDY)
-    return parse_system(text_of(content, str(path), _REMEDY), path.parent, str(path), idle=idle)
+    return checked(document(path), idle=idle)
 
 
 def parse_system(text: str, folder: Path = Path(), source: str = "system", *, idle: bool = False) -> System:
     """The system of a TOML text; raises InputError as :func:`load_system` does."""
-    values = toml_of(text, source, _REMEDY)
+    return checked(Document(toml_of(text, source, _REMEDY), folder, source), idle=idle)
+
+
+def checked(given: Document, *, idle: bool = False) -> System:
+    """The system that is written; raises InputError as :func:`load_system` does."""
     try:
-        written = _Written.model_validate(values)
+        written = _Written.model_validate(given.values)
         if not written.task and not idle:
             raise InputError(f"task is missing; {_REMEDY}")
-        return _checked(written, source, folder)
+        return _checked(written, given.source, given.folder)
     except ValidationError as error:
-        raise InputError(f"{source}: {_first_problem(error, values)}") from error
+        raise InputError(f"{given.source}: {_first_problem(error, given.values)}") from error
     except InputError as error:
-        raise InputError(f"{source}: {error}") from error
+        raise InputError(f"{given.source}: {error}") from error
+
+
+def keys_of(given: Document) -> dict[str, tuple[str | int, ...]]:
+    """The keys that have one value, dotted, entries of lists by their names; and where each stands in the values.
+
+    ``accelerator.npu.count`` is at ``("accelerator", 0, "count")``. Those that are left out are there, too.
+    ``given`` has been checked.
+    """
+    return {".".join(map(str, names)): place for names, place in _keys(given.values)}
+
+
+def _keys(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], tuple[str | int, ...]]]:
+    for name, field in _Written.model_fields.items():
+        kind: Any = field.annotation
+        if get_origin(kind) is list:
+            for number, entry in enumerate(values.get(name, [])):
+                for key in _keys_of_table(get_args(kind)[0]):
+                    yield (name, entry["name"], *key), (name, number, *key)
+        elif issubclass(kind, _Table):
+            yield from (((name, *key),) * 2 for key in _keys_of_table(kind))
+        elif name != "name":
+            yield (name,), (name,)
+
+
+def _keys_of_table(table: type[_Table]) -> Iterator[tuple[str, ...]]:
+    """Its keys, without its name, by which others know it, and without lists of tables."""
+    for name, field in table.model_fields.items():
+        origin, inside = get_origin(field.annotation), get_args(field.annotation)
+        if origin is dict:
+            yield from ((name, key) for key in SETTING_KEYS)
+        elif name != "name" and not (origin is list and issubclass(inside[0], _Table)):
+            yield (name,)
 
 
 def _first_problem(error: ValidationError, values: Mapping[str, Any]) -> str:

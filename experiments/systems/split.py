@@ -54,11 +54,16 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Programs that run at once. ``whole``: why there is only one, for nodes that could not be shared."""
+    """Programs that run at once.
+
+    ``whole``: why there is only one, for nodes that could not be shared. ``once``: what nodes that are shared take as
+    one program, between whole tensors, on the first accelerator alone; None where it cannot run them all.
+    """
 
     nodes: tuple[str, ...]
     pieces: tuple[Piece, ...]
     whole: str | None = None
+    once: int | None = None
 
 
 class RefusedError(Exception):
@@ -223,13 +228,13 @@ def _channel_pieces(shop: Workshop, run: _Run) -> list[Piece]:
 
 
 def _channel_piece(shop: Workshop, run: _Run, number: int, span: Span) -> Piece:
-    graph, values = shop.graph, dict[str, Value]()
+    graph, values, made = shop.graph, dict[str, Value](), set[str]()
     reads, nodes = dict[str, Window](), []
     for node, cut in zip(run.nodes, run.cuts, strict=True):
         names = []
         for name, axis in zip(node.inputs, cut.axes, strict=True):
             value = graph.values[name]
-            if name in values and axis is not None and value.constant is None:  # made here
+            if name in made:
                 names.append(name)
                 continue
             local = name if axis is None else f"{name}[{span[0]}:{span[1]}]"
@@ -239,6 +244,7 @@ def _channel_piece(shop: Workshop, run: _Run, number: int, span: Span) -> Piece:
             names.append(local)
         (output,) = node.outputs
         values[output] = slicing.sliced(graph.values[output], output, slicing.channel_axis(graph.values[output]), span)
+        made.add(output)
         nodes.append(slicing.channel_node(node, cut, tuple(names), span))
     outputs = shop.ends(run.nodes)[1]
     writes = {name: Window(name, slicing.channel_axis(graph.values[name]), span) for name in outputs}
@@ -452,13 +458,20 @@ def _steps(
             reasons[str(error)] = None
             continue
         run_whole()
-        steps.append(Step(tuple(node.name for node in nodes), tuple(pieces)))
+        steps.append(Step(tuple(node.name for node in nodes), tuple(pieces), once=_once(shop, nodes)))
     run_whole()
     in_bands = [name for name in shop.region.outputs if storage and name in storage]
     if storage and in_bands:
         piece = _first(shop, storage, lambda band: band.gathered(in_bands))
         steps.append(Step((), (piece,), "joining the bands of the output"))
     return steps
+
+
+def _once(shop: Workshop, nodes: Sequence[Node]) -> int | None:
+    try:
+        return shop.whole(nodes).work.alone
+    except RefusedError:
+        return None
 
 
 def _first(shop: Workshop, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:

@@ -20,7 +20,8 @@ from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.schema import Check, Count, Part, Text
 from experiments.report.terminal import Column, ReportTable, line
 from experiments.running.check import check_values
-from experiments.running.network import Network, network_feeds
+from experiments.running.given import Inputs
+from experiments.running.network import Network, network_batch
 from experiments.running.workflow import Host
 from experiments.systems.spec import System
 from experiments.systems.split import (
@@ -44,18 +45,30 @@ from experiments.systems.split_run import (
 )
 from experiments.systems.work import Piecework
 from isa.errors import InputError, meant
+from isa.files import write_atomically
 from isa.progress import Progress, silent
 
 MOST_IMAGES = 10_000
 
 
 class SplitPart(Part):
-    """Nodes that run together; ``cycles``: of each program alone, by accelerator. ``whole``: why there is one only."""
+    """Nodes that run together; ``cycles``: of each program alone, by accelerator. ``whole``: why there is one only.
 
+    ``once``: of nodes that are shared, cycles as one program between whole tensors on the first accelerator alone; with
+    fewer of them than the slowest program takes, sharing these nodes loses time.
+    """
+
+    region: Text
     nodes: list[Text]
     accelerators: list[Text]
     cycles: list[Count]
+    once: Count | None
     whole: Text | None
+
+    @property
+    def loses(self) -> bool:
+        """Whether the nodes would be faster, or as fast, as one program."""
+        return self.once is not None and max(self.cycles) >= self.once
 
 
 class SplitAccount(Part):
@@ -72,6 +85,18 @@ class SplitAccount(Part):
     waiting: Count
     unshared: Count
 
+    @property
+    def speed_up(self) -> float:
+        """Against the first accelerator alone."""
+        return self.once / self.cycles
+
+
+class SplitRegion(Part):
+    """A part of the network that runs on accelerators, split for itself."""
+
+    name: Text
+    account: SplitAccount
+
 
 class SplitCheck(Part):
     """Elements of the regions' outputs that differ from the whole programs', and the check of an ordinary run."""
@@ -87,7 +112,8 @@ class SplitReport(Part):
     ``alone``: one inference on the first accelerator; ``images``: how many inferences ``account`` is about;
     ``latency``: cycles of the first of them when it is alone in the system. ``end_to_end``: one inference with the
     CPU's parts, ``cpu``, and transfers, an estimate, which no split changes. ``macs``: of an inference, and of what
-    the programs of one compute; ``slots``: of the memory, of ``images`` inferences alone and split.
+    the programs of one compute; ``slots``: of the memory, of ``images`` inferences alone and split. ``account`` is the
+    sum of those of ``regions``, which are split one after the other.
     """
 
     schema_: Literal["dla-split/1"] = Field(default="dla-split/1", alias="schema")
@@ -105,8 +131,18 @@ class SplitReport(Part):
     slots: tuple[Count, Count]
     speed_up: float
     parts: list[SplitPart]
+    regions: list[SplitRegion]
     account: SplitAccount
     check: SplitCheck
+
+    @property
+    def mismatches(self) -> int:
+        """Elements with other bits than the whole programs', or than the oracle's."""
+        return self.check.mismatches + self.check.oracle.mismatches
+
+    def save(self, path: str | Path) -> None:
+        """Write the report as ``dla run --split --json`` does."""
+        write_atomically(Path(path), split_json(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +163,7 @@ def split_network(
     images: int = 8,
     options: CompileOptions = DEFAULTS,
     host: Host = "onnxruntime",
-    inputs: Path | None = None,
+    inputs: Inputs | None = None,
     seed: int = 0,
     command: str = "",
     progress: Progress = silent,
@@ -149,7 +185,11 @@ def split_network(
     progress("running on data")
     ways = {index: [[step] for step in found] if way == "batch" else [found] for index, found in steps.items()}
     executor = SplitExecutor(compiled, ways)
-    feeds = network_feeds(network, inputs, seed, options)
+    feeds, *others = network_batch(network, inputs, seed, options).feeds
+    if others:
+        raise InputError(
+            f"{network.name}: {len(others) + 1} inputs are given; a split is checked on those of one inference"
+        )
     oracle = check_values(compiled, feeds, Runtime(compiled, executor, host).run(feeds))
     progress("timing")
     timed = {index: _timed(compiled, index, found, system, way, images) for index, found in steps.items()}
@@ -176,6 +216,7 @@ def _report(
         end_to_end(compiled, estimate, {index: getattr(one, key) for index, one in timed.items()}, bus).cycles
         for key in ("alone", "latency")
     )
+    names = {region.index: region.name for region in compiled.partition.regions}
     parts = [part for found in steps.values() for part in found]
     macs = sum(node.macs for region in compiled.partition.regions for node in region.nodes)
     done = sum(piece.macs for part in parts for piece in part.pieces) if way != "batch" else macs
@@ -193,7 +234,10 @@ def _report(
         macs=(macs, done),
         slots=(sum(one.slots[0] for one in regions), sum(one.slots[1] for one in regions)),
         speed_up=total.speed_up,
-        parts=[_part(part, system) for part in parts],
+        parts=[_part(part, names[index], system) for index, found in steps.items() for part in found],
+        regions=[
+            SplitRegion(name=names[index], account=SplitAccount(**asdict(one.account))) for index, one in timed.items()
+        ],
         account=SplitAccount(**asdict(total)),
         check=check,
     )
@@ -251,11 +295,13 @@ def _timed(
     return _Timed(found, whole.alone, latency, (slots_alone * images, slots))
 
 
-def _part(step: Step, system: System) -> SplitPart:
+def _part(step: Step, region: str, system: System) -> SplitPart:
     return SplitPart(
+        region=region,
         nodes=list(step.nodes),
         accelerators=[system.accelerators[piece.accelerator].name for piece in step.pieces],
         cycles=[piece.work.alone for piece in step.pieces],
+        once=step.once,
         whole=step.whole,
     )
 
@@ -278,25 +324,9 @@ MEANING = {
 
 def print_split(report: SplitReport, console: Console) -> None:
     """The tables of a split."""
-    found = report.account
     console.print(line(f"{report.model} on {report.system}, split by {report.split}", style="bold"))
-    table = ReportTable((Column("nodes", "fold"), Column("cycles alone", "fold"), Column("not shared", "fold", 1)))
-    for part in report.parts:
-        cycles = ", ".join(f"{name} {one:,}" for name, one in zip(part.accelerators, part.cycles, strict=True))
-        table.add_row(", ".join(part.nodes), cycles, part.whole or "")
-    console.print(table)
-    what = f"{report.images} images" if report.images > 1 else "an inference"
-    console.print(line(f"{what}: {found.once:,} cycles on one, {found.cycles:,} on {found.accelerators}: "
-                       f"{report.speed_up:.2f} times as fast"))  # fmt: skip
-    if report.images > 1:
-        console.print(line(f"one image alone: {report.latency:,} cycles; a stream: "
-                           f"{found.cycles / report.images:,.1f} cycles an image"))  # fmt: skip
-    lost = found.accelerators - report.speed_up
-    console.print(line(f"why not {found.accelerators} times: {lost:.2f} less, of which"))
-    for key, meaning in MEANING.items():
-        cycles = getattr(found, key)
-        if cycles:
-            console.print(line(f"  {cycles / found.cycles:+.2f} {cycles:,} cycles: {meaning}"))
+    _print_steps(report, console)
+    _print_account(report, console)
     console.print(line(f"multiply-accumulates: {report.macs[0]:,} once, {report.macs[1]:,} split; "
                        f"slots of the memory: {report.slots[0]:,} and {report.slots[1]:,}"))  # fmt: skip
     console.print(line(f"end to end (CPU and transfers estimated, not split): {report.end_to_end_alone:,} cycles on "
@@ -307,3 +337,44 @@ def print_split(report: SplitReport, console: Console) -> None:
     console.print(line(f"check: {check.elements:,} elements, {check.mismatches:,} differ from the whole programs'; "
                        f"{check.oracle.elements:,} against {check.oracle.oracle}, "
                        f"{check.oracle.mismatches:,} mismatches"))  # fmt: skip
+
+
+def _print_steps(report: SplitReport, console: Console) -> None:
+    """What runs where, region by region, and what would be faster on one accelerator."""
+    several = len(report.regions) > 1
+    columns = [Column("nodes", "fold"), Column("cycles alone", "fold"), Column("as one", "right", 2)]
+    columns.append(Column("not shared", "fold", 1))
+    table = ReportTable((*[Column("region", "left")] * several, *columns))
+    for part in report.parts:
+        cycles = ", ".join(f"{name} {one:,}" for name, one in zip(part.accelerators, part.cycles, strict=True))
+        once = "" if part.once is None else f"{part.once:,}{' *' * part.loses}"
+        table.add_row(*[part.region] * several, ", ".join(part.nodes), cycles, once, part.whole or "")
+    console.print(table)
+    if any(part.loses for part in report.parts):
+        console.print(line("* no slower as one program on the first accelerator: sharing these nodes loses time"))
+
+
+def _print_account(report: SplitReport, console: Console) -> None:
+    """How many times as fast it is, of each region if there are several, and why not N times."""
+    found = report.account
+    what = f"{report.images} images" if report.images > 1 else "an inference"
+    console.print(line(f"{what}: {_faster(found)}"))
+    if report.images > 1:
+        console.print(line(f"one image alone: {report.latency:,} cycles; a stream: "
+                           f"{found.cycles / report.images:,.1f} cycles an image"))  # fmt: skip
+    if len(report.regions) > 1:
+        for region in report.regions:
+            console.print(line(f"  {region.name}: {_faster(region.account)}"))
+    parts = {meaning: cycles for key, meaning in MEANING.items() if (cycles := getattr(found, key))}
+    if parts:
+        lost = found.accelerators - report.speed_up
+        console.print(line(f"why not {found.accelerators} times: {lost:.2f} less, of which"))
+        for meaning, cycles in parts.items():
+            console.print(line(f"  {cycles / found.cycles:+.2f} {cycles:,} cycles: {meaning}"))
+
+
+def _faster(account: SplitAccount) -> str:
+    return (
+        f"{account.once:,} cycles on one, {account.cycles:,} on {account.accelerators}: "
+        f"{account.speed_up:.2f} times as fast"
+    )

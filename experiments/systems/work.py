@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,35 +14,42 @@ import numpy as np
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.host.parts import estimate_cycles
+from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.partition import HostPart
-from dla_sim.device import Device
 from dla_sim.engine.recurrence import compute_times
-from dla_sim.engine.workload import EX, Workload
+from dla_sim.engine.workload import EX, Workload, continued
+from dla_sim.prepared import prepare
 from dla_sim.presets import Preset
 from dla_sim.systems.pieces import Interruptible, boundaries
+from dla_sim.timing import Timing
 from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.running.network import Network, load_network
 from experiments.running.package_cache import PackageCache
 from experiments.systems.spec import CPU, Preemption, System
+from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
 from isa.progress import Progress, silent
+
+MOST_KEPT = 1 << 17
+"""Commands of what is left after giving way that are kept for the next time: of each program, some 50 MB."""
 
 
 class Piecework:
     """A program on one machine: its workload, what it takes alone, and the same of what is left after giving way."""
 
     def __init__(self, program: Program, hardware: Preset) -> None:
-        self._device = Device(hardware.arch, hardware.timing)
+        self._timing = hardware.timing
         self.program = program
         self.workload = self._load(program)
         self.alone = compute_times(self.workload).total
         self._stops: dict[Preemption, Interruptible] = {}
-        self._left: dict[tuple[Preemption, int], Left] = {}
+        self._left: OrderedDict[tuple[Preemption, int], Left] = OrderedDict()
+        self._kept = 0
 
     def _load(self, program: Program) -> Workload:
-        return self._device.load(program).workload
+        return Workload(prepare(program).demands, self._timing)
 
     def stops(self, preemption: Preemption) -> Interruptible:
         """The commands before which it may give way."""
@@ -51,15 +59,25 @@ class Piecework:
         return self._stops[preemption]
 
     def left(self, preemption: Preemption, stop: int) -> Left:
-        """What follows when it has given way before command ``stop``."""
+        """What follows when it has given way before command ``stop``; :data:`MOST_KEPT` are kept, the latest ones."""
         key = preemption, stop
         if key not in self._left:
-            interruptible = self.stops(preemption)
-            piece = interruptible.piece(stop)
-            later = tuple(other - stop + piece.first for other in interruptible.stops if other > stop)
-            save = self._load(piece.save) if piece.live else None
-            self._left[key] = Left(stop - piece.first, save, self._load(piece.resume), later)
-        return self._left[key]
+            self._left[key] = self._make_left(self.stops(preemption), stop)
+            self._kept += len(self._left[key].resume)
+        self._left.move_to_end(key)
+        found = self._left[key]
+        while self._kept > MOST_KEPT:
+            _, oldest = self._left.popitem(last=False)
+            self._kept -= len(oldest.resume)
+        return found
+
+    def _make_left(self, interruptible: Interruptible, stop: int) -> Left:
+        piece = interruptible.piece(stop)
+        shift = stop - piece.first
+        later = tuple(other - shift for other in interruptible.stops if other > stop)
+        save = self._load(piece.save) if piece.live else None
+        resume = continued(prepare(piece.restore).demands, self.workload.demands, stop)
+        return Left(shift, save, Workload(resume, self._timing), later)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,55 +128,112 @@ Plans = Mapping[tuple[int, int, str], Plan]
 """By task and variant, counted, and kind of accelerator or :data:`CPU`."""
 
 
+class DoesNotFitError(InputError):
+    """Nothing of a network runs on an accelerator that is to run it."""
+
+
+class Planner:
+    """Makes the plans of systems; what several tasks, or several systems, share is read and compiled once.
+
+    A ``cache`` keeps what import makes of a model; no figure depends on it.
+    """
+
+    def __init__(
+        self, options: CompileOptions = DEFAULTS, progress: Progress = silent, cache: PackageCache | None = None
+    ) -> None:
+        self._options, self._progress, self._cache = options, progress, cache
+        self._networks: dict[str, Network] = {}
+        self._compiled: dict[tuple[str, Arch], CompiledNetwork] = {}
+        self._works: dict[tuple[str, Arch, Timing], dict[int, Piecework]] = {}
+        self._plans: dict[tuple[str, str, Preset | None, float], Plan] = {}
+
+    def plans(self, system: System) -> Plans:
+        """The plans of all tasks.
+
+        Raises InputError naming the task whose model is wrong, :class:`DoesNotFitError` where it fits no accelerator.
+        """
+        hardware = {accelerator.kind: accelerator.hardware for accelerator in system.accelerators}
+        plans: dict[tuple[int, int, str], Plan] = {}
+        for number, task in enumerate(system.tasks):
+            where = f"{system.source}: task '{task.name}'"
+            if task.cpu is not None:
+                stage = Stage("cpu", ceil(task.cpu / system.speed))
+                plans[number, 0, CPU] = Plan(CPU, (stage,))
+            for variant, choice in enumerate(task.variants):
+                for kind in task.on:
+                    model = system.model_path(choice.model)
+                    try:
+                        plans[number, variant, kind] = self._plan(model, kind, hardware.get(kind), system.speed)
+                    except DoesNotFitError as error:
+                        raise DoesNotFitError(f"{where}: {error}") from error
+                    except InputError as error:
+                        raise InputError(f"{where}: {error}") from error
+        return plans
+
+    def _plan(self, model: str, kind: str, hardware: Preset | None, speed: float) -> Plan:
+        key = model, kind, hardware, speed
+        if key not in self._plans:
+            if hardware is None:
+                stages = _stages_on_cores(self._network(model), speed)
+            else:
+                compiled = self._compile(model, kind, hardware.arch)
+                works = self._work(model, compiled, hardware)
+                stages = _stages(compiled, works, hardware.timing.bus_bytes, speed)
+            self._plans[key] = Plan(kind, tuple(stages))
+        return self._plans[key]
+
+    def _network(self, model: str) -> Network:
+        if model not in self._networks:
+            self._progress(f"reading {model}")
+            self._networks[model] = load_network(model, cache=self._cache)
+        return self._networks[model]
+
+    def _compile(self, model: str, kind: str, arch: Arch) -> CompiledNetwork:
+        key = model, arch
+        if key not in self._compiled:
+            network = self._network(model)
+            self._progress(f"compiling {model} for {kind}")
+            compiled = compile_network(network.package, arch, self._options)
+            if not compiled.programs:
+                raise DoesNotFitError(f"nothing of {model} runs on accelerator '{kind}': {_first_refusal(compiled)}")
+            self._compiled[key] = compiled
+        return self._compiled[key]
+
+    def _work(self, model: str, compiled: CompiledNetwork, hardware: Preset) -> dict[int, Piecework]:
+        key = model, hardware.arch, hardware.timing
+        if key not in self._works:
+            self._works[key] = {index: Piecework(program, hardware) for index, program in compiled.programs.items()}
+        return self._works[key]
+
+
 def make_plans(
     system: System,
     options: CompileOptions = DEFAULTS,
     progress: Progress = silent,
     cache: PackageCache | None = None,
 ) -> Plans:
-    """The plans of all tasks. Networks and programs that several share are read and compiled once.
-
-    A ``cache`` keeps what import makes of a model; no figure depends on it.
-    Raises InputError naming the task whose model is wrong.
-    """
-    networks: dict[str, Network] = {}
-    known: dict[tuple[str, str], Plan] = {}
-    hardware = {accelerator.kind: accelerator.hardware for accelerator in system.accelerators}
-    plans: dict[tuple[int, int, str], Plan] = {}
-    for number, task in enumerate(system.tasks):
-        if task.cpu is not None:
-            stage = Stage("cpu", ceil(task.cpu / system.speed))
-            plans[number, 0, CPU] = Plan(CPU, (stage,))
-        for variant, choice in enumerate(task.variants):
-            for kind in task.on:
-                key = choice.model, kind
-                try:
-                    if choice.model not in networks:
-                        progress(f"reading {choice.model}")
-                        networks[choice.model] = load_network(system.model_path(choice.model), cache=cache)
-                    if key not in known:
-                        progress(f"compiling {choice.model} for {kind}")
-                        known[key] = _plan(networks[choice.model], kind, hardware.get(kind), system.speed, options)
-                except InputError as error:
-                    raise InputError(f"{system.source}: task '{task.name}': {error}") from error
-                plans[number, variant, kind] = known[key]
-    return plans
+    """The plans of one system: :meth:`Planner.plans`."""
+    return Planner(options, progress, cache).plans(system)
 
 
-def _plan(network: Network, kind: str, hardware: Preset | None, speed: float, options: CompileOptions) -> Plan:
-    if hardware is None:
-        graph = network.package.graph
-        whole = HostPart(nodes=tuple(graph.nodes), inputs=graph.inputs, outputs=graph.outputs)
-        return Plan(kind, (Stage("cpu", ceil(estimate_cycles(graph, whole) / speed)),))
-    compiled = compile_network(network.package, hardware.arch, options)
-    return Plan(kind, tuple(_stages(compiled, hardware, speed)))
+def _first_refusal(compiled: CompiledNetwork) -> str:
+    """Why the first node runs on the CPU, but for those that every float network begins and ends with."""
+    fallen = [place for place in compiled.partition.placement if place.op_type not in BOUNDARIES]
+    why = f"{fallen[0].op_type} '{fallen[0].node}': {fallen[0].reason}" if fallen else "it has nothing to compute"
+    return f"{why}; change the accelerator, or say in 'on' what can run it"
 
 
-def _stages(compiled: CompiledNetwork, hardware: Preset, speed: float) -> list[Stage]:
+def _stages_on_cores(network: Network, speed: float) -> list[Stage]:
+    """The whole network on a core."""
+    graph = network.package.graph
+    whole = HostPart(nodes=tuple(graph.nodes), inputs=graph.inputs, outputs=graph.outputs)
+    return [Stage("cpu", ceil(estimate_cycles(graph, whole) / speed))]
+
+
+def _stages(compiled: CompiledNetwork, works: Mapping[int, Piecework], bus_bytes: int, speed: float) -> list[Stage]:
     """The parts of the end-to-end account of ``dla run``; what the CPU takes is divided by its speed."""
-    works = {index: Piecework(program, hardware) for index, program in compiled.programs.items()}
     alone = {index: work.alone for index, work in works.items()}
-    account = end_to_end(compiled, host_estimate(compiled.partition), alone, hardware.timing.bus_bytes)
+    account = end_to_end(compiled, host_estimate(compiled.partition), alone, bus_bytes)
     stages = []
     for segment in account.segments:
         if segment.on == "dla":

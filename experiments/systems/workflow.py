@@ -1,14 +1,24 @@
-"""A system from its file to its results: the workflow behind ``dla system`` and the public Python API."""
+"""Systems from their files to their results: the workflows behind ``dla system``, ``dla run --split`` and Python."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from byoc.options import DEFAULTS, CompileOptions
+from experiments.running.given import Inputs, Model, Samples, in_onnx, spelled
+from experiments.running.network import Fixed, Shapes, load_network
 from experiments.running.package_cache import users_cache
+from experiments.running.workflow import Host, Request
 from experiments.systems.result import SystemResult
 from experiments.systems.run import Watch, highest_rate, policy_of, run_system
-from experiments.systems.spec import IN_MEMORY, Specification, specified, with_conditions
-from experiments.systems.work import make_plans
+from experiments.systems.spec import IN_MEMORY, Specification, System, checked, document, specified, with_conditions
+from experiments.systems.split_report import SplitReport, split_network
+from experiments.systems.sweep import SystemSweep, checked_axes, number_or_text, run_sweep, with_values
+from experiments.systems.work import Planner, make_plans
+from isa.errors import InputError
 from isa.progress import Progress, silent
 
 
@@ -34,12 +44,104 @@ def system(
 
     Jobs that miss their deadlines are results like others. Raises InputError for bad input.
     """
+    chosen = _given(policy, preempt, quantum, until)
+    wanted = with_conditions(specified(spec), chosen)
+    policy_of(wanted)  # before networks are compiled
+    words = _words("dla.system", wanted.source, chosen)
+    plans = make_plans(wanted, progress=progress, cache=users_cache())
+    report = run_system(wanted, plans, watch=watch, check=check, progress=progress, command=shlex.join(words))
+    return SystemResult(report, highest_rate(wanted, plans, progress) if search_rate else None)
+
+
+def sweep_system(
+    spec: str | Path | Mapping[str, Any],
+    axes: Mapping[str, Any],
+    *,
+    policy: str | None = None,
+    preempt: str | None = None,
+    quantum: int | str | None = None,
+    until: int | str | None = None,
+    search_rate: bool = False,
+    progress: Progress = silent,
+) -> SystemSweep:
+    """Run a system with all combinations of values in the place of those written, as ``dla system --sweep`` does.
+
+    ``axes`` has a list of values by dotted key, entries by their names: ``{"run.policy": ["fcfs", "edf"],
+    "accelerator.npu.count": range(1, 5)}``. ``spec`` and the other arguments are as for :func:`system`; each point has
+    the figures of its system run alone. What points share is compiled once.
+
+    Jobs that miss their deadlines, and networks that fit no accelerator, are results. Raises InputError for bad input.
+    """
+    chosen, given = _given(policy, preempt, quantum, until), document(spec)
+    for key in chosen:
+        if f"run.{key}" in axes:
+            raise InputError(f"{given.source}: run.{key} is an axis of the sweep, and {key} is given; leave out one")
+    words = _words("dla.sweep_system", given.source, chosen)
+    ordered = checked_axes(axes, given)
+    words += [word for key, values in ordered.items() for word in ("--sweep", f"{key}={','.join(map(str, values))}")]
+    words += ["--highest-rate"] if search_rate else []
+    values = {f"run.{key}": number_or_text(str(value)) for key, value in chosen.items()}
+    return run_sweep(
+        with_values(given, values), ordered, Planner(progress=progress, cache=users_cache()),
+        search_rate=search_rate, progress=progress, command=shlex.join(words),
+    )  # fmt: skip
+
+
+def split(
+    model: Model,
+    system: Specification,
+    way: str,
+    *,
+    images: int | None = None,
+    options: CompileOptions = DEFAULTS,
+    host: Host = "onnxruntime",
+    inputs: Inputs | None = None,
+    shapes: Shapes | None = None,
+    fixed: Fixed | None = None,
+    cpu: Sequence[str] = (),
+    calibration: Samples | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+    cache: bool = True,
+    **choices: Any,
+) -> SplitReport:
+    """Run one network on all accelerators of a system, as ``dla run MODEL --system FILE --split WAY`` does.
+
+    ``way`` is ``batch``, ``channels``, ``rows`` or ``pipeline``; ``images`` inferences (8) are timed by ``batch`` and
+    ``pipeline``. ``system`` is a TOML file or the same keys in a dict; it need not have tasks. The other arguments are
+    as for :func:`dla.run`; the inputs are those of one inference.
+
+    Bits that differ are reported in ``check``, not raised. Raises InputError for bad input.
+    """
+    model, options = in_onnx(model), options.replaced(choices)
+    accelerators = system if isinstance(system, System) else checked(document(system), idle=True)
+    request = Request(
+        model=spelled(model), preset=None, settings=(), isa=None, memory_mode=None, options=options, host=host,
+        inputs=None if inputs is None else spelled(inputs),
+        calibration=None if calibration is None else spelled(calibration),
+        accuracy=None, shapes=shapes or {}, fixed=fixed or {}, seed=seed, cost=None, cpu=tuple(cpu),
+    )  # fmt: skip
+    words = ["dla.split"] if request.in_memory or accelerators.source == IN_MEMORY else ["dla", "run"]
+    words += [*request.words, "--system", accelerators.source, "--split", way]
+    words += ["--images", str(images)] if images is not None else []
+    progress(f"reading {request.model}")
+    kept = users_cache() if cache else None
+    network = load_network(model, shapes, seed, calibration, fixed, kept, progress=progress).keeping_on_cpu(cpu)
+    return split_network(
+        network, accelerators, way, images=8 if images is None else images, options=options, host=host, inputs=inputs,
+        seed=seed, command=shlex.join(words), progress=progress,
+    )  # fmt: skip
+
+
+def _given(
+    policy: str | None, preempt: str | None, quantum: int | str | None, until: int | str | None
+) -> dict[str, int | str]:
+    """What replaces keys of the table ``run``, by key."""
     given = {"policy": policy, "preempt": preempt, "quantum": quantum, "until": until}
-    chosen = {key: value for key, value in given.items() if value is not None}
-    checked = with_conditions(specified(spec), chosen)
-    policy_of(checked)  # before networks are compiled
-    words = ["dla.system"] if checked.source == IN_MEMORY else ["dla", "system", checked.source]
-    words += [word for key, value in chosen.items() for word in (f"--{key}", str(value))]
-    plans = make_plans(checked, progress=progress, cache=users_cache())
-    report = run_system(checked, plans, watch=watch, check=check, progress=progress, command=shlex.join(words))
-    return SystemResult(report, highest_rate(checked, plans, progress) if search_rate else None)
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _words(function: str, source: str, chosen: Mapping[str, int | str]) -> list[str]:
+    """The command that does the same, or of what is in no file the function."""
+    words = [function] if source == IN_MEMORY else ["dla", "system", source]
+    return words + [word for key, value in chosen.items() for word in (f"--{key}", str(value))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,8 @@ from dla_sim.device import Device
 from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.engine.recurrence import compute_times
 from dla_sim.engine.times import DeadlockError
-from dla_sim.engine.workload import Workload
+from dla_sim.engine.workload import Workload, continued
+from dla_sim.prepared import prepare
 from dla_sim.systems.machines import Happening, Machines
 from dla_sim.systems.memory import SharedMemory
 from dla_sim.systems.pieces import Interruptible, _live_ranges, boundaries, leave, on_memory
@@ -144,12 +145,30 @@ def test_a_program_in_pieces_gives_the_bits_of_the_whole(network: Program) -> No
         program, behind = network, 0
         for stop in chain:
             piece = interruptible.piece(stop)
-            memory = _run(garbage, leave(program, replace(piece, stop=stop + behind)), memory)
+            memory = _run(garbage, leave(program, stop + behind, piece.save), memory)
             program, behind = piece.resume, piece.first - stop
         memory = _run(garbage, program, memory)
         for tensor in network.outputs:
             found = memory[tensor.address : tensor.address + tensor.nbytes].reshape(tensor.shape)
             np.testing.assert_array_equal(found, expected[tensor.name])
+
+
+def test_what_goes_on_costs_what_its_program_says(network: Program) -> None:
+    """Without looking at the program: put together of what restores and the later commands of the whole program."""
+    rng = random.Random(0)
+    for program in (network, *(build_program(random_case(seed)) for seed in range(60))):
+        commands = range(len(program.commands) - 1)
+        stops = sorted(rng.sample(commands, min(6, len(commands))))
+        interruptible, whole = Interruptible(program, stops), prepare(program).demands
+        for stop in stops:
+            piece = interruptible.piece(stop)
+            found = continued(prepare(piece.restore).demands, whole, stop)
+            expected = prepare(piece.resume).demands
+            assert found.transfers.accesses == expected.transfers.accesses
+            for field in fields(found):
+                if field.name != "transfers":
+                    mine, right = (getattr(one, field.name) for one in (found, expected))
+                    assert np.array_equal(mine, right) if isinstance(right, np.ndarray) else mine == right, field.name
 
 
 def _memory(program: Program, feeds: dict[str, np.ndarray], size: int) -> np.ndarray:

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+import dla
 from experiments.cli.main import main
+from experiments.report.terminal import report_console
 from experiments.running.network import load_network
 from experiments.systems.spec import System, parse_system
 from experiments.systems.split import WAYS, best_cuts
-from experiments.systems.split_report import SplitReport, split_json, split_network
+from experiments.systems.split_report import SplitReport, print_split, split_json, split_network
 from tests.byoc.small_models import ModelBuilder
 
 PRIVATE = '[memory]\nports = "private"\ngrants = {count}\n'
@@ -126,6 +128,20 @@ def test_cuts_are_the_best_there_are() -> None:
         assert dearest[0] == min(dearest)
 
 
+def test_a_tensor_may_be_read_whole_and_as_a_share() -> None:
+    """A convolution reads all channels of what is then added to its result, of which each accelerator has a share."""
+    builder = ModelBuilder()
+    here = builder.quantize(builder.input("x", (1, 16, 4, 16)), 0.05, 3)
+    weights = builder.weights(np.random.default_rng(0).integers(-127, 128, (16, 16, 1, 1), np.int8), 0.01)
+    made = builder.quantize(builder.node("Conv", builder.dequantize(here, 0.05, 3), weights), 0.05, 3)
+    total = builder.node("Add", builder.dequantize(made, 0.05, 3), builder.dequantize(here, 0.05, 3))
+    here = builder.quantize(total, 0.05, 3)
+    builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.output("y")
+    report = checked(split_network(load_network(builder.model()), system_of(2), "channels"))
+    assert [(len(part.nodes), len(part.cycles)) for part in report.parts] == [(2, 2)]
+
+
 def test_halos_are_read_or_computed_twice() -> None:
     """Two convolutions of 3 rows on 16 rows: each of two bands computes 9 of the first one's rows and 8 of the last."""
     builder = ModelBuilder()
@@ -156,6 +172,68 @@ def test_a_report_is_the_same_again_and_the_command_writes_it(
     written = Path("first.json").read_text()
     assert written == Path("second.json").read_text()
     assert split_json(checked(SplitReport.model_validate_json(written))) == written
+
+
+def test_the_front_door_is_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file or its keys, a model's name or the model, its own sample or the same numbers."""
+    monkeypatch.chdir(tmp_path)
+    Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
+    assert (
+        main(["run", "digits-cnn", "--system", "pair.toml", "--split", "batch", "--images", "3", "--json", "a.json"])
+        == 0
+    )
+    found = dla.split("digits-cnn", "pair.toml", "batch", images=3)
+    found.save("b.json")
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    pair = {"name": "pair", "accelerator": [{"name": "npu", "count": 2}]}
+    image = dla.MODELS["digits-cnn"].sample_input()["image"]
+    again = dla.split(dla.import_model("digits-cnn"), pair, "batch", images=3, inputs=image)
+    assert (
+        again.command
+        == "dla.split '<package digits-cnn>' --input '<arrays>' --system '<system>' --split batch --images 3"
+    )
+    assert again.model_dump(exclude={"command", "model"}) == found.model_dump(exclude={"command", "model"})
+    assert found.mismatches == 0
+    with pytest.raises(dla.InputError, match="2 inputs are given; a split is checked on those of one inference"):
+        dla.split("digits-cnn", pair, "rows", inputs=[{"image": image}, {"image": image}])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_regions_are_split_for_themselves_and_reported_one_by_one(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
+    words = ["run", "digits-cnn", "--system", "pair.toml", "--split", way, "--cpu", "depthwise", "--json", "split.json"]
+    assert main(words) == 0
+    report = checked(SplitReport.model_validate_json(Path("split.json").read_text()))
+    assert [region.name for region in report.regions] == ["region0", "region1"]
+    assert list(dict.fromkeys(part.region for part in report.parts)) == ["region0", "region1"]
+    accounts = [region.account.model_dump() for region in report.regions]
+    total = report.account.model_dump()
+    assert {key: sum(one[key] for one in accounts) for key in total} == total | {"accelerators": 4}
+    shown = capsys.readouterr().out
+    for region in report.regions:
+        assert f"{region.name}: {region.account.once:,} cycles on one, {region.account.cycles:,} on 2" in shown
+
+
+def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Bands of a 1x1 convolution on many channels read all of the weights twice, and these take the time."""
+    builder = ModelBuilder()
+    here = builder.quantize(builder.input("x", (1, 256, 2, 2)), 0.05, 3)
+    weights = builder.weights(np.ones((256, 256, 1, 1), np.int8), 0.01)
+    made = builder.quantize(builder.node("Conv", builder.dequantize(here, 0.05, 3), weights), 0.05, 3)
+    builder.node("DequantizeLinear", made, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
+    builder.output("y")
+    network = load_network(builder.model())
+    for way, loses in (("rows", True), ("channels", False)):
+        report = checked(split_network(network, system_of(2), way))
+        shared, *_ = report.parts
+        assert shared.once == report.account.once == report.alone
+        assert (len(shared.cycles), shared.loses) == (2, loses)
+        assert loses is (max(shared.cycles) >= report.alone)
+        print_split(report, report_console())
+        assert ("sharing these nodes loses time" in capsys.readouterr().out) is loses
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, pairwise, product
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from dla_sim.engine.workload import Workload
+from dla_sim.systems import pieces
+from dla_sim.systems.machines import Machines, Running
+from dla_sim.systems.pieces import Interruptible
 from experiments.cli.main import main
 from experiments.running.workflow import run
+from experiments.systems import simulate, work
 from experiments.systems.report import SystemReport, report_json
 from experiments.systems.run import RATE_STEPS, _by_quality, co_optimise, highest_rate, run_system
 from experiments.systems.simulate import Interval
 from experiments.systems.spec import System, Variant, parse_system
 from experiments.systems.work import make_plans
 from isa.errors import InputError
+from tests.dla_sim.tick.system import TickSystem, Turn
 
 ONE = """
 [[accelerator]]
@@ -67,12 +75,21 @@ period = "1ms"
 """
 
 
-def test_two_accelerators_with_ports_and_bandwidth_of_their_own_do_not_meet() -> None:
-    one, two = run_system(system_of(ONE, 'until = "3ms"')), run_system(system_of(TWO, 'until = "3ms"'))
-    assert [task.response for task in two.tasks] == [one.tasks[0].response] * 2
-    shared = run_system(system_of(TWO.replace("private", "shared").replace("grants = 2", ""), 'until = "3ms"'))
+@pytest.mark.parametrize(("count", "flash"), [(2, 0), (3, 0), (4, 0), (2, 1)])
+def test_accelerators_with_ports_and_bandwidth_of_their_own_do_not_meet(count: int, flash: int) -> None:
+    """On one port, or with less than their bandwidth, they do. Every port has a flash of its own, too."""
+    several = TWO.replace("count = 2", f"count = {count}").replace("cores = 2", f"cores = {count}")
+    several = several.replace("[memory]", f"[memory]\nflash_bytes = {flash}")
+    for name in "cd"[: count - 2]:
+        several += f'[[task]]\nname = "{name}"\nmodel = "digits-cnn"\nperiod = "1ms"\n'
+    one = run_system(system_of(f"[memory]\nflash_bytes = {flash}\n{ONE}", 'until = "3ms"'))
+    own = run_system(system_of(several.replace("grants = 2", f"grants = {count}"), 'until = "3ms"'))
+    assert [task.response for task in own.tasks] == [one.tasks[0].response] * count
+    shared = run_system(system_of(several.replace("private", "shared").replace("grants = 2", ""), 'until = "3ms"'))
+    fewer = run_system(system_of(several.replace("grants = 2", f"grants = {count - 1}"), 'until = "3ms"'))
     assert all(task.causes["memory"] > 0 for task in shared.tasks)
-    assert two.memory.slots == shared.memory.slots == 2 * one.memory.slots
+    assert sum(task.causes["memory"] for task in fewer.tasks) > 0
+    assert own.memory.slots == shared.memory.slots == fewer.memory.slots == count * one.memory.slots
 
 
 BUSY = """
@@ -106,6 +123,130 @@ def test_programs_that_give_way_at_tiles_have_the_bits_of_running_alone(policy: 
     for task in report.tasks:
         assert task.response is not None
         assert sum(task.causes.values()) == round(task.response.mean * task.ended)
+
+
+KINDS = """
+[[accelerator]]
+name = "npu"
+settings = { sram_bytes = "16KiB" }
+[[accelerator]]
+name = "small"
+settings = { sram_bytes = "4KiB", "pe.oc" = 8 }
+[[task]]
+name = "slow"
+model = "resnet-8"
+period = 100_000
+deadline = 400_000
+on = ["npu", "small"]
+[[task]]
+name = "quick"
+model = "digits-cnn"
+period = 10_000
+jitter = 9_000
+deadline = 9_000
+on = ["npu", "small"]
+"""
+
+
+@pytest.mark.parametrize("policy", ["jit", "migration"])
+def test_tasks_that_move_between_accelerators_have_the_bits_of_running_alone(policy: str) -> None:
+    system = system_of(KINDS, f'policy = "{policy}"\npreempt = "tile"\nuntil = 400_000')
+    intervals: list[Interval] = []
+    report = run_system(system, check=True, watch=intervals.append)
+    assert report.check is not None
+    assert (report.check.mismatches, report.check.ways > 0) == (0, True)
+    kinds = {(one.unit, one.task) for one in intervals if not one.unit.startswith("cpu")}
+    assert kinds == set(product(("npu", "small") if policy != "jit" else ("npu",), (0, 1)))
+
+
+def test_a_scratchpad_that_is_not_saved_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_live_ranges", lambda operands, stops, size: dict.fromkeys(stops, ()))
+    report = run_system(system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 300_000'), check=True)
+    assert report.check is not None
+    assert report.check.mismatches > 0
+    assert report.check.first == "slow#0"
+
+
+def test_what_is_kept_of_pieces_changes_no_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few of the programs that go on are kept for the next time that one gives way in the same place."""
+    system = system_of(BUSY, 'policy = "priority"\npreempt = "tile"\nuntil = 400_000')
+    all_kept = report_json(run_system(system))
+    for most in (0, 1_000):
+        monkeypatch.setattr(work, "MOST_KEPT", most)
+        plans = make_plans(system)
+        assert report_json(run_system(system, plans)) == all_kept
+        works = {stage.work for plan in plans.values() for stage in plan.stages if stage.work}
+        assert all(sum(len(left.resume) for left in one._left.values()) <= most for one in works)
+
+
+PREEMPTED = "[cpu]\ncores = 4\n" + "".join(
+    f"""
+[[accelerator]]
+name = "{name}"
+settings = {{ {settings} }}
+[[task]]
+name = "slow on {name}"
+model = "resnet-8"
+period = 500_000
+deadline = 500_000
+on = "{name}"
+[[task]]
+name = "quick on {name}"
+model = "digits-cnn"
+period = {period}
+jitter = 1_000
+deadline = 2_000
+priority = 1
+on = "{name}"
+"""
+    for name, settings, period in (("npu", 'sram_bytes = "16KiB"', 5_000), ("small", 'sram_bytes = "4KiB"', 4_000))
+)
+
+
+class _Recorded(Machines):
+    """Machines that remember what was started on them, in order."""
+
+    started: ClassVar[list[Running]] = []
+
+    def start(self, machine: int, workload: Workload, at: int, stops: Sequence[int] = ()) -> Running:
+        self.started.append(super().start(machine, workload, at, stops))
+        return self.started[-1]
+
+
+@pytest.mark.parametrize("policy", ["priority", "round-robin"])
+@pytest.mark.parametrize("ports", ["shared", "private"])
+def test_runs_with_programs_that_give_way_take_the_cycles_of_the_tick_model(
+    ports: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every program of a run, those that save and go on as well, one step a cycle."""
+    conditions = f'policy = "{policy}"\npreempt = "tile"\nquantum = 900\nuntil = 20_000'
+    system = system_of(f'[memory]\nports = "{ports}"\n{PREEMPTED}', conditions)
+    plans = make_plans(system)
+    works = [stage.work for plan in plans.values() for stage in plan.stages if stage.work]
+    programs = {one.workload: one.program for one in works}
+    make_left = work.Piecework._make_left
+
+    def recorded(self: work.Piecework, interruptible: Interruptible, stop: int) -> work.Left:
+        found, piece = make_left(self, interruptible, stop), interruptible.piece(stop)
+        programs[found.resume] = piece.resume
+        if found.save:
+            programs[found.save] = piece.save
+        return found
+
+    monkeypatch.setattr(work.Piecework, "_make_left", recorded)
+    monkeypatch.setattr(simulate, "Machines", _Recorded)
+    monkeypatch.setattr(_Recorded, "started", [])
+    report = run_system(system, plans)
+    assert sum(task.preemptions for task in report.tasks) > 3
+    ours = [[one for one in _Recorded.started if one.machine == machine] for machine in range(2)]
+    turns = [[Turn(programs[one.workload], one.start, one.cut) for one in mine] for mine in ours]
+    timings = [one.hardware.timing for one in system.accelerators]
+    ticks = TickSystem(turns, timings, [[0, 1]] if ports == "shared" else [[0], [1]], 1).run(report.cycles)
+    for mine, expected in zip(ours, ticks, strict=True):
+        ended = [one for one in mine if one.end is not None and one.end <= report.cycles]
+        assert [(one.start, one.end) for one in ended] == [(one.start, one.end) for one in expected]
+        for running, right in zip(ended, expected, strict=True):
+            assert running.spans() == [right.spans[number] for number in range(len(running.spans()))]
 
 
 def test_two_networks_on_halves_of_one_accelerator() -> None:

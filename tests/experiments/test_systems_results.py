@@ -15,7 +15,8 @@ from experiments.report.charts.interactive import figure
 from experiments.systems import timeline
 from experiments.systems.charts import system_charts, task_causes
 from experiments.systems.page import system_page
-from experiments.systems.report import SAVING, SystemReport
+from experiments.systems.presentation import deadline_lines
+from experiments.systems.report import SAVING, SystemReport, report_json
 from experiments.systems.simulate import CAUSES, Interval
 from experiments.systems.timeline import Recorder
 from tests.experiments.command_line import dla as command
@@ -224,3 +225,52 @@ def test_damaged_reports_are_one_line(
 def test_summaries_are_of_networks(folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]) -> None:
     busy.save("busy.json")
     assert "--summary is for runs of one network" in command(capsys, "report", "busy.json", "--summary").err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["report", "--compare", "busy.json", "busy.json"], "busy.json: a run of a system, .*'dla system FILE --sweep"),
+        (["sweep", "busy.toml"], "busy.toml: it describes a system; 'dla system busy.toml --sweep KEY=VALUE,"),
+        (["report", "many.json"], "many.json: a sweep of a system, of which there is no page; --csv FILE"),
+        (["system", "busy.toml", "--policy", "pro"], "busy.toml: unknown policy 'pro'; .*co-optimised"),
+    ],
+)
+def test_what_systems_are_not_for_says_what_is(
+    words: list[str], message: str, folder: Path, busy: dla.SystemResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy.save("busy.json")
+    dla.sweep_system({"task": [{"name": "a", "cpu": 1, "period": 9}]}, {"seed": [1]}, until=20).save("many.json")
+    said = command(capsys, *words)
+    assert (said.status, len(said.err.splitlines())) == (2, 1)
+    assert re.search(message, said.err)
+
+
+def test_a_deadline_that_no_job_can_meet_is_named() -> None:
+    """b is there when a ends, and takes 30 cycles of its 29 at half the speed; c takes 14 of its 14."""
+    tasks = [
+        {"name": "a", "cpu": 1, "period": 100, "deadline": 9},
+        {"name": "b", "cpu": 15, "after": "a", "deadline": 29},
+        {"name": "c", "cpu": 7, "after": "a", "deadline": 14},
+    ]
+    found = dla.system({"task": tasks, "cpu": {"speed": 0.5, "cores": 3}}, until=1000)
+    assert list(deadline_lines(found.report)) == [
+        "task 'b': no job can meet its deadline of 29 cycles, for alone it takes 30",
+        "task 'b': its deadline of 29 cycles is before the period of 'a', 100; it counts from its own release",
+        "task 'c': its deadline of 14 cycles is before the period of 'a', 100; it counts from its own release",
+    ]
+    assert {task.name: task.missed for task in found.report.tasks} == {"a": 0, "b": 10, "c": 0}
+
+
+def test_the_rarest_predecessor_is_named_where_a_deadline_is_before_its_period() -> None:
+    """Behind two, one of them through another; a deadline of just the period is not before it."""
+    tasks = [
+        {"name": "often", "cpu": 1, "period": 20},
+        {"name": "rare", "cpu": 1, "period": 50},
+        {"name": "between", "cpu": 1, "after": "rare", "deadline": 50},
+        {"name": "last", "cpu": 1, "after": ["often", "between"], "deadline": 49},
+    ]
+    report = dla.system({"task": tasks}, until=200).report
+    named = {task.name: task.rarer and (task.rarer.name, task.rarer.period) for task in report.tasks}
+    assert named == {"often": None, "rare": None, "between": None, "last": ("rare", 50)}
+    assert SystemReport.model_validate_json(report_json(report)) == report

@@ -1,15 +1,21 @@
-"""Schedules by hand, and what scheduling theory says, on systems of CPU cores alone: their times are plain numbers."""
+"""Schedules by hand, and what scheduling theory says.
+
+CPU cores first: their times are plain numbers, and giving way is free. Then one accelerator, where it is not.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import lcm
 
 import pytest
 
 from experiments.systems.policies import make_policy
+from experiments.systems.run import co_optimise
 from experiments.systems.simulate import Interval, Record, Simulation
-from experiments.systems.spec import parse_system
-from experiments.systems.work import make_plans
+from experiments.systems.spec import CPU, Preemption, System, Variant, parse_system
+from experiments.systems.work import Piecework, Plan, Plans, Stage, make_plans
+from tests.dla_sim.cases import Case, Step, build_program
 
 Tasks = list[dict[str, object]]
 
@@ -145,3 +151,171 @@ def test_what_is_under_way_at_the_end_counts_as_missed_only_if_its_deadline_has_
         (1, 0, 0),
     ]
     assert (record.unfinished, record.cycles) == (2, 45)
+
+
+# One accelerator. ---------------------------------------------------------------------------------------------------
+#
+# A network of n layers is n commands of EX, in place on 576 bytes: 9 cycles each on 64 lanes. Nothing is filled,
+# drained or set up, a queue has one entry, and a slot moves 64 bytes without latency: a chunk of 8 words, or a line.
+#
+# Alone, from cycle s on: the words (a SET, n commands, OP_END: one chunk) are there at s+1. The SET executes at s+1,
+# the first command's word at s+2, so that it starts at s+3. The next word waits for room in the queue until the
+# command has ended, at s+12, and its command starts at s+13: 10 cycles a layer. The last layer ends at s+2 + 10n,
+# OP_END executes then: free at s+3 + 10n.
+#
+# Asked: before layer k once the word of layer k-1 has been executed, which is when that layer starts: s+3 + 10(k-1). If
+# it gives way, OP_END follows when that layer has ended: free at s+3 + 10k.
+#
+# Saving 576 bytes from f on: three SETs at f+1 to f+3, OP_DMA_WRITE at f+4, which starts at f+5, 9 slots, until f+14;
+# OP_END executes then: free at f+15.
+#
+# Going on from r on: three SETs, OP_DMA_READ at r+4, from r+5 until r+14. Its queue has room then: OP_SYNC of LD
+# executes at r+14 and runs from r+15 until r+16; that of EX executes at r+15 and starts when it arrives at r+16, as the
+# token does, until r+17; that of ST executes at r+16, from r+17 until r+18. SETs of the three registers that LD used
+# and of EX_LENGTH execute at r+17 to r+20, the next layer's word at r+21, so that it starts at r+22 (and not at r+3):
+# free at r+22 + 10m with m layers left, asked at r+22, r+32, ...
+
+ACCELERATOR = """
+[memory]
+bus_bytes = 64
+burst_bytes = 64
+dram_latency = 0
+outstanding_bursts = 1
+[[accelerator]]
+name = "npu"
+settings = { queue_depth = 1, fetch_bytes = 64, dma_setup = 0, dma_drain = 0, ex_fill = 0, ex_drain = 0 }
+[[task]]
+name = "a"
+model = "4"
+period = 1000
+deadline = 200
+priority = 1
+[[task]]
+name = "b"
+model = "2"
+period = 1000
+offset = 10
+deadline = 65
+priority = 2
+[[task]]
+name = "c"
+model = "1"
+period = 1000
+offset = 20
+deadline = 50
+priority = 3
+on = "npu"
+"""
+"""a is there at 0 with 4 layers, until 200; b at 10 with 2, until 75; c at 20 with 1, until 70. Alone: 43, 23, 13."""
+
+
+def _layers(count: int, system: System) -> Plan:
+    steps = tuple(Step("OP_E_ABS", "EX", {"EX_LENGTH": 576}, layer=f"layer {number}") for number in range(count))
+    hardware = system.accelerators[0].hardware
+    work = Piecework(build_program(Case(hardware.arch, {}, steps)), hardware)
+    assert work.alone == 3 + 10 * count
+    return Plan("npu", (Stage("dla", work.alone, work),))
+
+
+def _on_accelerator(system: System) -> Plans:
+    """Networks of as many layers as their name says; on the CPU of 30 cycles."""
+    return {
+        (index, variant, kind): Plan(CPU, (Stage("cpu", 30),)) if kind == CPU else _layers(int(choice.model), system)
+        for index, task in enumerate(system.tasks)
+        for variant, choice in enumerate(task.variants)
+        for kind in task.on
+    }
+
+
+def _run_on_accelerator(
+    system: System, policy: str, preemption: Preemption, quantum: int = 0
+) -> tuple[Record, list[tuple[str, int, int]]]:
+    """The spans of a run, a's saving as "a saves"; what is on a core as "c on cpu0"."""
+    found: list[Interval] = []
+    plans = _on_accelerator(system)
+    record = Simulation(system, plans, make_policy(policy, preemption, quantum), 900, watch=found.append).run()
+    spans = []
+    for one in sorted(found, key=lambda one: (one.start, one.unit)):
+        where = "" if one.unit == "npu" else f" on {one.unit}"
+        spans.append(("abc"[one.task] + (" saves" if one.saving else where), one.start, one.end))
+    return record, spans
+
+
+WHOLE_BC = [("a", 0, 43), ("b", 43, 66), ("c", 66, 79)]
+WHOLE_CB = [("a", 0, 43), ("c", 43, 56), ("b", 56, 79)]
+# At 13 a, in its second layer, is asked and gives way to b: free at 23, saved at 38, and two layers are left: at 74
+# it goes on, until 74 + 22 + 20 = 116.
+PIECES_CB = [("a", 0, 23), ("a saves", 23, 38), ("c", 38, 51), ("b", 51, 74), ("a", 74, 116)]
+PIECES_BC = [("a", 0, 23), ("a saves", 23, 38), ("b", 38, 61), ("c", 61, 74), ("a", 74, 116)]
+
+ON_ACCELERATOR: list[tuple[str, Preemption, int, list[tuple[str, int, int]]]] = [
+    ("fcfs", "none", 0, WHOLE_BC),
+    # who came first is never less urgent
+    ("fcfs", "layer", 0, WHOLE_BC),
+    ("priority", "none", 0, WHOLE_CB),
+    # b is asked at 54, when only a waits
+    ("priority", "layer", 0, PIECES_CB),
+    # until 70 is before until 75
+    ("edf", "none", 0, WHOLE_CB),
+    ("edf", "layer", 0, PIECES_CB),
+    # at 43 b can wait 75 - 43 - 23 = 9 cycles, c 70 - 43 - 13 = 14
+    ("least-laxity", "none", 0, WHOLE_BC),
+    # at 13 a can wait 200 - 13 - 43 = 144, b 75 - 13 - 23 = 39; at 38 b 14, c 19; at 41 b 11, c 16
+    ("least-laxity", "layer", 0, PIECES_BC),
+    # at 43 b has had 33 of 65, c 23 of 50 cycles
+    ("jit", "none", 0, WHOLE_BC),
+    # at 13 a has had 13 of 200, b 3 of 65: a goes on. At 23 it is 23 of 200 against 13 of 65: free at 33, saved at 48,
+    # one layer left. At 48 b has had 38 of 65, c 28 of 50; at 51 b 41 of 65, c 31 of 50. a until 84 + 22 + 10
+    ("jit", "layer", 0, [("a", 0, 33), ("a saves", 33, 48), ("b", 48, 71), ("c", 71, 84), ("a", 84, 116)]),
+    # asked at 3 and 13: 10 cycles are over. b is asked at 41, after 3
+    ("round-robin", "tile", 10, PIECES_BC),
+    # b gives way at 41, free at 38 + 13, and is behind a, which came back at 38. a goes on at 79, with two layers, is
+    # asked at 101, free at 111, saved at 126; b until 126 + 22 + 10, then a until 158 + 22 + 10
+    ("round-robin", "tile", 2, [
+        ("a", 0, 23), ("a saves", 23, 38), ("b", 38, 51), ("b saves", 51, 66), ("c", 66, 79),
+        ("a", 79, 111), ("a saves", 111, 126), ("b", 126, 158), ("a", 158, 190),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "preemption", "quantum", "expected"), ON_ACCELERATOR)
+def test_three_tasks_on_one_accelerator(
+    policy: str, preemption: Preemption, quantum: int, expected: list[tuple[str, int, int]]
+) -> None:
+    record, spans = _run_on_accelerator(parse_system(ACCELERATOR), policy, preemption, quantum)
+    assert spans == expected
+    assert [list(task.responses) for task in record.tasks] == [
+        [max(end for what, _, end in expected if what == name) - offset]
+        for name, offset in (("a", 0), ("b", 10), ("c", 20))
+    ]
+    for index, alone in enumerate((43, 23, 13)):
+        mine = [(what, end - start) for what, start, end in expected if what[0] == "abc"[index]]
+        ran, saved = (
+            sum(cycles for what, cycles in mine if what.endswith("saves") is saves) for saves in (False, True)
+        )
+        spent = record.tasks[index].spent
+        assert (spent["dla"], spent["preempted"], spent["saving"]) == (alone, ran - alone, saved)
+        assert spent["wait_dla"] == record.tasks[index].responses[0] - ran - saved
+
+
+def test_a_task_leaves_its_accelerator_for_a_core_by_hand() -> None:
+    """c may run on the CPU, in 30 cycles. At 20 a and b take 43 + 23 on the accelerator, as is known before they run:
+    there c would end after 79. Its home is the accelerator, so that only a policy that migrates lets it leave."""
+    system = parse_system(ACCELERATOR.replace('on = "npu"', 'on = ["npu", "cpu"]'))
+    assert _run_on_accelerator(system, "jit", "none")[1] == WHOLE_BC
+    found = [("a", 0, 43), ("c on cpu0", 20, 50), ("b", 43, 66)]
+    assert _run_on_accelerator(system, "migration", "none")[1] == found
+
+
+def test_variants_are_chosen_together_by_hand() -> None:
+    """b is better with 6 layers, of 63 cycles: from 43 to 106, behind 75. With 3, from 43 to 76, it is one cycle late,
+    with 2 it ends at 66. Nobody else can be better: c on the CPU has ended at 50."""
+    system = parse_system(ACCELERATOR.replace('on = "npu"', 'on = ["npu", "cpu"]'))
+    several = replace(system.tasks[1], variants=tuple(Variant(str(n), float(n)) for n in (6, 3, 2)))
+    system = replace(
+        system,
+        tasks=(system.tasks[0], several, system.tasks[2]),
+        conditions=replace(system.conditions, policy="co-optimised", until=900),
+    )
+    choice = co_optimise(system, _on_accelerator(system))
+    assert (choice.variants, choice.missed, choice.tried) == ((0, 2, 0), 0, 3)

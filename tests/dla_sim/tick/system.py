@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from isa.program import Program
 from tests.dla_sim.tick.constants import TimingConstants
@@ -48,9 +49,9 @@ class TickSystem:
         self.results: list[list[TurnResult]] = [[] for _ in turns]
         self.cycle = 0
 
-    def run(self) -> list[list[TurnResult]]:
-        """The results of every machine's turns."""
-        while any(self.turns) or any(self.models):
+    def run(self, until: float = inf) -> list[list[TurnResult]]:
+        """The results of every machine's turns, those that have ended at ``until``."""
+        while self.cycle < until and (any(self.turns) or any(self.models)):
             for machine in range(len(self.models)):
                 self.begin(machine)
             for model in self.models:

@@ -1,0 +1,288 @@
+"""A sweep of a system: its file with other values in the place of some, in all combinations, a row of figures each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from dla_sim.presets import quantity
+from experiments.systems.report import SystemReport
+from experiments.systems.result import data_frame
+from experiments.systems.run import RATE_STEPS, highest_rate, policy_of, run_system
+from experiments.systems.spec import Document, System, checked, cycles_of, keys_of
+from experiments.systems.work import DoesNotFitError, Planner, Plans
+from experiments.toml_text import toml_text
+from isa.errors import InputError, meant
+from isa.files import write_atomically
+from isa.progress import Progress, silent
+from isa.reading import toml_of
+
+if TYPE_CHECKING:
+    import pandas
+
+SCHEMA: Literal["dla-system-sweep/1"] = "dla-system-sweep/1"
+MOST_POINTS = 10_000
+MOST_TOLD = 12
+"""Combinations of other axes in a line of the answer."""
+_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
+_WITHOUT_ORDER = ("seed", "priority")
+"""The last names of keys of which fewer is neither harder to hold deadlines with, nor cheaper."""
+_KEYS = "run.KEY, cpu.KEY, memory.KEY, accelerator.NAME.KEY, accelerator.NAME.settings.KEY or task.NAME.KEY"
+
+Value = int | float | str
+Axes = Mapping[str, Sequence[Value]]
+"""By dotted key, the values that it has in turn."""
+Row = Mapping[str, Any]
+"""By column, a number or a text; None for no figure."""
+
+
+class Lowest(NamedTuple):
+    """The lowest value of an axis without a miss where the other axes have the values ``at``; None if there is none."""
+
+    at: dict[str, Value]
+    value: Value | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SystemSweep:
+    """The points of a sweep, the last axis fastest; a row each, all with the same columns, None for no figure.
+
+    Columns: the axes; ``rate``, the highest without a miss, 1 as written, where it was searched; ``missed`` and
+    ``ended``, jobs of all tasks; ``quality``, the sum over tasks with several variants, and ``model.TASK``, which of
+    them, where a task has several; ``missed.TASK``, jobs; ``worst.TASK``, response time in cycles; ``use.UNIT``, the
+    share of the cycles in which it is busy, and ``memory.use``, of the slots that are granted; ``memory.peak``, the
+    same in the two-hundredth of the time with most traffic; ``problem``, of points that cannot run, if there are some.
+
+    ``deadlines``: whether any task has one.
+    """
+
+    command: str
+    name: str
+    axes: Axes
+    rows: tuple[Row, ...]
+    clock_hz: int
+    deadlines: bool
+
+    @property
+    def without_a_miss(self) -> tuple[int, ...]:
+        """The rows, counted from 0, in which no job misses its deadline; none where no task has one."""
+        return tuple(number for number, row in enumerate(self.rows) if row.get("missed") == 0) if self.deadlines else ()
+
+    @property
+    def lowest(self) -> dict[str, tuple[Lowest, ...]]:
+        """How much is enough: by axis of several numbers, sizes or times, for every combination of the others."""
+        return {
+            key: tuple(self._lowest(key, sizes)) for key in self.axes if self.deadlines and (sizes := self._sizes(key))
+        }
+
+    def _sizes(self, key: str) -> dict[Value, float]:
+        """How large each value of an axis is; nothing for one of texts, or of one value."""
+        found = {value: _size(key, value, self.clock_hz) for value in self.axes[key]}
+        known = {value: size for value, size in found.items() if size is not None}
+        return known if len(known) == len(found) > 1 else {}
+
+    def _lowest(self, key: str, sizes: Mapping[Value, float]) -> Iterator[Lowest]:
+        others = [other for other in self.axes if other != key]
+        groups: dict[tuple[Value, ...], list[Value]] = {}
+        for row in self.rows:
+            groups.setdefault(tuple(row[other] for other in others), []).extend([row[key]] * (row.get("missed") == 0))
+        for group, values in groups.items():
+            yield Lowest(dict(zip(others, group, strict=True)), min(values, key=sizes.__getitem__, default=None))
+
+    @property
+    def answer(self) -> Iterator[str]:
+        """What the sweep says about deadlines, a line each."""
+        if not self.deadlines:
+            yield "no task has a deadline that a job could miss"
+            return
+        yield f"{len(self.without_a_miss)} of {len(self.rows)} points have 0 misses"
+        ran = [row for row in self.rows if row.get("missed") is not None]
+        if ran and not self.without_a_miss:
+            fewest = min(ran, key=lambda row: int(row["missed"]))
+            yield f"fewest misses: {fewest['missed']:,}{self._where(fewest)}"
+            return
+        for key, found in self.lowest.items():
+            told = [f"{'none' if one.value is None else one.value}{self._where(one.at)}" for one in found[:MOST_TOLD]]
+            told += [f"and {len(found) - MOST_TOLD} more"] if len(found) > MOST_TOLD else []
+            yield f"lowest {key} with 0 misses: {'; '.join(told)}"
+
+    def _where(self, point: Row) -> str:
+        """Where it is, by the axes of several values."""
+        return _at({key: point[key] for key, values in self.axes.items() if len(values) > 1 and key in point})
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """The rows as a DataFrame. Raises InputError where pandas is not installed."""
+        return data_frame(self.rows)
+
+    def save(self, path: str | Path) -> None:
+        """Write the sweep as ``dla system --sweep --json`` does."""
+        write_atomically(Path(path), sweep_json(self))
+
+    def __repr__(self) -> str:
+        return "\n".join((f"{self.name}: {len(self.rows)} points", *self.answer))
+
+
+def sweep_json(found: SystemSweep) -> str:
+    """The sweep as text; equal sweeps give equal bytes."""
+    content = {
+        "schema": SCHEMA, "command": found.command, "name": found.name, "axes": found.axes, "rows": found.rows,
+        "without_a_miss": found.without_a_miss,
+        "lowest": {key: [one._asdict() for one in several] for key, several in found.lowest.items()},
+    }  # fmt: skip
+    return json.dumps(content, indent=1) + "\n"
+
+
+def parse_axes(texts: Sequence[str]) -> dict[str, list[Value]]:
+    """``run.policy=fcfs,edf`` and the like, by key; what looks like a number is one. Raises InputError otherwise."""
+    axes: dict[str, list[Value]] = {}
+    for text in texts:
+        key, separator, values = text.partition("=")
+        if not separator:
+            raise InputError(f"--sweep {text}: it is not of the form KEY=VALUE,VALUE,...")
+        if key.strip() in axes:
+            raise InputError(f"--sweep {text}: {key.strip()} is given twice; give all of its values at once")
+        axes[key.strip()] = [number_or_text(value.strip()) for value in values.split(",")]
+    return axes
+
+
+def number_or_text(text: str) -> Value:
+    """A value as TOML would have it, but that texts need no quotation marks."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return text
+    return float(text) if found[1] else int(text)
+
+
+def checked_axes(axes: Mapping[str, Any], given: Document) -> dict[str, tuple[Value, ...]]:
+    """The axes in their order, each with its values once.
+
+    Raises InputError for a key that the system has not, for values that no key has, and where there is no system.
+    """
+    checked(given)
+    known = keys_of(given)
+    found: dict[str, tuple[Value, ...]] = {}
+    for key, values in toml_of(toml_text(axes, given.source), given.source).items():
+        if key not in known:
+            raise InputError(f"{given.source}: unknown axis '{key}'; {meant(key, known)}write {_KEYS}")
+        several = values if isinstance(values, list) else [values]
+        if not several or not all(isinstance(value, int | float | str) and value != "" for value in several):
+            raise InputError(f"{given.source}: axis {key} is {values!r}; give it numbers and texts, one at least")
+        found[key] = tuple(dict.fromkeys(several))
+    points = prod(map(len, found.values()))
+    if points > MOST_POINTS:
+        raise InputError(f"{given.source}: the sweep has {points:,} points; give values for {MOST_POINTS:,} at most")
+    return found
+
+
+def with_values(given: Document, values: Mapping[str, Value]) -> Document:
+    """What is written with other values of some keys, by their dotted names."""
+    known, changed = keys_of(given), deepcopy(dict(given.values))
+    for key, value in values.items():
+        table: Any = changed
+        folders, last = known[key][:-1], known[key][-1]
+        for step in folders:
+            table = table[step] if isinstance(step, int) else table.setdefault(step, {})
+        table[last] = value
+    return replace(given, values=changed)
+
+
+def systems_of(given: Document, axes: Axes) -> list[System]:
+    """The system of every point, in order. Raises InputError for the first that is none, and says where it is."""
+    systems = []
+    for combination in product(*axes.values()):
+        chosen = dict(zip(axes, combination, strict=True))
+        try:
+            systems.append(checked(with_values(given, chosen)))
+            policy_of(systems[-1])
+        except InputError as error:
+            raise InputError(f"{error};{_at(chosen)}") from error
+    return systems
+
+
+def run_sweep(
+    given: Document,
+    axes: Axes,
+    planner: Planner,
+    *,
+    search_rate: bool = False,
+    progress: Progress = silent,
+    command: str = "",
+) -> SystemSweep:
+    """Run every point of axes that :func:`checked_axes` gave, each exactly as its system alone.
+
+    All systems are read and compiled before the first one runs. Raises InputError for values and models that are
+    wrong; a point where a network fits no accelerator is a row with that ``problem``. Equal arguments give equal rows.
+    """
+    systems = systems_of(given, axes)
+    plans = [_plans(planner, system) for system in systems]
+    rows: list[dict[str, Any]] = []
+    for combination, system, found in zip(product(*axes.values()), systems, plans, strict=True):
+        progress(f"point {len(rows) + 1} of {len(systems)}")
+        result = {"problem": found} if isinstance(found, str) else _figures(system, found, search_rate)
+        rows.append(dict(zip(axes, combination, strict=True)) | result)
+    deadlines = any(task.deadline is not None for system in systems for task in system.tasks)
+    return SystemSweep(command, systems[0].name, axes, _complete(rows), systems[0].clock_hz, deadlines)
+
+
+def _plans(planner: Planner, system: System) -> Plans | str:
+    """The plans of a point, or why there are none."""
+    try:
+        return planner.plans(system)
+    except DoesNotFitError as error:
+        return str(error)
+
+
+def _figures(system: System, plans: Plans, search_rate: bool) -> dict[str, Any]:
+    rate = {"rate": highest_rate(system, plans).rate / RATE_STEPS} if search_rate else {}
+    choices = [task.name for task in system.tasks if len(task.variants) > 1]
+    return rate | figures(run_system(system, plans), choices)
+
+
+def figures(report: SystemReport, choices: Sequence[str] = ()) -> dict[str, Any]:
+    """The columns of a point behind the axes (:class:`SystemSweep`); ``choices``: tasks with several variants."""
+    chosen = [task for task in report.tasks if task.name in choices]
+    found: dict[str, Any] = {"missed": report.missed, "ended": sum(task.ended for task in report.tasks)}
+    found |= {"quality": sum(task.quality for task in chosen)} if chosen else {}
+    found |= {f"model.{task.name}": task.model for task in chosen}
+    found |= {f"missed.{task.name}": task.missed for task in report.tasks}
+    found |= {f"worst.{task.name}": task.response.worst if task.response else None for task in report.tasks}
+    found |= {f"use.{unit.name}": unit.utilization for unit in report.units}
+    return found | {"memory.use": report.memory.utilization, "memory.peak": max(report.memory_shares)}
+
+
+def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """All with the same columns, each column where it stands in the longest rows."""
+    places: dict[str, int] = {}
+    for row in rows:
+        for place, name in enumerate(row):
+            places[name] = max(place, places.get(name, 0))
+    columns = sorted(places, key=lambda name: (name == "problem", places[name]))
+    return tuple({name: row.get(name) for name in columns} for row in rows)
+
+
+def _size(key: str, value: Value, clock_hz: int) -> float | None:
+    """How large a number, a size or a time is; None of others."""
+    if key.rpartition(".")[2] in _WITHOUT_ORDER:
+        return None
+    if not isinstance(value, str):
+        return value
+    with suppress(InputError):
+        return cycles_of(key, value, clock_hz)
+    with suppress(InputError):
+        measured = quantity(key, value)
+        return measured if isinstance(measured, int) else None
+    return None
+
+
+def _at(point: Mapping[str, Value]) -> str:
+    """Where in the grid; empty where there is no axis."""
+    return f" with {', '.join(f'{key} = {value}' for key, value in point.items())}" if point else ""
