@@ -42,6 +42,25 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = False)
             _settle(target.parent)
 
 
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Where another program may write what becomes ``path`` when the block ends; nothing of it is left if it raises.
+
+    A device or a pipe is ``path`` itself. Raises InputError naming the place when it cannot be written to.
+    """
+    if is_stream(path):
+        yield path
+        return
+    with contextlib.ExitStack() as stack:
+        with _named(path):
+            target = _resolved(path)
+            temporary, descriptor = stack.enter_context(_beside(target))
+            os.close(descriptor)
+        yield temporary
+        with _named(path):
+            temporary.replace(target)
+
+
 def check_writable(path: Path) -> None:
     """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of a file."""
     with _named(path):

@@ -174,7 +174,8 @@ class Instruction:
     EX_OUTPUT_ADDRESS. ``semantics`` and ``cycles`` carry their :func:`formula` for ``docs/isa.md``. ``earlier`` is the
     form that variants before have, with fewer fields and registers: words of that mean the same in both. ``least`` are
     the compute cycles that no commands take fewer that together do what one does, whatever their shapes and fields;
-    None where that one takes the fewest itself.
+    None where that one takes the fewest itself. ``streamed`` and ``replaced`` are positions in the ``reads`` of the
+    operands on which the result may lie (:mod:`isa.own_operands`); on others it may not.
     """
 
     mnemonic: str
@@ -194,6 +195,8 @@ class Instruction:
     adds_registers: tuple[Register, ...] = ()
     earlier: Instruction | None = None
     least: Callable[[Command, Arch], int] | None = None
+    streamed: tuple[int, ...] = ()
+    replaced: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Prove names, kind, registers and layout, once, at import; raises ValueError naming the instruction."""

@@ -1,4 +1,5 @@
-"""Hazards: a command's writes must not overlap, in time and in address, any access of another executing command.
+"""Hazards: a command's writes must not overlap, in time and in address, any access of another executing command, nor
+those operands of its own that it may still have to read (docs/machine.md, section 5).
 
 Commands of one unit never overlap in time. For those of two units a test of hulls, over whole arrays, leaves few pairs;
 these are compared exactly, and the outcome, which does not depend on time, is remembered.
@@ -7,14 +8,16 @@ these are compared exactly, and the outcome, which does not depend on time, is r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.engine.times import CommandTimes
-from isa.access import SPACE_NAMES, Hulls, overlap
+from isa.access import SPACE_NAMES, Hulls, Range, overlap
 from isa.errors import InputError
 from isa.instruction import Command, Operands
+from isa.own_operands import overwritten
 from isa.program import Provenance
 
 Int64 = NDArray[np.int64]
@@ -23,7 +26,9 @@ _UNIT_PAIRS = ((0, 1), (0, 2), (1, 2))
 
 
 class HazardError(InputError):
-    """Two executing commands collide in memory: a wait is missing. The message names both, the bytes and the layers."""
+    """Two executing commands collide in memory, a wait is missing; or one does with itself. The message names commands,
+    bytes and layers.
+    """
 
 
 class Footprints:
@@ -43,11 +48,29 @@ class Footprints:
         self._known: dict[tuple[int, int], tuple[str, int, int] | None] = {}
 
     def check(self, times: CommandTimes) -> None:
-        """Raises HazardError for the first pair, by unit and stream order, that collides under ``times``."""
+        """Raises HazardError for the first command that collides with itself, then for the first pair, by unit and
+        stream order, that collides under ``times``.
+        """
+        if self._alone is not None:
+            number, (low, high) = self._alone
+            raise HazardError(
+                f"{self._name(number, times)} writes scratchpad bytes {low:#x} to {high:#x} over an operand of its own "
+                "that it may still have to read (docs/machine.md, section 5)",
+                words=(self._commands[number].index,),
+            )
         for first, second in _UNIT_PAIRS:
             left, right = _concurrent(self.members[first], self.members[second], times)
             for pair in self._hulls.meet(left, right).tolist():
                 self._check_pair(int(left[pair]), int(right[pair]), times)
+
+    @cached_property
+    def _alone(self) -> tuple[int, Range] | None:
+        """The first command that collides with itself, and where."""
+        for number, (command, item) in enumerate(zip(self._commands, self._operands, strict=True)):
+            found = overwritten(command, item)
+            if found is not None:
+                return number, found
+        return None
 
     def _check_pair(self, one: int, other: int, times: CommandTimes) -> None:
         if (one, other) not in self._known:

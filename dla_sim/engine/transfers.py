@@ -44,20 +44,20 @@ class TransferTable:
     """The system-memory sides of some transfers, dense dimensions merged; their slots and beats in any memory."""
 
     def __init__(self, accesses: Sequence[Access]) -> None:
-        self._accesses = tuple(accesses)
+        self.accesses = tuple(accesses)
         self._groups: dict[tuple[int, int], _Groups] = {}
 
     def cost(self, memory: MemoryTiming) -> tuple[Int64, Int64]:
         """(slots, beats) of each transfer."""
         width, burst = memory.width, memory.burst_bytes
         if (width, burst) not in self._groups:
-            self._groups[width, burst] = _grouped(self._accesses, width, burst)
+            self._groups[width, burst] = _grouped(self.accesses, width, burst)
         groups = self._groups[width, burst]
         beats = (groups.first + groups.between * memory.burst_beats + groups.last) * groups.count
         return self._summed(groups.owner, groups.slots(memory)), self._summed(groups.owner, beats)
 
     def _summed(self, owner: Int64, values: Int64) -> Int64:
-        sums = np.zeros(len(self._accesses), dtype=np.int64)
+        sums = np.zeros(len(self.accesses), dtype=np.int64)
         np.add.at(sums, owner, values)
         return sums
 

@@ -124,6 +124,34 @@ def demands(commands: Sequence[Command], operands: Sequence[Operands], program: 
     )  # fmt: skip
 
 
+def continued(head: Demands, whole: Demands, stop: int) -> Demands:
+    """Those of the commands of ``head``, and behind them of the commands of ``whole`` from ``stop`` on.
+
+    They are a program that lies where ``head`` does: what it costs to look at its commands again is saved.
+    """
+    words = head.word_count - 1
+    begun = int(whole.word[stop - 1]) + 1 if stop else 0
+    later = len(head.unit) - stop
+
+    def columns(name: str) -> Int64:
+        return np.concatenate([getattr(head, name), getattr(whole, name)[stop:]])
+
+    def numbers(name: str) -> Int64:
+        mine: Int64 = getattr(whole, name)
+        return np.concatenate([getattr(head, name), mine[mine >= stop] + later])
+
+    moved = np.searchsorted(whole.moving, stop)
+    return Demands(
+        unit=columns("unit"), word=np.concatenate([head.word, whole.word[stop:] - begun + words]),
+        sync=np.concatenate([head.sync, whole.sync[stop:]]), compute=columns("compute"), crowd=columns("crowd"),
+        reads=columns("reads"), writes=columns("writes"), moving=numbers("moving"),
+        transfers=TransferTable((*head.transfers.accesses, *whole.transfers.accesses[moved:])),
+        constant=numbers("constant"), pops=(*head.pops, *whole.pops[stop:]),
+        pushes=(*head.pushes, *whole.pushes[stop:]), word_count=words + whole.word_count - begun,
+        command_address=head.command_address,
+    )  # fmt: skip
+
+
 def among_constants(program: Program, addresses: Int64) -> NDArray[np.bool_]:
     """Whether each address of system memory lies in a segment of the program and in no tensor: constants do."""
     segments = _within(addresses, [(segment.address, segment.data.size) for segment in program.segments])

@@ -234,7 +234,7 @@ def export(
     try:
         with options.stages() as progress:
             progress(f"exporting {case}")
-            source = _export_source(case, corpus, tensor or (), settings or ())
+            source = export_source(case, corpus, tensor or (), settings or ())
             made = build_export(source)
     except DisagreementError as error:
         return _different(f"nothing exported: {error}")
@@ -256,8 +256,8 @@ def _checked(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
     return {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
 
 
-def _export_source(case: str, corpus: Path | None, tensors: Sequence[str], settings: Sequence[str]) -> Source:
-
+def export_source(case: str, corpus: Path | None, tensors: Sequence[str], settings: Sequence[str]) -> Source:
+    """A case of a corpus, a built-in one, or a program of the user's; raises InputError for what is none of these."""
     from experiments.rtl.export import catalogue_source, corpus_source, program_source
 
     if corpus is None and Path(case).is_file():

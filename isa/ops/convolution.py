@@ -463,6 +463,10 @@ def with_mapping(base: Instruction) -> Instruction:
 # Sums in several commands. -------------------------------------------------------------------------------------------
 
 
+_PARTIAL = 3
+"""Position of the partial sums among the operands: after inputs, weights and records."""
+
+
 def with_partial_sums(base: Instruction) -> Instruction:
     """``base``, of a product, with the field :data:`ACCUMULATE`; where that is 0 it is ``base``.
 
@@ -483,7 +487,7 @@ def with_partial_sums(base: Instruction) -> Instruction:
 
     @formula(
         f"{formula_of(base.semantics)}\n\nWith accumulate the sums start from the dense int32 tensor at "
-        "EX_PARTIAL_ADDRESS instead of from the biases; results may take its place."
+        "EX_PARTIAL_ADDRESS instead of from the biases; int32 results may take its place."
     )
     def semantics(command: Command, machine: Machine) -> None:
         base.semantics(command, machine)
@@ -495,7 +499,7 @@ def with_partial_sums(base: Instruction) -> Instruction:
     return replace(
         base, fields=(*base.fields, ACCUMULATE), registers=(*base.registers, EX_PARTIAL_ADDRESS.name),
         adds_registers=(*base.adds_registers, EX_PARTIAL_ADDRESS), earlier=base.earlier or base,
-        operands=operands, semantics=semantics, cycles=cycles,
+        operands=operands, semantics=semantics, cycles=cycles, replaced=(_PARTIAL,),
     )  # fmt: skip
 
 

@@ -16,14 +16,14 @@ _NAMES = (
 )  # fmt: skip
 
 
-def _registers_of(unit: Unit, space: Space) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """The registers that say where a side is: address and bytes of a row, count and stride of the dimensions."""
+def side_registers(unit: Unit, space: Space) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """The registers that say where a side is: address and bytes of a row, count and stride of dimensions 3, 2, 1."""
     name, prefix = unit.name, space.upper()
     dims = tuple((f"{name}_COUNT_{d}", f"{name}_{prefix}_STRIDE_{d}") for d in (3, 2, 1))
     return f"{name}_{prefix}_ADDRESS", f"{name}_BYTES", dims
 
 
-_SIDES = {(unit, space): _registers_of(unit, space) for unit in (Unit.LD, Unit.ST) for space in SPACE_NAMES}
+_SIDES = {(unit, space): side_registers(unit, space) for unit in (Unit.LD, Unit.ST) for space in SPACE_NAMES}
 
 
 def side(command: Command, space: Space) -> Access:

@@ -114,7 +114,7 @@ def _declare_unary(mnemonic: str, opcode: int, kind: str, function: Function, te
     return Instruction(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind=kind, description=text,
         registers=_UNARY_REGISTERS, operands=_one, semantics=_unary(function), cycles=_cycles,
-        inputs=(INT8,), outputs=(INT8,),
+        inputs=(INT8,), outputs=(INT8,), streamed=(0,),
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _declare_compare(mnemonic: str, opcode: int, function: Callable[..., NDArray
     return Instruction(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind="ELTWISE", description=text,
         registers=(*_ADDRESSES, "EX_OPERAND_ADDRESS"), operands=_two, semantics=_compare(function), cycles=_cycles,
-        inputs=(INT8, INT8), outputs=(INT8,),
+        inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
     )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ OP_E_ADD = Instruction(
         *_ADDRESSES, "EX_OPERAND_ADDRESS", *_CLAMP, *_SCALING, "EX_SHIFT_Y", "EX_OFFSET",
         "EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT",
     ),
-    operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
+    operands=_two, semantics=_add, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
 )  # fmt: skip
 INSTRUCTIONS = (
     OP_ACT_RELU, OP_ACT_LRELU, OP_E_ABS, OP_C_MIN, OP_C_MAX,

@@ -80,7 +80,7 @@ OP_LUT = Instruction(
         "EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS",
         "EX_ROWS", "EX_OUTPUT_CHANNELS", "EX_LENGTH",
     ),
-    operands=_operands, semantics=_semantics, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,),
+    operands=_operands, semantics=_semantics, cycles=_cycles, inputs=(INT8, INT8), outputs=(INT8,), streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_LUT,)
 

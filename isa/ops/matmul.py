@@ -21,6 +21,7 @@ from isa.ops.convolution import (
     fused_cycles,
     initial_sums,
     lower_limit,
+    refused,
     with_partial_sums,
 )
 from isa.ops.lookup import with_tables
@@ -33,8 +34,15 @@ def shape(command: Command) -> tuple[int, int, int]:
     return command["EX_ROWS"], command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
 
 
+def _summed(command: Command) -> tuple[int, int, int]:
+    """(M, K, N); raises InputError where there is nothing to sum."""
+    if not command["EX_INPUT_CHANNELS"]:
+        raise refused(command, "EX_INPUT_CHANNELS is 0; it must be 1 or more")
+    return shape(command)
+
+
 def _operands(command: Command, arch: Arch) -> Operands:
-    m, k, n = shape(command)
+    m, k, n = _summed(command)
     reads = (
         strided("sram", command["EX_INPUT_ADDRESS"], m * k),
         strided("sram", command["EX_OPERAND_ADDRESS"], k * n),
@@ -100,7 +108,7 @@ def second_shape(command: Command) -> tuple[int, int]:
 
 
 def _dynamic_operands(command: Command, arch: Arch) -> Operands:
-    m, k, n = shape(command)
+    m, k, n = _summed(command)
     reads = (
         strided("sram", command["EX_INPUT_ADDRESS"], m * k),
         strided("sram", command["EX_OPERAND_ADDRESS"], k * n),

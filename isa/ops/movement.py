@@ -57,8 +57,8 @@ def _operands(command: Command, arch: Arch) -> Operands:
     """
     sram[OA + Σ k·OUTPUT_STRIDE] = sram[IA + Σ k·INPUT_STRIDE], or EX_INPUT_ZERO_POINT with fill, for all k < COUNT.
 
-    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS, the sums run over dimensions 1 to 4. All sources are read
-    before the first result is written; of results at one address the last remains.
+    IA and OA are EX_INPUT_ADDRESS and EX_OUTPUT_ADDRESS, the sums run over dimensions 1 to 4. Results lie on no
+    source; of results at one address the last remains.
     """
 )
 def _permute(command: Command, machine: Machine) -> None:

@@ -127,7 +127,7 @@ def _declare(
         mnemonic=mnemonic, opcode=opcode, unit=Unit.EX, kind="ELTWISE", description=text,
         registers=(*_PLACES, *registers), fields=(REPEAT_A, REPEAT_B, *fields), aliases=aliases or {},
         operands=_operands, semantics=_of_both(function, f"{rule}\n\n{_SHAPES}"), cycles=_cycles,
-        inputs=(INT8, INT8), outputs=(INT8,),
+        inputs=(INT8, INT8), outputs=(INT8,), streamed=(0, 1),
     )  # fmt: skip
 
 

@@ -24,9 +24,19 @@ def _operands(command: Command, arch: Arch) -> Operands:
     inputs, outputs = command["EX_INPUT_CHANNELS"], command["EX_OUTPUT_CHANNELS"]
     if inputs != outputs:
         raise refused(command, f"EX_INPUT_CHANNELS = {inputs} and EX_OUTPUT_CHANNELS = {outputs} must be equal")
-    if command.fields["mode"] == GLOBAL_AVERAGE and (command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]) != (1, 1):
-        raise refused(command, "the average of a whole plane has EX_OUTPUT_HEIGHT = 1 and EX_OUTPUT_WIDTH = 1")
+    if command.fields["mode"] == GLOBAL_AVERAGE:
+        _check_whole_plane(command)
     return Operands((input_access(command),), (output_access(command, 1),))
+
+
+def _check_whole_plane(command: Command) -> None:
+    if (command["EX_OUTPUT_HEIGHT"], command["EX_OUTPUT_WIDTH"]) != (1, 1):
+        raise refused(command, "the average of a whole plane has EX_OUTPUT_HEIGHT = 1 and EX_OUTPUT_WIDTH = 1")
+    for axis in ("HEIGHT", "WIDTH"):
+        kernel, plane = command[f"EX_KERNEL_{axis}"], command[f"EX_INPUT_{axis}"]
+        if kernel != plane:
+            reason = f"EX_KERNEL_{axis} = {kernel} and EX_INPUT_{axis} = {plane} must be equal"
+            raise refused(command, f"{reason} in the average of a whole plane")
 
 
 def _positions(command: Command) -> Iterator[tuple[int, int]]:

@@ -153,6 +153,6 @@ OP_REQUANT = Instruction(
     ),
     operands=_operands, semantics=_requant,
     cycles=_cycles,
-    inputs=(INT32,), outputs=(INT8,),
+    inputs=(INT32,), outputs=(INT8,), streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (with_tables(OP_REQUANT),)

@@ -180,6 +180,7 @@ OP_SOFTMAX = Instruction(
         "EX_INPUT_PLANE", "EX_OUTPUT_PLANE", "EX_OUTPUT_ZERO_POINT", "EX_SCALE_Y",
     ),
     operands=_softmax_operands, semantics=_softmax, cycles=_softmax_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+    replaced=(0,),
 )  # fmt: skip
 
 
@@ -253,5 +254,6 @@ OP_NORM = Instruction(
         Field("by_row", 50, 1, description="1 where every row has gains and biases of its own"),
     ),
     operands=_norm_operands, semantics=_norm, cycles=_norm_cycles, inputs=(INT8, FLOAT32), outputs=(INT8,),
+    replaced=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_REDUCE, OP_SOFTMAX, OP_NORM)

@@ -59,7 +59,7 @@ OP_E32_ADD = Instruction(
     mnemonic="OP_E32_ADD", opcode=0x48, unit=Unit.EX, kind="ELTWISE",
     description="Adds two int32 tensors; a sum outside int32 stops the machine with an error.",
     registers=("EX_INPUT_ADDRESS", "EX_OPERAND_ADDRESS", "EX_OUTPUT_ADDRESS", "EX_LENGTH"),
-    operands=_add_operands, semantics=_add, cycles=_cycles, inputs=(INT32, INT32), outputs=(INT32,),
+    operands=_add_operands, semantics=_add, cycles=_cycles, inputs=(INT32, INT32), outputs=(INT32,), streamed=(0, 1),
 )  # fmt: skip
 OP_E32_SHIFT = Instruction(
     mnemonic="OP_E32_SHIFT", opcode=0x49, unit=Unit.EX, kind="ELTWISE",
@@ -71,6 +71,6 @@ OP_E32_SHIFT = Instruction(
             "rounding", 49, 2, description="of a right shift: 0 floor, 1 nearest even, 2 half away from zero", defined=3
         ),
     ),
-    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,),
+    operands=_shift_operands, semantics=_shift, cycles=_cycles, inputs=(INT32,), outputs=(INT32,), streamed=(0,),
 )  # fmt: skip
 INSTRUCTIONS = (OP_E32_ADD, OP_E32_SHIFT)

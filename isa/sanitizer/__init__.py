@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from isa.program import Program, Segment
-from isa.sanitizer.addresses import check_alignment, check_image, check_protected, contained
+from isa.sanitizer.addresses import check_alignment, check_image, check_own_operands, check_protected, contained
 from isa.sanitizer.dataflow import check_unused, check_unwritten
 from isa.sanitizer.findings import Finding, Stream, stream_of
 from isa.sanitizer.order import check_races, happens_before
@@ -34,6 +34,7 @@ def inspect(stream: Stream) -> tuple[Finding, ...]:
     findings += outside
     findings += check_alignment(stream)
     findings += check_protected(stream, operands)
+    findings += check_own_operands(stream)
     findings += check_registers(stream)
     findings += check_races(stream, operands, order)
     findings += check_unwritten(stream, operands, order)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap
 from isa.instruction import Command, Operands
+from isa.own_operands import overwritten
 from isa.sanitizer.findings import Finding, Stream, ranges_text
 
 _COMMAND_ALIGNMENT = 8
@@ -96,6 +97,18 @@ def check_protected(stream: Stream, operands: tuple[Operands, ...]) -> list[Find
             if access.space == "dram":
                 hits = [(name, overlap(access, other)) for name, other in protected]
                 findings += [_overwritten(stream, number, name, found) for name, found in hits if found]
+    return findings
+
+
+def check_own_operands(stream: Stream) -> list[Finding]:
+    """Results over operands of the same command that it may still have to read (:mod:`isa.own_operands`)."""
+    findings = []
+    for number, (command, item) in enumerate(zip(stream.commands, stream.operands, strict=True)):
+        found = overwritten(command, item)
+        if found is not None:
+            site = stream.site(number)
+            message = f"{site} writes {ranges_text('sram', [found])}, over an operand that it may still have to read"
+            findings.append(Finding("operand overwritten", message, (site,), "sram", (found,)))
     return findings
 
 

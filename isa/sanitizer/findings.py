@@ -28,6 +28,7 @@ Kind = Literal[
     "out of range",
     "misaligned",
     "protected write",
+    "operand overwritten",
     "unset register",
     "unused result",
 ]

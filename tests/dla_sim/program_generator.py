@@ -45,7 +45,7 @@ SMALL: Mapping[str, tuple[int, ...]] = {
 def random_case(seed: int) -> Case:
     """The case of ``seed``, always the same."""
     rng = random.Random(seed)
-    arch, timing = _arch(rng), _timing(rng)
+    arch, timing = _arch(rng), random_timing(rng)
     scale = rng.choice((4, 16, 64, 150))
     push, pop = rng.choice((0.1, 0.4, 0.8)), rng.choice((0.3, 0.9, 1.0))
     weights = [rng.choice((0.3, 1, 1, 3)) for _ in range(4)]
@@ -64,13 +64,7 @@ def random_case(seed: int) -> Case:
 
 def _with_flash(case: Case, rng: random.Random) -> Case:
     """The case with its constants in a second memory: about half of what its transfers touch, but for some tensors."""
-    width = rng.choice([width for width in (1, 2, 4, 4, 8, 16, 32) if width <= case.timing["bus_bytes"]])
-    flash = {
-        "flash_bytes": width,
-        "flash_burst_bytes": width * rng.choice((1, 2, 4, 16)),
-        "flash_latency": rng.choice((0, 1, 3, 20, rng.randint(0, 40))),
-        "flash_outstanding_bursts": rng.choice((1, 2, 3, 8)),
-    }
+    flash = random_flash(rng, case.timing["bus_bytes"])
     addresses = [
         step.registers[name] for step in case.steps for name in step.registers if name.endswith("DRAM_ADDRESS")
     ]
@@ -79,6 +73,17 @@ def _with_flash(case: Case, rng: random.Random) -> Case:
     segments = tuple((place, size) for place in places if rng.random() < 0.6)  # some end where a transfer begins
     tensors = tuple((address, rng.choice((1, size))) for address, _ in segments if rng.random() < 0.2)
     return replace(case, timing={**case.timing, **flash}, segments=segments, tensors=tensors)
+
+
+def random_flash(rng: random.Random, bus_bytes: int) -> dict[str, int]:
+    """The constants of a second memory behind such a bus."""
+    width = rng.choice([width for width in (1, 2, 4, 4, 8, 16, 32) if width <= bus_bytes])
+    return {
+        "flash_bytes": width,
+        "flash_burst_bytes": width * rng.choice((1, 2, 4, 16)),
+        "flash_latency": rng.choice((0, 1, 3, 20, rng.randint(0, 40))),
+        "flash_outstanding_bursts": rng.choice((1, 2, 3, 8)),
+    }
 
 
 def _kind(step: Step) -> str:
@@ -101,7 +106,8 @@ def _arch(rng: random.Random) -> Arch:
     )  # fmt: skip
 
 
-def _timing(rng: random.Random) -> dict[str, int]:
+def random_timing(rng: random.Random) -> dict[str, int]:
+    """The constants of a machine without a flash."""
     bus = rng.choice((1, 2, 4, 8, 8, 16, 32))
     fast = rng.random() < 0.5
     return {
@@ -158,6 +164,7 @@ def _compute(rng: random.Random, arch: Arch) -> Step:
             registers["EX_OUTPUT_CHANNELS"] = inputs
             if fields.get("mode") == GLOBAL_AVERAGE:
                 registers["EX_OUTPUT_HEIGHT"] = registers["EX_OUTPUT_WIDTH"] = 1
+                registers |= {f"EX_KERNEL_{axis}": registers[f"EX_INPUT_{axis}"] for axis in ("HEIGHT", "WIDTH")}
         elif mnemonic == "OP_DEPTH_CONV":
             registers["EX_OUTPUT_CHANNELS"] = inputs * max(1, outputs // inputs)
         extent = _extent(mnemonic, registers, fields, arch)

@@ -13,6 +13,7 @@ from dla_sim.kernels.dispatch import KERNELS, Kernels, kernel_for
 from dla_sim.kernels.elementwise import exact_in_float64
 from isa import numerics
 from isa.ops import ALL
+from isa.ops.pooling import GLOBAL_AVERAGE
 from isa.registers import RESET
 from tests.dla_sim.kernel_bench import (
     ARCHS,
@@ -135,6 +136,8 @@ def test_pooling(data: Any, seed: int, arch: Any, mode: int) -> None:
         "EX_SCALE_A": bits(data.draw(SCALES)), "EX_SCALE_Y": bits(data.draw(SCALES)),
         "EX_INPUT_ADDRESS": 3, "EX_OUTPUT_ADDRESS": 4001, **clamps(data),
     }  # fmt: skip
+    if mode == GLOBAL_AVERAGE:
+        registers |= {"EX_OUTPUT_HEIGHT": 1, "EX_OUTPUT_WIDTH": 1, "EX_KERNEL_HEIGHT": height, "EX_KERNEL_WIDTH": width}
     if arch.numerics == "fixed":
         multiplier, shift = numerics.quantise_multiplier(data.draw(st.floats(0.01, 1.0)))
         registers |= {"EX_SCALE_A": multiplier, "EX_SHIFT_A": shift}

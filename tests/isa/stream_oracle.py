@@ -28,7 +28,8 @@ class Truth:
     whatever the depth of the queues. ``races``: unordered pairs that touch a common byte which one of them writes.
     ``outside``: commands with accesses beyond the memories. ``unwritten``: commands that read bytes without contents.
     ``missing``: bytes of outputs without contents, if all commands complete. ``protected``: commands that write over
-    command words, constants or inputs. ``misaligned``: commands with words at odd places."""
+    command words, constants or inputs. ``misaligned``: commands with words at odd places. ``overwritten``: commands
+    with results over bytes of their own operands that come later in the operand than in the result."""
 
     legal: bool
     stuck: frozenset[int]
@@ -37,12 +38,22 @@ class Truth:
     unwritten: frozenset[int]
     missing: int
     protected: frozenset[int]
+    overwritten: frozenset[int]
     misaligned: frozenset[int]
 
     @property
     def wrong(self) -> bool:
         """Whether anything is."""
-        flaws = (self.stuck, self.races, self.outside, self.unwritten, self.missing, self.protected, self.misaligned)
+        flaws = (
+            self.stuck,
+            self.races,
+            self.outside,
+            self.unwritten,
+            self.missing,
+            self.protected,
+            self.misaligned,
+            self.overwritten,
+        )
         return not self.legal or any(map(bool, flaws))
 
 
@@ -62,6 +73,7 @@ def judge(program: Program, commands: Sequence[Command], operands: Sequence[Oper
         unwritten=unwritten,
         missing=0 if stuck else missing,
         protected=frozenset(i for i, item in enumerate(clean) if _overwrites(item, program)),
+        overwritten=frozenset(i for i, item in enumerate(clean) if _over_itself(commands[i], item)),
         misaligned=frozenset(i for i, command in enumerate(commands) if _misaligned(command, program)),
     )
 
@@ -213,6 +225,25 @@ def _contents(program: Program, operands: Sequence[Operands], order: Sequence[in
                 memory[access.space][low:high] = 1
     missing = sum(int((memory["dram"][t.address : t.address + t.nbytes] == 0).sum()) for t in program.outputs)
     return frozenset(unwritten), missing
+
+
+def _over_itself(command: Command, item: Operands) -> bool:
+    """Whether a byte of the result takes the place of one that hardware may still have to read."""
+    for write in item.writes:
+        for position, read in enumerate(item.reads):
+            if read.space != write.space or read.end <= write.address or write.end <= read.address:
+                continue
+            common = set(_bytes(write)) & set(_bytes(read))
+            dense = not read.dims and not write.dims and read.total >= write.total
+            in_order = dense and all(at - read.address <= at - write.address for at in common)
+            streamed = position in command.instruction.streamed and in_order
+            if common and not streamed and not (position in command.instruction.replaced and read == write):
+                return True
+    return False
+
+
+def _bytes(access: Access) -> list[int]:
+    return [byte for start, end in access.runs() for byte in range(start, end)]
 
 
 def _overwrites(item: Operands, program: Program) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from isa.errors import InputError
-from isa.files import check_distinct, check_writable, is_stream, write_atomically
+from isa.files import check_distinct, check_writable, is_stream, whole_file, write_atomically
 
 
 @pytest.mark.parametrize("place", ["/", "", ".", "folder"])
@@ -27,6 +27,15 @@ def test_folders_are_made_and_nothing_else_is_left(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a" / "b" / "text", "é")
     assert (tmp_path / "a" / "b" / "text").read_bytes() == "é".encode()
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["text"]
+
+
+def test_what_another_program_writes_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "a" / "waves") as place:
+        place.write_text("half")
+        assert not (tmp_path / "a" / "waves").exists()
+    with pytest.raises(FileNotFoundError), whole_file(tmp_path / "a" / "waves") as place:
+        (place.write_text("less"), Path("absent").read_text())
+    assert [path.read_text() for path in (tmp_path / "a").iterdir()] == ["half"]
 
 
 def test_below_a_file_nothing_can_be_written(tmp_path: Path) -> None:

@@ -43,19 +43,20 @@ def cases() -> Iterator[Case]:
     for seed in range(LATER):
         rng = np.random.default_rng(1000 + seed)
         name, draw = list(DRAWS.items())[seed % len(DRAWS)] if seed < CASES else ("lut", _look_up)
-        arch = _arch(rng) if seed < CASES else _arch(rng, "v4")
+        arch = random_arch(rng) if seed < CASES else random_arch(rng, "v4")
         yield draw(rng, f"L10/{seed:03}-{name}", arch, _timing(rng))
     for name, draw in YOUNGER.items():
         for number in range(8):
             rng = np.random.default_rng([number, *name.encode()])
-            yield draw(rng, f"L10/{name}-{number}", _arch(rng, "v4"), _timing(rng))
+            yield draw(rng, f"L10/{name}-{number}", random_arch(rng, "v4"), _timing(rng))
 
 
 def _pick(rng: Rng, *values: int) -> int:
     return int(values[rng.integers(len(values))])
 
 
-def _arch(rng: Rng, isa: str = "v3") -> Arch:
+def random_arch(rng: Rng, isa: str = "v3") -> Arch:
+    """A machine with an array of any shape."""
     pe = {axis: _pick(rng, *sizes) for axis, sizes in (("ic", (1, 3, 8, 16)), ("oc", (1, 5, 8, 16)), ("ow", (1, 1, 2)))}
     numerics = ("onnxruntime", "fixed")[rng.integers(2)]
     lanes = (None, 1, 6, 64)[rng.integers(4)]

@@ -1,0 +1,41 @@
+"""The folder of the user's in which work is kept that later runs would do again: packages, executables of hardware."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from pathlib import Path
+
+FOLDER, OFF = "DLA_CACHE_DIR", "DLA_NO_CACHE"
+"""Environment variables: where the cache is, and that there is none."""
+NAME = "dla-byoc-simulator"
+
+
+def users_folder() -> Path | None:
+    """The folder, made or not; None where the environment forbids a cache or the user has no home."""
+    if os.environ.get(OFF):
+        return None
+    with contextlib.suppress(RuntimeError, KeyError):
+        return _folder()
+    return None
+
+
+def _folder() -> Path:
+    if os.environ.get(FOLDER):
+        return Path(os.environ[FOLDER])
+    if sys.platform == "win32":
+        return Path(os.environ["LOCALAPPDATA"]) / NAME / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / NAME
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / NAME
+
+
+def is_private(folder: Path) -> bool:
+    """Whether nobody else can write to the folder, where the system knows users."""
+    if not hasattr(os, "geteuid"):
+        return True
+    found = folder.stat()
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
