@@ -1,0 +1,137 @@
+"""What the lanes have in common: how their ports are named, and the constants of a command, prepared once for all.
+
+A lane is a component without state. It takes operands every cycle and gives ``result`` ``latency`` cycles later. What
+belongs to a command it reads at *constants*: ports that hold still from its first operand to its last result. Many
+lanes share them, so that scales and shifts are taken apart once, outside:
+
+    constants = command_constants(m, command.register, fixed=limits.fixed)
+    addition = Addition(fixed=limits.fixed, pipelined=limits.pipelined)
+    m.d.comb += [getattr(addition, name).eq(constants[name]) for name in addition.constants]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from dla_sim.rtl.arithmetic import fixed as integers_only
+from dla_sim.rtl.arithmetic import floats
+from dla_sim.rtl.arithmetic.floats import Float, Number
+from dla_sim.rtl.arithmetic.integers import clamped, wire
+from dla_sim.rtl.building import stage
+from isa import numerics
+
+INT8 = signed(8)
+NUMBER = unsigned(floats.MANTISSA + 10 + 1)
+"""A normalised, finite float32: significand, exponent, sign."""
+SCALING = unsigned(32 + 5 + 6)
+"""A multiplier of int32, places to the left, places to the right."""
+
+
+FRACTION_BITS = 20
+"""Of means and interpolated values with fixed numerics, before they are scaled."""
+
+
+def constant_shapes(*, fixed: bool) -> dict[str, Shape]:
+    """The constants of a command by port: with fixed numerics a scale is a multiplier and a shift.
+
+    ``zero_number`` is ``zero_point`` as a number, ``scale_down`` is ``scale_a`` of what has 20 bits of fraction, and
+    ``kept`` says that input and result have one quantisation.
+    """
+    scale = SCALING if fixed else NUMBER
+    return {
+        "input_zero": signed(16),
+        "operand_zero": signed(16),
+        "zero_point": signed(16),
+        "zero_number": NUMBER,
+        "low": signed(8),
+        "high": signed(8),
+        "offset": unsigned(8),
+        "scale_a": scale,
+        "scale_b": scale,
+        "scale_y": scale,
+    } | ({"scale_down": SCALING, "kept": unsigned(1)} if fixed else {})
+
+
+def command_constants(m: Module, register: Callable[[str], Value], *, fixed: bool) -> dict[str, Value]:
+    """Values for all constants, from the registers of EX, by their declared names."""
+    plain = {
+        "input_zero": "INPUT_ZERO_POINT", "operand_zero": "OPERAND_ZERO_POINT", "zero_point": "OUTPUT_ZERO_POINT",
+        "low": "CLAMP_LOW", "high": "CLAMP_HIGH", "offset": "OFFSET",
+    }  # fmt: skip
+    found = {port: register(f"EX_{name}") for port, name in plain.items()}
+    for name in "ABY":
+        scale, shift = register(f"EX_SCALE_{name}"), register(f"EX_SHIFT_{name}")
+        found[f"scale_{name.lower()}"] = scaling(m, scale, shift) if fixed else number(m, floats.finite(m, scale))
+    if fixed:
+        scale, shift = register("EX_SCALE_A"), register("EX_SHIFT_A")
+        found["scale_down"] = scaling(m, scale, wire(m, shift - FRACTION_BITS))
+        multiplier, place = numerics.quantise_multiplier(1.0)
+        same = found["input_zero"] == found["zero_point"]
+        found["kept"] = wire(m, (scale == multiplier) & (shift == place) & same)
+    found["zero_number"] = number(m, floats.from_integer(m, found["zero_point"]))
+    return found
+
+
+def number(m: Module, x: Float) -> Value:
+    """A finite number as NUMBER; 0 keeps its exponent, by which it is below all others in a sum."""
+    full = floats.normalised(m, x)
+    exponent = Signal(signed(10))
+    m.d.comb += exponent.eq(Mux(full.significand[floats.FIRST], full.exponent, floats.LOWEST))
+    return Cat(full.significand, exponent, full.negative)
+
+
+def as_float(constant: Value) -> Float:
+    """What a NUMBER is."""
+    exponent = constant[floats.MANTISSA : -1].as_signed()
+    return Float(constant[-1], exponent, constant[: floats.MANTISSA], floats.NEVER, floats.NEVER)
+
+
+def scaling(m: Module, multiplier: Value, shift: Value) -> Value:
+    """A multiplier and a shift as SCALING."""
+    parts = integers_only.places(m, shift)
+    return Cat(multiplier, parts.left, parts.right)
+
+
+def as_scaling(constant: Value) -> tuple[Value, integers_only.Places]:
+    """The multiplier and the shift that a SCALING is."""
+    return constant[:32].as_signed(), integers_only.Places(constant[32:37], constant[37:43])
+
+
+class Lane(wiring.Component):
+    """A component with the ports ``operands``, ``constants`` and ``result``, and what lanes of int8 end with."""
+
+    def __init__(
+        self,
+        operands: Mapping[str, Shape | int],
+        constants: tuple[str, ...],
+        *,
+        fixed: bool,
+        pipelined: bool,
+        stages: int,
+        result: Shape = INT8,
+    ) -> None:
+        self.constants, self.fixed, self.pipelined = constants, fixed, pipelined
+        self.latency = stages if pipelined else 0
+        shapes = constant_shapes(fixed=fixed)
+        inputs = dict(operands) | {name: shapes[name] for name in constants}
+        super().__init__({name: In(shape) for name, shape in inputs.items()} | {"result": Out(result)})
+
+    def limited(self, m: Module, value: Value) -> None:
+        """Make a signed ``value`` the result, within the limits; within int8 where these are no constants of it."""
+        has_limits = "low" in self.constants
+        low, high = (self.low, self.high) if has_limits else (Const(-128, INT8), Const(127, INT8))
+        m.d.comb += self.result.eq(clamped(m, wire(m, value), low, high))
+
+    def held(self, m: Module, value: Value, stages: int = 1) -> Value:
+        """``value`` behind so many pipeline registers."""
+        for _ in range(stages):
+            value = stage(m, value, pipelined=self.pipelined, name="held")
+        return value
+
+    def held_number(self, m: Module, x: Number) -> Number:
+        """``x`` behind a pipeline register."""
+        return floats.staged(m, x, pipelined=self.pipelined)

@@ -1,0 +1,1 @@
+"""The unit EX: engines, one a family of instructions, and the unit that keeps their time."""

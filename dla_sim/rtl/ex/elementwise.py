@@ -1,0 +1,303 @@
+"""Instructions of one result an element: requantising, element-wise operations of one or two tensors, looking up.
+
+Element by element, ``lanes`` of them a step, in the order of their addresses. What differs is how an element's operands
+are found, and the lane of arithmetic: each has a clock of its own, so that only one of them works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike
+
+from dla_sim.rtl.arithmetic import pairs, unary
+from dla_sim.rtl.arithmetic.choice import Choice
+from dla_sim.rtl.arithmetic.integers import wire
+from dla_sim.rtl.arithmetic.lane import command_constants
+from dla_sim.rtl.arithmetic.requantise import Requantise
+from dla_sim.rtl.arithmetic.wide import Wide
+from dla_sim.rtl.building import Library, chosen_clock, gated_clock, stage
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk, delayed
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.ex.tables import TABLE_SHIFT, Tables
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from isa.ops.lookup import LOOK_UP
+from isa.ops.pairs import ALONG_CHANNELS, ALONG_LENGTH, MAXIMUM, REPEAT_A, REPEAT_B, SQUARED
+
+CHANNELLED = ("OP_REQUANT", "OP_LUT")
+"""Elements are (rows, channels, length)."""
+PAIRS = ("OP_E_MUL", "OP_E_SUB", "OP_B_ADD", "OP_B_MIN", "OP_E_DIV")
+"""Elements are (channels, length), and operands may repeat."""
+DENSE_PAIRS = ("OP_C_MIN", "OP_C_MAX", "OP_E_ADD", "OP_E32_ADD")
+WORDS = ("OP_E32_ADD", "OP_E32_SHIFT")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A lane of arithmetic: whose it is, what makes it, its inputs from the bits of operands a and b, and those that
+    are fields and registers of the command, but for what it calls its ``constants``.
+    """
+
+    name: str
+    mnemonics: tuple[str, ...]
+    make: Callable[[Limits], Any]
+    inputs: Callable[[Value, Value], dict[str, ValueLike]]
+    settings: Callable[[CommandView], dict[str, ValueLike]] = lambda command: {}
+
+
+def _bytes(a: Value, b: Value) -> dict[str, ValueLike]:
+    return {"a": a[:8].as_signed(), "b": b[:8].as_signed()}
+
+
+def _accumulator(a: Value, b: Value) -> dict[str, ValueLike]:
+    found: dict[str, ValueLike] = {"accumulator": a.as_signed(), "scale": b[32:64]}
+    return found | ({"shift": b[64:96].as_signed()} if len(b) > 64 else {})
+
+
+def _limits(command: CommandView) -> dict[str, ValueLike]:
+    names = {"zero_point": "OUTPUT_ZERO_POINT", "low": "CLAMP_LOW", "high": "CLAMP_HIGH"}
+    return {port: command.register(f"EX_{name}") for port, name in names.items()}
+
+
+def _choice(command: CommandView) -> dict[str, ValueLike]:
+    maximum = command.is_("OP_C_MAX") | (command.is_("OP_B_MIN") & command.field("OP_B_MIN", MAXIMUM.name))
+    return {"first": command.is_("OP_LUT"), "maximum": maximum}
+
+
+def _wide(command: CommandView) -> dict[str, ValueLike]:
+    return {
+        "shifts": command.is_("OP_E32_SHIFT"),
+        "right": command.field("OP_E32_SHIFT", "direction"),
+        "rounding": command.field("OP_E32_SHIFT", "rounding"),
+        "amount": command.register("EX_SHIFT_A")[:5],
+    }
+
+
+def _unary(command: CommandView) -> dict[str, ValueLike]:
+    others = Mux(command.is_("OP_ACT_LRELU"), unary.Function.LEAKY_RELU, unary.Function.ABSOLUTE)
+    return {"function": Mux(command.is_("OP_ACT_RELU"), unary.Function.RELU, others)}
+
+
+def _lane(make: Callable[..., Any]) -> Callable[[Limits], Any]:
+    return lambda limits: make(fixed=limits.fixed, pipelined=limits.pipelined)
+
+
+FUNCTIONS = (
+    Function("requantise", ("OP_REQUANT",), _lane(Requantise), _accumulator, _limits),
+    Function("choice", ("OP_LUT", "OP_C_MIN", "OP_C_MAX", "OP_B_MIN"), lambda limits: Choice(), _bytes, _choice),
+    Function(
+        "wide", WORDS, lambda limits: Wide(pipelined=limits.pipelined),
+        lambda a, b: {"a": a.as_signed(), "b": b[:32].as_signed()}, _wide,
+    ),
+    Function(
+        "unary", ("OP_ACT_RELU", "OP_ACT_LRELU", "OP_E_ABS"), _lane(unary.Unary),
+        lambda a, b: {"value": a[:8].as_signed()}, _unary,
+    ),
+    Function("addition", ("OP_E_ADD", "OP_B_ADD"), _lane(pairs.Addition), _bytes),
+    Function(
+        "subtraction", ("OP_E_SUB",), _lane(pairs.Subtraction), _bytes,
+        lambda command: {"squared": command.field("OP_E_SUB", SQUARED.name)},
+    ),
+    Function("multiplication", ("OP_E_MUL",), _lane(pairs.Multiplication), _bytes),
+    Function("division", ("OP_E_DIV",), _lane(pairs.Division), _bytes),
+)  # fmt: skip
+
+
+class Elementwise(Engine):
+    """A loop over groups of lanes.
+
+    Stages: 0 counts, 1 positions of the lanes and the reads, 2 operands go to their lane, 3 arithmetic, then the
+    tables, then the write.
+    """
+
+    mnemonics = tuple(name for function in FUNCTIONS for name in function.mnemonics)
+
+    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+        super().__init__(limits, configuration, command, library)
+        self.pipelined, self.lanes = limits.pipelined, limits.lanes
+        self.made = {one.name: library.component(f"lane_{one.name}", partial(one.make, limits)) for one in FUNCTIONS}
+        self.work = max(lane.latency for lane in self.made.values())
+        self.latency = 4 + self.work if self.pipelined else 0
+        self.record_bytes = 12 if limits.fixed else 8
+        domain = self.name if self.pipelined else None
+        second = {"EX_OPERAND_ADDRESS": (*DENSE_PAIRS, *PAIRS), "EX_CHANNEL_ADDRESS": ()}
+        self.a = ReadPort(f"{self.name}_a", self.lanes, 4, domain, {"EX_INPUT_ADDRESS": ()})
+        self.b = ReadPort(f"{self.name}_b", self.lanes, self.record_bytes, domain, second)
+        self.tables = Tables(self.name, self.lanes, domain, {"EX_TABLE_ADDRESS": (), "EX_OPERAND_ADDRESS": ("OP_LUT",)})
+        self.write = WritePort(f"{self.name}_write", self.lanes, 4, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.read_ports, self.write_ports = [self.a, self.b, self.tables.port], [self.write]
+        self.length, self.channels = command.register("EX_LENGTH"), command.register("EX_OUTPUT_CHANNELS")
+        self.words = command.is_(*WORDS)
+        self.count = self._count()
+        self.look_up = self._look_up()
+        self.streams = self._streams()
+
+    # What the command says.
+
+    def _count(self) -> Value:
+        """Elements of the result."""
+        rows = Mux(self.command.is_(*CHANNELLED), self.command.register("EX_ROWS"), 1)
+        channels = Mux(self.command.is_(*CHANNELLED, *PAIRS), self.channels, 1)
+        return ((rows * channels)[:ADDRESS_BITS] * self.length)[:ADDRESS_BITS]
+
+    def _look_up(self) -> Value:
+        """The field: 1 looks results up in one table, 2 in a table of their channel."""
+        found: Value = Const(0, LOOK_UP.width)
+        for name in self.mnemonics:
+            if any(item.name == LOOK_UP.name for item in self.command.instruction(name).layout):
+                found = Mux(self.command.is_(name), self.command.field(name, LOOK_UP.name), found)
+        return found
+
+    def _repeat(self, register: str) -> Value:
+        """How the operand at ``register`` repeats; 0 where operands do not."""
+        name = {"EX_INPUT_ADDRESS": REPEAT_A.name, "EX_OPERAND_ADDRESS": REPEAT_B.name}[register]
+        return Mux(self.command.is_(*PAIRS), self.command.field(PAIRS[0], name), 0)
+
+    def _streams(self) -> list[Stream]:
+        command, tables = self.command, self.channels << TABLE_SHIFT
+        wide = Mux(self.words, self.count << 2, self.count)
+        a = Mux(command.is_("OP_REQUANT"), self.count << 2, wide)
+        b = Mux(command.is_(*DENSE_PAIRS), wide, Mux(command.is_("OP_LUT"), tables, 0))
+        requantises = command.is_("OP_REQUANT")
+        bytes_of = {
+            "EX_INPUT_ADDRESS": Mux(command.is_(*PAIRS), self._repeated("EX_INPUT_ADDRESS"), a),
+            "EX_OPERAND_ADDRESS": Mux(command.is_(*PAIRS), self._repeated("EX_OPERAND_ADDRESS"), b),
+            "EX_CHANNEL_ADDRESS": Mux(requantises, self.channels * self.record_bytes, 0),
+            "EX_TABLE_ADDRESS": Mux(self.look_up == 0, 0, Mux(self._per_channel, tables, 1 << TABLE_SHIFT)),
+            "EX_OUTPUT_ADDRESS": wide,
+        }
+        return [self._stream(register, nbytes) for register, nbytes in bytes_of.items()]
+
+    @property
+    def _per_channel(self) -> Value:
+        """Whether results, if they are looked up, have a table a channel: commands without channels have one."""
+        return ((self.look_up == 2) & self.command.is_(*CHANNELLED, *PAIRS)) | self.command.is_("OP_LUT")
+
+    def _repeated(self, register: str) -> Value:
+        """Bytes of an operand that may repeat."""
+        repeat = self._repeat(register)
+        channels = Mux((repeat & ALONG_CHANNELS).any(), 1, self.channels)
+        length = Mux((repeat & ALONG_LENGTH).any(), 1, self.length)
+        return Mux(self.count == 0, 0, (channels * length)[:ADDRESS_BITS])
+
+    def _stream(self, register: str, nbytes: Value) -> Stream:
+        first = self.command.register(register)
+        last = (first + nbytes - 1)[:ADDRESS_BITS]
+        return Stream(nbytes != 0, first, last, nbytes[:ADDRESS_BITS], register == "EX_OUTPUT_ADDRESS")
+
+    # The hardware.
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m, name = Module(), self.name
+        nest = Nest(m, name, self.advance, [Level(self.count, self.configuration.lanes)], domain=name)
+        m.d.comb += [self.empty.eq(self.count == 0), self.last.eq(nest.last)]
+        self.steps = Steps(m, self.advance, 4 + self.work, pipelined=self.pipelined)
+        gated_clock(m, name, self.steps.between(0, 3 + self.work), cleared=True)
+        gated_clock(m, f"{name}_begin", self.advance & nest.first)
+        gated_clock(m, self.write.domain, self.steps.valid[-1])
+        drive_clocks(m, (*self.read_ports, *self.write_ports))
+        odometer = Odometer([self.length, self.channels])
+        group = Group.of(m, odometer, self.configuration.lanes, pipelined=self.pipelined, domain=f"{name}_begin")
+        walk = Walk(self.advance, nest.first, nest.ends)
+        left = self.count - nest.index[0]
+        lanes = self.configuration.lanes
+        number = wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number")
+        number, base = (self._later(m, value, 1) for value in (number, nest.index[0]))
+        there = wire(m, Cat(*(lane < number for lane in range(self.lanes))), "there")
+        self._read(m, base, there, self._positions(m, group, walk, 1, self.command.is_("OP_REQUANT", *PAIRS)))
+        results = self._compute(m, self._later(m, there, 2 + self.work))
+        self._finish(m, results, self._positions(m, group, walk, 3 + self.work, self._per_channel), base, there)
+        return m
+
+    def _later(self, m: Module, value: Value, stages: int) -> Value:
+        return delayed(m, value, stages, pipelined=self.pipelined, domain=self.name, name="later")
+
+    def _positions(self, m: Module, group: Group, walk: Walk, at: int, wanted: Value) -> list[Position]:
+        """Of the lanes, at stage ``at``; anything, and without any work, where they are not ``wanted``."""
+        domain = f"{self.name}_positions_{at}"
+        chosen_clock(m, domain, self.name, wanted)
+        walk = walk.later(m, at - 1, pipelined=self.pipelined, domain=self.name)
+        walk = walk.later(m, 1, pipelined=self.pipelined, domain=domain)
+        return group.positions(m, self.lanes, walk.valid, walk.first, domain=domain)
+
+    def _read(self, m: Module, base: Value, there: Value, positions: Sequence[Position]) -> None:
+        """Drive the addresses of both operands. ``base``: the first lane's element."""
+        command, requantises = self.command, self.command.is_("OP_REQUANT")
+        for port, register, wide in (
+            (self.a, "EX_INPUT_ADDRESS", self.words | requantises),
+            (self.b, "EX_OPERAND_ADDRESS", self.words),
+        ):
+            m.d.comb += port.enable.eq(there)
+            repeat = self._repeat(register)
+            start = wire(m, command.register(register), "start")
+            dense = wire(m, start + Mux(wide, base << 2, base), "dense")
+            for lane, position in enumerate(positions):
+                length, channel = position.digits
+                straight = dense + Mux(wide, 4 * lane, lane)
+                repeated = start + Mux((repeat & ALONG_LENGTH).any(), Mux(repeat[1], 0, channel), length)
+                address: Value = Mux(repeat == 0, straight, repeated)
+                if port is self.b:
+                    record = command.register("EX_CHANNEL_ADDRESS") + channel * self.record_bytes
+                    address = Mux(requantises, record, address)
+                m.d.comb += port.address[lane].eq(address)
+
+    def _compute(self, m: Module, there: Value) -> list[Value]:
+        """The lanes of arithmetic: what the command's function makes of the operands, ``work`` stages later."""
+        results: list[Value] = [Const(0, 32)] * self.lanes
+        constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
+        for function in FUNCTIONS:
+            chosen, domain = self.command.is_(*function.mnemonics), f"{self.name}_{function.name}"
+            chosen_clock(m, domain, self.name, chosen)
+            lanes = [self._lane(m, function, constants, domain, lane) for lane in range(self.lanes)]
+            results = [Mux(chosen, lane["result"], other) for lane, other in zip(lanes, results, strict=True)]
+            if "overflow" in lanes[0]:
+                overflows = (Cat(*(lane["overflow"] for lane in lanes)) & there).any()
+                with m.If(overflows & chosen & self.steps.valid[3 + self.work]):
+                    m.d.sync += self.fault.eq(1)
+        return [wire(m, result, "result") for result in results]
+
+    def _lane(
+        self, m: Module, function: Function, constants: Mapping[str, Value], domain: str, lane: int
+    ) -> dict[str, Value]:
+        """One lane's outputs, brought to the time of the slowest function."""
+        made = self.made[function.name]
+        operands = (
+            stage(m, port.data[lane], pipelined=self.pipelined, domain=domain, name=f"operand_{port.name}")
+            for port in (self.a, self.b)
+        )
+        inputs = function.inputs(*operands) | function.settings(self.command)
+        inputs |= {name: constants[name] for name in getattr(made, "constants", ())}
+        outputs = self.library.instance(
+            m, f"lane_{function.name}", partial(function.make, self.limits), inputs, domain=domain
+        )
+        wait = self.work - made.latency
+        return {
+            name: delayed(m, value, wait, pipelined=self.pipelined, domain=domain, name=name)
+            for name, value in outputs.items()
+        }
+
+    def _finish(
+        self, m: Module, results: Sequence[Value], positions: Sequence[Position], base: Value, there: Value
+    ) -> None:
+        """Tables, and the write. ``base`` and ``there`` are those of stage 1."""
+        command = self.command
+        looks_up = wire(m, (self.look_up != 0) | command.is_("OP_LUT"), "looks_up")
+        start = Mux(command.is_("OP_LUT"), command.register("EX_OPERAND_ADDRESS"), command.register("EX_TABLE_ADDRESS"))
+        start = wire(m, start, "tables")
+        tables = [start + Mux(self._per_channel, position.digits[1] << TABLE_SHIFT, 0) for position in positions]
+        found = self.tables.looked_up(m, results, self._later(m, there, 2 + self.work), tables, looks_up, self.name)
+        there, base = self._later(m, there, 3 + self.work), self._later(m, base, 3 + self.work)
+        first = wire(m, command.register("EX_OUTPUT_ADDRESS") + Mux(self.words, base << 2, base), "target")
+        for lane, value in enumerate(found):
+            m.d.comb += [
+                self.write.enable[lane].eq(Mux(there[lane], Mux(self.words, 15, 1), 0)),
+                self.write.address[lane].eq(first + Mux(self.words, 4 * lane, lane)),
+                self.write.data[lane].eq(value),
+            ]

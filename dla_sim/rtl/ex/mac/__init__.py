@@ -1,0 +1,1 @@
+"""The engine of multiply-accumulates: convolutions and matrix products."""

@@ -1,0 +1,219 @@
+"""Post-processing: from finished sums to results in the scratchpad.
+
+Stages: 4 where results are, and what their sums begin with is read; 5 the beginning is added; 6 the requantiser; then
+tables are read, and a stage later results are written; int32 at stage 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Table
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+
+from dla_sim.rtl.arithmetic.integers import wire
+from dla_sim.rtl.arithmetic.requantise import STAGES, Requantise
+from dla_sim.rtl.building import Library, gated_clock
+from dla_sim.rtl.ex.counting import Nest, delayed
+from dla_sim.rtl.ex.mac.loops import outer_levels
+from dla_sim.rtl.ex.mac.mapping import Mapping
+from dla_sim.rtl.ex.mac.work import Work
+from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, WritePort
+
+FINISHED = 4
+"""Stage at whose end sums are complete."""
+SUMMED = 6
+"""Stage at which int32 results are there."""
+STAGE_OF = {"finished": FINISHED, "summed": SUMMED, "last": SUMMED + STAGES}
+INT32 = 1 << 31
+
+
+def stages(limits: Limits) -> int:
+    """From a step to the writing of its results."""
+    return SUMMED + 1 + STAGES if limits.pipelined else 0
+
+
+class Results:
+    """Those of the blocks that begin in the lanes ``along`` of i: all other lanes are another one's."""
+
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        configuration: Configuration,
+        work: Work,
+        library: Library,
+        along: Sequence[int],
+    ) -> None:
+        self.name, self.limits, self.configuration, self.work = name, limits, configuration, work
+        self.library, self.along = library, along
+        pairs, results = len(along) * limits.oc, len(along) * limits.oc * limits.ow
+        pipelined = limits.pipelined
+        self.lanes, self._one = f"{name}_lanes", int(pipelined)
+        self.records = ReadPort(
+            f"{name}_records", pairs, work.record_bytes, name if pipelined else None, {"EX_CHANNEL_ADDRESS": ()}
+        )
+        self.partial = ReadPort(
+            f"{name}_partial", results, 4, f"{name}_partial" if pipelined else None, {"EX_PARTIAL_ADDRESS": ()}
+        )
+        self.tables = ReadPort(
+            f"{name}_tables", results, 1, f"{name}_tables" if pipelined else None, {"EX_TABLE_ADDRESS": ()}
+        )
+        self.write = WritePort(f"{name}_write", results, 4, f"{name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.fault = Signal(name=f"{name}_fault")
+
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """Elements whose sums become results, in the order of the ports' lanes."""
+        limits = self.limits
+        return [(i, j, k) for i in self.along for j in range(limits.oc) for k in range(limits.ow)]
+
+    def gate(self, m: Module, steps: Steps) -> None:
+        """Clocks, each of which ticks where there is something: ``steps`` are those that finish results, by stage."""
+        work, stage_of = self.work, STAGE_OF if self.limits.pipelined else dict.fromkeys(STAGE_OF, 0)
+        ends = Mux(work.requantise, steps.valid[stage_of["last"]], steps.valid[stage_of["summed"]])
+        write = ends
+        if self.limits.pipelined:
+            gated_clock(m, f"{self.name}_partial", steps.valid[FINISHED] & work.accumulate)
+            gated_clock(m, f"{self.name}_tables", steps.valid[stage_of["last"]] & work.look_up.any())
+            write = Mux(work.requantise, steps.valid[stage_of["last"] + 1], steps.valid[stage_of["summed"] + 1])
+        gated_clock(m, self.name, steps.valid[stage_of["finished"]], cleared=True)
+        gated_clock(m, f"{self.name}_sums", steps.valid[stage_of["finished"] + self._one], cleared=True)
+        gated_clock(m, self.lanes, steps.between(stage_of["summed"], stage_of["last"] - self._one))
+        gated_clock(m, f"{self.name}_ends", ends, cleared=True)
+        gated_clock(m, f"{self.name}_write", write)
+
+    def _later(self, m: Module, value: Value, domain: str, name: str, number: int = 1) -> Value:
+        return delayed(m, value, number, pipelined=self.limits.pipelined, domain=domain, name=f"{self.name}_{name}")
+
+    def finish(self, m: Module, mapping: Mapping, sums: Table[tuple[int, int, int], Value]) -> None:
+        """``sums`` are complete at stage 5 where a step at stage 4 was their last one."""
+        nest = self._nest(m, mapping, "begins", self.name)
+        there = self._later(m, self._there(m, mapping, nest), self.name, "there")
+        self._read_records(m, mapping, nest)
+        self._read_partial(m, mapping, nest)
+        totals = self._totals(m, there, sums)
+        requantised = self._requantise(m, totals)
+        early = self._later(m, there, f"{self.name}_sums", "early")
+        late = self._later(m, early, self.lanes, "late", STAGES)
+        ends = self._nest(m, mapping, "ends", f"{self.name}_ends")
+        self._look_up(m, mapping, ends, requantised)
+        self._write(m, mapping, ends, Mux(self.work.requantise, late, early), totals, requantised)
+
+    def _nest(self, m: Module, mapping: Mapping, name: str, domain: str) -> Nest:
+        levels = outer_levels(self.work, mapping, self.configuration)
+        return Nest(m, f"{self.name}_{name}", Const(1), levels, domain=domain)
+
+    def _there(self, m: Module, mapping: Mapping, nest: Nest) -> Value:
+        """Which lanes have a result, a bit each."""
+        work = self.work
+        columns, outputs, groups = (
+            wire(m, count - nest.index[level], f"{self.name}_left_{level}")
+            for level, count in ((0, work.columns), (2, work.outputs), (3, work.groups))
+        )
+        bits = []
+        for i, j, k in self.places:
+            begins = (mapping.deep.within[i] == 0) & mapping.used[i, j] & (k < self.configuration.ow)
+            there = (mapping.column[i, j, k] < columns) & (mapping.wide.within[j] < outputs)
+            bits.append(begins & there & (mapping.group[i, j] < groups))
+        return wire(m, Cat(*bits), f"{self.name}_there")
+
+    def _channel(self, m: Module, mapping: Mapping, nest: Nest, name: str) -> Value:
+        """The output channel of element (0, 0)."""
+        strides = [None, None, self.configuration.oc, (mapping.parallel * self.work.outputs)[:ADDRESS_BITS]]
+        return nest.offset(m, f"{self.name}_{name}_channel", strides)
+
+    def _read_records(self, m: Module, mapping: Mapping, nest: Nest) -> None:
+        start = self.work.command.register("EX_CHANNEL_ADDRESS")
+        channel = self._channel(m, mapping, nest, "record")
+        m.d.comb += self.records.enable.eq(-1)
+        places = [(i, j) for i in self.along for j in range(self.limits.oc)]
+        for (i, j), address in zip(places, self.records.address, strict=True):
+            m.d.comb += address.eq(start + (channel + mapping.channel[i, j]) * self.work.record_bytes)
+
+    def _read_partial(self, m: Module, mapping: Mapping, nest: Nest) -> None:
+        work = self.work
+        channels = (self.configuration.oc * work.partial_channel)[:ADDRESS_BITS]
+        strides = [(mapping.columns * work.partial_column)[:ADDRESS_BITS], work.partial_row, channels, None]
+        start = nest.offset(m, f"{self.name}_partial_at", strides) + work.command.register("EX_PARTIAL_ADDRESS")
+        start = wire(m, start[:ADDRESS_BITS], f"{self.name}_partial_start")
+        m.d.comb += self.partial.enable.eq(-1)
+        for (i, j, k), address in zip(self.places, self.partial.address, strict=True):
+            own = mapping.wide.within[j] * work.partial_channel + mapping.column[i, j, k] * work.partial_column
+            m.d.comb += address.eq(start + wire(m, own[:ADDRESS_BITS], "own_partial"))
+
+    def _totals(self, m: Module, there: Value, sums: Table[tuple[int, int, int], Value]) -> list[Value]:
+        """int32 results, and ``fault`` where one leaves int32; a register behind."""
+        work, totals, wrong = self.work, [], []
+        for number, place in enumerate(self.places):
+            bias = self.records.data[number // self.limits.ow][:32].as_signed()
+            begin = Mux(work.accumulate, self.partial.data[number].as_signed(), Mux(work.dynamic, 0, bias))
+            total = wire(m, sums[place] + begin, f"{self.name}_exact_{number}")
+            wrong.append(there[number] & ((total >= INT32) | (total <= -INT32)))
+            totals.append(self._later(m, total[:32].as_signed(), f"{self.name}_sums", f"total_{number}"))
+        m.d[f"{self.name}_sums"] += self.fault.eq(self.fault | Cat(*wrong).any())
+        return totals
+
+    def _requantise(self, m: Module, totals: Sequence[Value]) -> list[Value]:
+        """int8 results, STAGES later."""
+        work, register = self.work, self.work.command.register
+        low, zero = register("EX_CLAMP_LOW"), register("EX_OUTPUT_ZERO_POINT")
+        raised = wire(m, Mux(work.relu & (zero > low), zero, low)[:8].as_signed(), f"{self.name}_low")
+        fixed, pipelined = self.limits.fixed, self.limits.pipelined
+        found = []
+        shift = Signal(signed(32), name=f"{self.name}_shift")
+        m.d.comb += shift.eq(register("EX_SHIFT_A"))
+        for number, total in enumerate(totals):
+            record = self.records.data[number // self.limits.ow]
+            scale = Mux(work.dynamic, register("EX_SCALE_A"), record[32:64])
+            inputs = {
+                "accumulator": total,
+                "scale": self._later(m, scale, f"{self.name}_sums", f"scale_{number}"),
+                "zero_point": zero,
+                "low": raised,
+                "high": register("EX_CLAMP_HIGH"),
+            }
+            if fixed:
+                own = Mux(work.dynamic, shift, record[64:].as_signed())
+                inputs["shift"] = self._later(m, own, f"{self.name}_sums", f"shift_{number}")
+            made = self.library.instance(
+                m, "mac_requantise", lambda: Requantise(fixed=fixed, pipelined=pipelined), inputs, domain=self.lanes
+            )
+            found.append(made["result"])
+        return found
+
+    def _look_up(self, m: Module, mapping: Mapping, nest: Nest, results: Sequence[Value]) -> None:
+        work = self.work
+        start = work.command.register("EX_TABLE_ADDRESS")
+        channel = self._channel(m, mapping, nest, "table")
+        m.d.comb += self.tables.enable.eq(-1)
+        for (i, j, _), result, address in zip(self.places, results, self.tables.address, strict=True):
+            table = Mux(work.look_up[1], (channel + mapping.channel[i, j]) << 8, 0)
+            m.d.comb += address.eq(start + table + result.as_unsigned())
+
+    def _write(
+        self, m: Module, mapping: Mapping, nest: Nest, there: Value, wide: Sequence[Value], narrow: Sequence[Value]
+    ) -> None:
+        """A stage after ``nest``; where lanes are ``there``."""
+        there, *held = (
+            self._later(m, value, f"{self.name}_ends", name)
+            for name, values in (("writes", [there]), ("wide", wide), ("narrow", narrow))
+            for value in values
+        )
+        wide, narrow = held[: len(wide)], held[len(wide) :]
+        work, config = self.work, self.configuration
+        groups = (mapping.parallel * work.outputs * work.output_channel)[:ADDRESS_BITS]
+        channels = (config.oc * work.output_channel)[:ADDRESS_BITS]
+        strides = [(mapping.columns * work.output_column)[:ADDRESS_BITS], work.output_row, channels, groups]
+        start = nest.offset(m, f"{self.name}_output_at", strides) + work.command.register("EX_OUTPUT_ADDRESS")
+        start = self._later(m, start[:ADDRESS_BITS], f"{self.name}_ends", "output_start")
+        for number, (i, j, k) in enumerate(self.places):
+            own = mapping.channel[i, j] * work.output_channel + mapping.column[i, j, k] * work.output_column
+            found = Mux(work.look_up.any(), self.tables.data[number], narrow[number])
+            m.d.comb += [
+                self.write.enable[number].eq(Mux(work.requantise, 1, 15) & there[number].replicate(4)),
+                self.write.address[number].eq(start + wire(m, own[:ADDRESS_BITS], "own_output")),
+                self.write.data[number].eq(Mux(work.requantise, found, wide[number])),
+            ]

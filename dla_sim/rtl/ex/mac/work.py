@@ -1,0 +1,163 @@
+"""What a command of multiply-accumulates computes, as loops and strides: the same for convolutions and for products."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Const, Module, Mux, Signal, Value, ValueLike
+
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.parameters import Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, Stream
+from isa.ops.lookup import TABLE_BYTES
+
+CONVOLUTIONS = ("OP_CONV", "OP_DEPTH_CONV", "OP_GROUP_CONV")
+PRODUCTS = ("OP_MAT_MUL", "OP_DYN_MAT_MUL")
+MNEMONICS = (*CONVOLUTIONS, *PRODUCTS)
+COUNT_BITS = 20
+"""Of channels, rows and columns."""
+BYTES_BITS = 40
+
+
+class Work:
+    """Signals that depend on the command alone, one a name; :meth:`drive` makes them.
+
+    A product of (M, K) by (K, N) is a convolution of one row of M columns, K input and N output channels and one tap.
+    Strides are bytes, modulo 2^32. ``group_stride``: between the input channels of one group and the next one's;
+    ``shares`` groups of ``OP_DEPTH_CONV`` read the same. ``weight_in`` between products that are summed at once,
+    ``weight_out`` between output channels; ``output_*`` of results, ``partial_*`` of the sums to start from.
+    """
+
+    def __init__(self, limits: Limits, command: CommandView) -> None:
+        self.command = command
+        self._statements: list[tuple[Signal, Value]] = []
+        register, is_ = command.register, command.is_
+        self.depth, self.grouped = is_("OP_DEPTH_CONV"), is_("OP_GROUP_CONV")
+        self.convolution, self.dynamic = is_(*CONVOLUTIONS), is_("OP_DYN_MAT_MUL")
+        self.requantise = self._field("requantise", 1)
+        self.relu = self._field("relu", 1)
+        self.accumulate = self._field("accumulate", 1)
+        self.look_up = self._field("look_up", 2)
+        self.mapping = self._field("mapping", 2)
+        self.transposed = self._field("transposed", 1)
+        self.record_bytes = 12 if limits.fixed else 8
+        self.input_channels, self.output_channels = register("EX_INPUT_CHANNELS"), register("EX_OUTPUT_CHANNELS")
+        self._loops()
+        self._input_strides()
+        self._weight_strides()
+        self._output_strides()
+
+    def _wire(self, name: str, bits: int, value: ValueLike) -> Signal:
+        held = Signal(bits, name=f"mac_{name}")
+        self._statements.append((held, Value.cast(value)))
+        return held
+
+    def _field(self, name: str, bits: int) -> Signal:
+        """A field of those instructions that have it; 0 of the others."""
+        found: Value = Const(0, bits)
+        for mnemonic in MNEMONICS:
+            if any(item.name == name for item in self.command.instruction(mnemonic).layout):
+                found = Mux(self.command.is_(mnemonic), self.command.field(mnemonic, name), found)
+        return self._wire(name, bits, found)
+
+    def _loops(self) -> None:
+        register, convolution = self.command.register, self.convolution
+        divisor = Mux(self.depth, self.input_channels, register("EX_GROUPS"))
+        share = self._wire("share", COUNT_BITS, self.output_channels // divisor)
+        group_inputs = Mux(self.grouped, self.input_channels // register("EX_GROUPS"), self.input_channels)
+        self.shares = self._wire("shares", COUNT_BITS, Mux(self.depth, share, 1))
+        groups = Mux(self.depth, self.output_channels, Mux(self.grouped, register("EX_GROUPS"), 1))
+        self.groups = self._wire("groups", COUNT_BITS, groups)
+        self.inputs = self._wire("inputs", COUNT_BITS, Mux(self.depth, 1, group_inputs))
+        outputs = Mux(self.depth, 1, Mux(self.grouped, share, self.output_channels))
+        self.outputs = self._wire("outputs", COUNT_BITS, outputs)
+        self.rows = self._wire("rows", 16, Mux(convolution, register("EX_OUTPUT_HEIGHT"), 1))
+        columns = Mux(convolution, register("EX_OUTPUT_WIDTH"), register("EX_ROWS"))
+        self.columns = self._wire("columns", COUNT_BITS, columns)
+        kernel = (register("EX_KERNEL_HEIGHT"), register("EX_KERNEL_WIDTH"))
+        self.kernel = [self._wire(f"kernel_{n}", 11, Mux(convolution, one, 1)) for n, one in enumerate(kernel)]
+        self.taps = self._wire("taps", 22, self.kernel[0] * self.kernel[1])
+        self.side_by_side = self.mapping[0]
+        """Whether taps are, as if they were input channels."""
+        sums = Mux(self.side_by_side, self.inputs * self.taps, self.inputs)
+        self.sums = self._wire("sums", ADDRESS_BITS, sums)
+        """Products of a result that are summed before the next tap."""
+        self.count = self._wire("count", BYTES_BITS, self.output_channels * self.rows * self.columns)
+
+    def _input_strides(self) -> None:
+        register, convolution = self.command.register, self.convolution
+        width = register("EX_INPUT_WIDTH")
+        plane = self._wire("input_dense", ADDRESS_BITS, register("EX_INPUT_HEIGHT") * width)
+        given = register("EX_INPUT_PLANE")
+        channel = Mux(convolution, Mux(given == 0, plane, given), 1)
+        self.input_channel = self._wire("input_channel", ADDRESS_BITS, channel)
+        column = Mux(convolution, register("EX_STRIDE_WIDTH"), self.input_channels)
+        self.input_column = self._wire("input_column", COUNT_BITS, column)
+        self.input_row = self._wire("input_row", ADDRESS_BITS, register("EX_STRIDE_HEIGHT") * width)
+        group = Mux(self.depth, self.input_channel, self.inputs * self.input_channel)
+        self.group_stride = self._wire("group_stride", ADDRESS_BITS, group)
+        self.top = self._wire("top", 11, Mux(convolution, register("EX_PAD_TOP"), 0))
+        self.left = self._wire("left", 11, Mux(convolution, register("EX_PAD_LEFT"), 0))
+        origin = register("EX_INPUT_ADDRESS") - self.top * width - self.left
+        self.origin = self._wire("origin", ADDRESS_BITS, origin)
+        """Where the window of the first result begins, padding included."""
+
+    def _weight_strides(self) -> None:
+        along = Mux(self.transposed, 1, self.output_channels)
+        across = Mux(self.transposed, self.input_channels, 1)
+        inner = Mux(self.convolution, Mux(self.side_by_side, 1, self.taps), along)
+        self.weight_in = self._wire("weight_in", 22, inner)
+        outer = Mux(self.convolution, self.inputs * self.taps, across)
+        self.weight_out = self._wire("weight_out", ADDRESS_BITS, outer)
+
+    def _output_strides(self) -> None:
+        register, convolution = self.command.register, self.convolution
+        dense = self._wire("output_dense", ADDRESS_BITS, self.rows * self.columns)
+        shift = Mux(self.requantise, 0, 2)
+        given = register("EX_OUTPUT_PLANE")
+        self.output_column = self._wire("output_column", 22, Mux(convolution, 1, self.output_channels) << shift)
+        self.output_row = self._wire("output_row", 22, self.columns << shift)
+        channel = Mux(convolution, Mux(given == 0, dense << shift, given), 1 << shift)
+        self.output_channel = self._wire("output_channel", ADDRESS_BITS, channel)
+        self.partial_column = self._wire("partial_column", 22, Mux(convolution, 4, self.output_channels << 2))
+        self.partial_row = self._wire("partial_row", 22, self.columns << 2)
+        self.partial_channel = self._wire("partial_channel", ADDRESS_BITS, Mux(convolution, dense << 2, 4))
+
+    @property
+    def empty(self) -> Value:
+        """No multiplication at all."""
+        return (self.sums == 0) | (self.columns == 0) | (self.outputs == 0)
+
+    @property
+    def results(self) -> Value:
+        """Elements that pass the lanes of post-processing."""
+        return Mux(self.requantise | self.accumulate | self.look_up.any(), self.count, 0)
+
+    @property
+    def streams(self) -> list[Stream]:
+        """Input, weights, records, sums to start from, tables; and the result."""
+        register, count = self.command.register, self.count
+        plane = Mux(self.convolution, register("EX_INPUT_HEIGHT") * register("EX_INPUT_WIDTH"), self.columns)
+        channels = self.input_channels
+        span = Mux(self.convolution, (channels - 1) * self.input_channel, (channels - 1) * self.columns)
+        weights = self.groups * self.outputs * self.inputs * self.taps
+        tables = Mux(self.look_up[1], self.output_channels, self.look_up[0]) * TABLE_BYTES
+        shift = Mux(self.requantise, 0, 2)
+        block = Mux(self.convolution, (self.rows * self.columns) << shift, count << shift)
+        behind = Mux(self.convolution, (self.output_channels - 1) * self.output_channel, 0)
+        return [
+            self._stream("INPUT", channels * plane, span + plane),
+            self._stream("OPERAND", weights),
+            self._stream("CHANNEL", Mux(self.dynamic, 0, self.output_channels * self.record_bytes)),
+            self._stream("PARTIAL", Mux(self.accumulate, count << 2, 0)),
+            self._stream("TABLE", tables),
+            self._stream("OUTPUT", count << shift, behind + block, write=True),
+        ]
+
+    def _stream(self, name: str, nbytes: Value, span: Value | None = None, *, write: bool = False) -> Stream:
+        first, label = self.command.register(f"EX_{name}_ADDRESS"), name.lower()
+        total = self._wire(f"{label}_bytes", BYTES_BITS, nbytes)
+        last = self._wire(f"{label}_last", ADDRESS_BITS, first + (total if span is None else span) - 1)
+        return Stream(total != 0, first, last, total, write)
+
+    def drive(self, m: Module) -> None:
+        """Make the signals."""
+        m.d.comb += [held.eq(value) for held, value in self._statements]

@@ -1,0 +1,365 @@
+"""``OP_POOL``: windows of planes, a channel to each pair of (ic, oc) of the array, a column to each of its ow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
+
+from dla_sim.rtl.arithmetic.averages import AverageResult, AverageTerm, RunningSum, mean_multiplier
+from dla_sim.rtl.arithmetic.integers import clamped, wire
+from dla_sim.rtl.arithmetic.lane import command_constants
+from dla_sim.rtl.arithmetic.pairs import extreme
+from dla_sim.rtl.arithmetic.requantise import Requantise
+from dla_sim.rtl.building import Library, chosen_clock, gated_clock, stage
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.ex.counting import Level, Nest, Walk, delayed, multiples, running
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.ex.tables import TABLE_SHIFT, Tables
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from isa.ops.lookup import LOOK_UP
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
+
+NAME = "OP_POOL"
+COLUMN_OF_KERNEL, ROW_OF_KERNEL, COLUMN, ROW, BLOCK = range(5)
+"""Levels of the loops, the innermost first."""
+COUNT_BITS, SUM_BITS = 22, 40
+"""Of the taps of a window, and of the sum of their values."""
+LOWEST = -128
+
+
+Fold = Callable[[Module, Value, Value], Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """Taps on their way to the lanes of a ``kind``, which has a clock: ``values`` of all lanes at stage 3, and of each
+    column whether it lies ``inside`` the plane.
+
+    At the stage of the sums: ``inside`` again as ``counted``, whether these taps are the ``first`` of their windows,
+    and whether there are any: ``valid``.
+    """
+
+    kind: str
+    values: Sequence[Value]
+    inside: Value
+    counted: Value
+    first: Value
+    valid: Value
+
+
+class Pool(Engine):
+    """Five nested loops: blocks of channels, rows, groups of columns, and the taps of the windows.
+
+    Stages: 0 counts, 1 addresses and the read, 2 taps go to their mode's lanes, 3 terms, then they are taken together;
+    what belongs to the last taps goes on: results, tables, the write.
+    """
+
+    mnemonics = (NAME,)
+
+    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+        super().__init__(limits, configuration, command, library)
+        self.pipelined, self.fixed = limits.pipelined, limits.fixed
+        self.channels, self.columns = limits.ic * limits.oc, limits.ow
+        self.lanes = self.channels * self.columns
+        kind = {"fixed": limits.fixed, "pipelined": limits.pipelined}
+        self.makes: dict[str, Any] = {
+            "average_term": partial(AverageTerm, **kind),
+            "average_result": partial(AverageResult, **kind),
+            "pool_requantise": partial(Requantise, **kind, bits=SUM_BITS, shift_bits=8),
+        }
+        if not limits.fixed:
+            self.makes["running_sum"] = partial(RunningSum, fixed=False)
+        self.made = {name: library.component(name, make) for name, make in self.makes.items()}
+        self.term = self.made["average_term"].latency
+        self.work = max(self.made[name].latency for name in ("average_result", "pool_requantise"))
+        self.sums = 3 + self.term
+        """The stage of the sums, at which taps are taken together."""
+        self.writes = self.sums + self.work + 2
+        self.latency = self.writes if self.pipelined else 0
+        domain = self.name if self.pipelined else None
+        self.read = ReadPort(f"{self.name}_read", self.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()})
+        self.tables = Tables(self.name, self.lanes, domain, {"EX_TABLE_ADDRESS": ()})
+        self.write = WritePort(f"{self.name}_write", self.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.read_ports, self.write_ports = [self.read, self.tables.port], [self.write]
+        self._understand()
+
+    # What the command says.
+
+    def _of(self, name: str) -> Value:
+        return self.command.register(f"EX_{name}")
+
+    def _understand(self) -> None:
+        """What follows from the command alone."""
+        mode = self.command.field(NAME, "mode")
+        self.is_max, self.is_average, self.is_global = mode == MAX, mode == AVERAGE, mode == GLOBAL_AVERAGE
+        self.look_up = self.command.field(NAME, LOOK_UP.name)
+        planes = {}
+        for side in ("INPUT", "OUTPUT"):
+            dense = (self._of(f"{side}_HEIGHT") * self._of(f"{side}_WIDTH"))[:ADDRESS_BITS]
+            plane = self._of(f"{side}_PLANE")
+            planes[side] = dense, Mux(plane == 0, dense, plane)
+        (inputs, self.input_plane), (outputs, self.output_plane) = planes["INPUT"], planes["OUTPUT"]
+        self.elements = inputs
+        tables = Mux(self.look_up == 2, self._of("OUTPUT_CHANNELS") << TABLE_SHIFT, 1 << TABLE_SHIFT)
+        table = self._of("TABLE_ADDRESS")
+        self.streams = [
+            self._planes("INPUT", inputs, self.input_plane),
+            Stream(self.look_up != 0, table, (table + tables - 1)[:ADDRESS_BITS], tables),
+            self._planes("OUTPUT", outputs, self.output_plane, write=True),
+        ]
+        self.results = Mux(self.look_up == 0, 0, (outputs * self._of("OUTPUT_CHANNELS"))[:ADDRESS_BITS])
+
+    def _planes(self, side: str, used: Value, plane: Value, *, write: bool = False) -> Stream:
+        first, channels = self._of(f"{side}_ADDRESS"), self._of(f"{side}_CHANNELS")
+        last = (first + (channels - 1) * plane + used - 1)[:ADDRESS_BITS]
+        return Stream(Const(1, 1), first, last, (channels * used)[:ADDRESS_BITS], write)
+
+    # The hardware.
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m, config = Module(), self.configuration
+        block = wire(m, config.ic * config.oc, "block")
+        sizes = [
+            self._of("KERNEL_WIDTH"),
+            self._of("KERNEL_HEIGHT"),
+            self._of("OUTPUT_WIDTH"),
+            self._of("OUTPUT_HEIGHT"),
+        ]
+        steps: list[ValueLike] = [1, 1, config.ow, 1, block]
+        levels = [Level(size, step) for size, step in zip([*sizes, self._of("OUTPUT_CHANNELS")], steps, strict=True)]
+        nest = Nest(m, self.name, self.advance, levels, domain=self.name)
+        m.d.comb += self.last.eq(nest.last)
+        self._clocks(m, nest)
+        walk = Walk(self.advance, nest.first, nest.ends).later(m, 1, pipelined=self.pipelined, domain=self.name)
+        number_of = {
+            ROW_OF_KERNEL: Cat(nest.index[COLUMN_OF_KERNEL] == 0, nest.index[ROW_OF_KERNEL] == 0).all(),
+            COLUMN: self._left(m, levels[COLUMN], nest.index[COLUMN], self.columns),
+            BLOCK: self._left(m, levels[BLOCK], nest.index[BLOCK], self.channels),
+        }
+        first, columns, channels = (self._later(m, value, 1) for value in number_of.values())
+        there = wire(m, Cat(*(c < channels for c in range(self.channels)), *(w < columns for w in range(self.columns))))
+        inside = self._read(m, walk, steps, there)
+        taps = self._later(m, Cat(walk.valid, first, inside), 1)
+        results = self._pool(m, taps)
+        self._finish(m, results, walk, steps, there, self._later(m, nest.index[BLOCK], 1))
+        return m
+
+    def _later(self, m: Module, value: Value, stages: int) -> Value:
+        return delayed(m, value, stages, pipelined=self.pipelined, domain=self.name, name="later")
+
+    def _left(self, m: Module, level: Level, index: Value, most: int) -> Value:
+        """How many of the lanes along a level are within the tensor."""
+        left = wire(m, level.count - index, "left")
+        return wire(m, Mux(left < level.step, left, level.step)[: most.bit_length()], "number")
+
+    def _clocks(self, m: Module, nest: Nest) -> None:
+        """Every step goes to its mode; only last taps go on from there."""
+        taken = Steps(m, self.advance, self.sums, pipelined=self.pipelined)
+        self.done = Steps(m, self.advance & nest.ends[ROW_OF_KERNEL], self.writes, pipelined=self.pipelined)
+        going = taken.between(0, self.sums) | self.done.between(0, self.writes - 1)
+        gated_clock(m, self.name, going, cleared=True)
+        gated_clock(m, f"{self.name}_begin", self.advance & nest.first)
+        gated_clock(m, self.write.domain, self.done.valid[self.writes])
+        gated_clock(m, f"{self.name}_ended", self.done.between(self.sums, self.writes - 2))
+        real = Const(0, 1) if self.fixed else self.is_average
+        for name, chosen in (("max", self.is_max), ("real", real), ("whole", ~self.is_max & ~real)):
+            chosen_clock(m, f"{self.name}_{name}", self.name, chosen)
+        for name, chosen in (("largest", self.is_max), ("average", self.is_average), ("global", self.is_global)):
+            chosen_clock(m, f"{self.name}_{name}", f"{self.name}_ended", chosen)
+        drive_clocks(m, (*self.read_ports, *self.write_ports))
+
+    def _read(self, m: Module, walk: Walk, steps: Sequence[ValueLike], there: Value) -> Value:
+        """Address the taps. Returns of each column whether its tap is inside the plane."""
+        down, along = (Mux(self.is_global, 1, self._of(f"DILATION_{name}")) for name in ("HEIGHT", "WIDTH"))
+        top, left = (Mux(self.is_global, 0, self._of(f"PAD_{name}")) for name in ("TOP", "LEFT"))
+        next_row, next_column = self._of("STRIDE_HEIGHT"), self._of("STRIDE_WIDTH")
+        next_group = wire(m, (next_column * steps[COLUMN])[:ADDRESS_BITS], "next_group")
+        width = self._of("INPUT_WIDTH")
+        ahead = {
+            "row": ((0, down, 0, next_row, 0), -top),
+            "column": ((along, 0, next_group, 0, 0), -left),
+            "input": (
+                (along, down * width, next_group, next_row * width, self.input_plane * steps[BLOCK]),
+                self._of("INPUT_ADDRESS") - top * width - left,
+            ),
+        }
+        row, column, at = (
+            running(m, name, walk, strides, start, domain=self.name) for name, (strides, start) in ahead.items()
+        )
+        columns = [wire(m, column + more, "column") for more in multiples(m, next_column, self.columns, "columns")]
+        height = wire(m, row < self._of("INPUT_HEIGHT"), "in_rows")
+        inside = wire(m, Cat(*(height & (place[:ADDRESS_BITS] < width) for place in columns)), "inside")
+        planes = multiples(m, self.input_plane, self.channels, "planes")
+        apart = multiples(m, next_column, self.columns, "apart")
+        enable = []
+        for lane in range(self.lanes):
+            channel, place = divmod(lane, self.columns)
+            enable.append(there[channel] & there[self.channels + place] & inside[place])
+            more = wire(m, planes[channel] + apart[place], "more")
+            m.d.comb += self.read.address[lane].eq(at + more)
+        m.d.comb += self.read.enable.eq(Cat(*enable))
+        return inside
+
+    # Taps and what becomes of them.
+
+    def _pool(self, m: Module, taps: Value) -> list[Value]:
+        """Results of the three modes, ``work`` stages after the stage behind the sums."""
+        constants = command_constants(m, self.command.register, fixed=self.fixed)
+        largest, whole = self._taps(m, taps, "max"), self._taps(m, taps, "whole")
+        values = [
+            self._until_sums(m, Mux(inside, value, LOWEST), largest.kind) for value, inside in self._lanes(largest)
+        ]
+        found = [self._largest(m, self._fold(m, largest, values, 8, _larger, LOWEST))]
+        if self.fixed:
+            terms = self._terms(m, whole, constants)
+        else:
+            terms = [self._until_sums(m, value - self._of("INPUT_ZERO_POINT"), whole.kind) for value in whole.values]
+        integers = self._fold(m, whole, terms, SUM_BITS, lambda m, total, term: total + term)
+        if self.fixed:
+            averaged, sums = whole, integers
+        else:
+            averaged = self._taps(m, taps, "real")
+            sums = self._fold(m, averaged, self._terms(m, averaged, constants), 32, self._float_sum)
+        found.append(self._averages(m, sums, self._counts(m, averaged), constants))
+        found.append(self._globals(m, integers))
+        chosen = zip(*found, strict=True)
+        return [wire(m, Mux(self.is_max, a, Mux(self.is_average, b, c)), "result") for a, b, c in chosen]
+
+    def _taps(self, m: Module, taps: Value, kind: str) -> Taps:
+        """The taps at stage 3, in the clock of their kind; what belongs to all of them is at the stage of the sums."""
+        domain = f"{self.name}_{kind}"
+        held = stage(m, taps, pipelined=self.pipelined, domain=domain, name="taps")
+        values = [
+            stage(m, data.as_signed(), pipelined=self.pipelined, domain=domain, name="tap") for data in self.read.data
+        ]
+        later = self._until_sums(m, held, kind)
+        return Taps(kind, values, held[2:], later[2:], later[1], later[0])
+
+    def _lanes(self, taps: Taps) -> Iterator[tuple[Value, Value]]:
+        """Of every lane its value and whether it is inside."""
+        for lane, value in enumerate(taps.values):
+            yield value, taps.inside[lane % self.columns]
+
+    def _until_sums(self, m: Module, value: ValueLike, kind: str) -> Value:
+        domain = f"{self.name}_{kind}"
+        return delayed(m, value, self.term, pipelined=self.pipelined, domain=domain, name="term")
+
+    def _terms(self, m: Module, taps: Taps, constants: Mapping[str, Value]) -> list[Value]:
+        """What taps add to the sums of averages."""
+        found = []
+        for value, inside in self._lanes(taps):
+            inputs = {"value": value, "valid": inside}
+            found.append(self._instance(m, "average_term", inputs, constants, taps.kind)["result"])
+        return found
+
+    def _instance(
+        self, m: Module, name: str, inputs: Mapping[str, ValueLike], constants: Mapping[str, Value], kind: str
+    ) -> dict[str, Signal]:
+        """A lane of arithmetic in the clock of ``kind``, with those of the command's ``constants`` that it has."""
+        wanted = getattr(self.made[name], "constants", ())
+        inputs = dict(inputs) | {port: constants[port] for port in wanted}
+        return self.library.instance(m, name, self.makes[name], inputs, domain=f"{self.name}_{kind}")
+
+    def _float_sum(self, m: Module, total: Value, term: Value) -> Value:
+        return self._instance(m, "running_sum", {"total": total, "term": term}, {}, "real")["result"]
+
+    def _fold(
+        self, m: Module, taps: Taps, terms: Sequence[Value], width: int, both: Fold, start: int = 0
+    ) -> list[Signal]:
+        """Of each lane its taps' ``terms`` taken together one by one, those of the step at hand included."""
+        found = []
+        for term in terms:
+            held = Signal(signed(width), name=f"{taps.kind}_so_far", reset_less=True)
+            now = Signal(signed(width), name=f"{taps.kind}_now")
+            m.d.comb += now.eq(both(m, Mux(taps.first, start, held), term))
+            with m.If(taps.valid):
+                m.d[f"{self.name}_{taps.kind}"] += held.eq(now)
+            found.append(now)
+        return found
+
+    def _counts(self, m: Module, taps: Taps) -> list[Signal]:
+        """Of each column the taps that an average is divided by."""
+        counted = taps.counted | self.command.field(NAME, "count_include_pad").replicate(self.columns)
+        pairs = self._fold(m, taps, list(counted), COUNT_BITS + 1, lambda m, total, one: total + one)
+        return [pair[:COUNT_BITS] for pair in pairs]
+
+    def _ended(self, m: Module, value: Value, kind: str) -> Signal:
+        """What last taps lead to, in the clock that ticks for these alone."""
+        return stage(m, value, pipelined=self.pipelined, domain=f"{self.name}_{kind}", name="ended")
+
+    def _worked(self, m: Module, value: Value, taken: int, kind: str) -> Value:
+        """A result after ``taken`` stages of work, at the time of the slowest mode's."""
+        wait, domain = self.work - taken, f"{self.name}_{kind}"
+        return delayed(m, value, wait, pipelined=self.pipelined, domain=domain, name=kind)
+
+    def _largest(self, m: Module, found: Sequence[Value]) -> list[Value]:
+        low, high = self._of("CLAMP_LOW"), self._of("CLAMP_HIGH")
+        return [self._worked(m, clamped(m, self._ended(m, one, "largest"), low, high), 0, "largest") for one in found]
+
+    def _averages(
+        self, m: Module, sums: Sequence[Value], counts: Sequence[Value], constants: Mapping[str, Value]
+    ) -> list[Value]:
+        name, found = "average_result", []
+        counts = [self._ended(m, count, "average") for count in counts]
+        for lane, total in enumerate(sums):
+            inputs = {"total": self._ended(m, total, "average"), "count": counts[lane % self.columns]}
+            result = self._instance(m, name, inputs, constants, "average")["result"]
+            found.append(self._worked(m, result, self.made[name].latency, "average"))
+        return found
+
+    def _globals(self, m: Module, sums: Sequence[Value]) -> list[Value]:
+        """Averages of whole planes: a factor for all."""
+        inputs: dict[str, ValueLike] = {
+            "zero_point": self._of("OUTPUT_ZERO_POINT"), "low": self._of("CLAMP_LOW"), "high": self._of("CLAMP_HIGH"),
+            "scale": self._of("SCALE_A"),
+        }  # fmt: skip
+        if self.fixed:
+            factor = mean_multiplier(m, self._of("SCALE_A"), self._of("SHIFT_A"), self.elements[:COUNT_BITS])
+            parts = [
+                stage(m, part, pipelined=self.pipelined, domain=f"{self.name}_begin", name="factor") for part in factor
+            ]
+            inputs |= {"scale": parts[0], "shift": parts[1]}
+        name, found = "pool_requantise", []
+        for total in sums:
+            lane = inputs | {"accumulator": self._ended(m, total, "global")}
+            result = self._instance(m, name, lane, {}, "global")["result"]
+            found.append(self._worked(m, result, self.made[name].latency, "global"))
+        return found
+
+    # Results.
+
+    def _finish(
+        self, m: Module, results: Sequence[Value], walk: Walk, steps: Sequence[ValueLike], there: Value, block: Value
+    ) -> None:
+        """Tables, and the write. ``there``, ``block`` and ``walk`` are those of stage 1."""
+        tabled = self.writes - 1
+        width, plane = self._of("OUTPUT_WIDTH"), self.output_plane
+        strides = (0, 0, steps[COLUMN], width, plane * steps[BLOCK])
+        at = running(m, "output", walk, strides, self._of("OUTPUT_ADDRESS"), domain=self.name)
+        held = self._later(m, Cat(at, there, block), tabled - 1)
+        at, there, block = held[:ADDRESS_BITS], held[ADDRESS_BITS : ADDRESS_BITS + len(there)], held[-len(block) :]
+        places = [divmod(lane, self.columns) for lane in range(self.lanes)]
+        there = Cat(*(there[channel] & there[self.channels + column] for channel, column in places))
+        start = self._of("TABLE_ADDRESS") + Mux(self.look_up == 2, block << TABLE_SHIFT, 0)
+        start = wire(m, start[:ADDRESS_BITS], "tables")
+        tables = [start + Mux(self.look_up == 2, channel << TABLE_SHIFT, 0) for channel, _ in places]
+        found = self.tables.looked_up(m, results, there, tables, self.look_up != 0, self.name)
+        at, there = self._later(m, at, 1), self._later(m, there, 1)
+        planes = multiples(m, plane, self.channels, "output_planes")
+        for lane, ((channel, column), value) in enumerate(zip(places, found, strict=True)):
+            m.d.comb += [
+                self.write.enable[lane].eq(there[lane]),
+                self.write.address[lane].eq(at + planes[channel] + column),
+                self.write.data[lane].eq(value),
+            ]
+
+
+def _larger(m: Module, total: Value, value: Value) -> Value:
+    return extreme(m, total, value, Const(1, 1))

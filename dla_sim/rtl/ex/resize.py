@@ -1,0 +1,197 @@
+"""``OP_RESIZE``: planes of another size, four steps for each group of lanes, one for each neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
+
+from dla_sim.rtl.arithmetic.averages import RunningSum
+from dla_sim.rtl.arithmetic.integers import wire
+from dla_sim.rtl.arithmetic.interpolation import InterpolationResult, InterpolationTerm, Neighbours
+from dla_sim.rtl.arithmetic.lane import command_constants
+from dla_sim.rtl.building import Library, gated_clock
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.ex.counting import Group, Level, Nest, Odometer, Position, Walk, delayed
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.ex.steps import Steps
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from isa.ops.pooling import COORDINATE_BYTES
+
+CORNERS = 4
+COLUMN, ROW = 0, 1
+"""Digits of a position. Bit COLUMN of a corner's number says whether it is the one behind, bit ROW the one below."""
+
+
+class Resize(Engine):
+    """A loop over groups of lanes, within it one over the four neighbours.
+
+    Stages: 0 counts, 1 positions of the lanes and the reads of their coordinates, 2 neighbours, then the reads of one
+    of them each, its term, the sum; the sum of four goes on to the result and the write.
+    """
+
+    mnemonics = ("OP_RESIZE",)
+
+    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+        super().__init__(limits, configuration, command, library)
+        self.pipelined, self.lanes = limits.pipelined, limits.lanes
+        kind = {"fixed": limits.fixed, "pipelined": limits.pipelined}
+        self.makes: dict[str, Any] = {
+            "neighbours": partial(Neighbours, **kind),
+            "interpolation_term": partial(InterpolationTerm, **kind),
+            "running_sum": partial(RunningSum, fixed=limits.fixed),
+            "interpolation_result": partial(InterpolationResult, **kind),
+        }
+        self.made = {name: library.component(name, make) for name, make in self.makes.items()}
+        neighbours = self.made["neighbours"]
+        self.addressed = 2 + neighbours.latency - neighbours.early.get("below", 0)
+        self.weighed = 2 + neighbours.latency
+        self.terms = max(self.addressed + 1, self.weighed)
+        """The stage at which an element meets its weights."""
+        self.sums = self.terms + self.made["interpolation_term"].latency
+        self.writes = self.sums + self.made["interpolation_result"].latency
+        self.latency = self.writes if self.pipelined else 0
+        domain = self.name if self.pipelined else None
+        self.coordinates = [
+            ReadPort(f"{self.name}_{of}", self.lanes, COORDINATE_BYTES, domain, {"EX_OPERAND_ADDRESS": ()})
+            for of in ("column", "row")
+        ]
+        self.read = ReadPort(f"{self.name}_read", self.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()})
+        self.write = WritePort(f"{self.name}_write", self.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.read_ports, self.write_ports = [*self.coordinates, self.read], [self.write]
+        self._understand()
+
+    # What the command says.
+
+    def _of(self, name: str) -> Value:
+        return self.command.register(f"EX_{name}")
+
+    def _understand(self) -> None:
+        """What follows from the command alone."""
+        dense, plane = {}, {}
+        for side in ("INPUT", "OUTPUT"):
+            dense[side] = (self._of(f"{side}_HEIGHT") * self._of(f"{side}_WIDTH"))[:ADDRESS_BITS]
+            plane[side] = Mux(self._of(f"{side}_PLANE") == 0, dense[side], self._of(f"{side}_PLANE"))
+        self.count = (self._of("INPUT_CHANNELS") * dense["OUTPUT"])[:ADDRESS_BITS]
+        self.input_plane = plane["INPUT"]
+        self.between = (plane["OUTPUT"] - dense["OUTPUT"])[:ADDRESS_BITS]
+        """Bytes between the end of an output plane and the next one."""
+        columns = self._of("OPERAND_ADDRESS")
+        rows = columns + COORDINATE_BYTES * (self._of("OUTPUT_WIDTH") + self._of("FIRST_ROW"))
+        self.tables = [columns, rows[:ADDRESS_BITS]]
+        self.streams = [
+            self._planes("INPUT", dense["INPUT"], plane["INPUT"]),
+            self._table(self.tables[COLUMN], self._of("OUTPUT_WIDTH")),
+            self._table(self.tables[ROW], self._of("OUTPUT_HEIGHT")),
+            self._planes("OUTPUT", dense["OUTPUT"], plane["OUTPUT"], write=True),
+        ]
+
+    def _planes(self, side: str, used: Value, plane: Value, *, write: bool = False) -> Stream:
+        first, channels = self._of(f"{side}_ADDRESS"), self._of(f"{side}_CHANNELS")
+        nbytes = (channels * used)[:ADDRESS_BITS]
+        last = (first + (channels - 1) * plane + used - 1)[:ADDRESS_BITS]
+        return Stream(nbytes != 0, first, last, nbytes, write)
+
+    def _table(self, first: Value, count: Value) -> Stream:
+        nbytes = count * COORDINATE_BYTES
+        return Stream(nbytes != 0, first, (first + nbytes - 1)[:ADDRESS_BITS], nbytes)
+
+    # The hardware.
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m, lanes = Module(), self.configuration.lanes
+        levels = [Level(Const(CORNERS, 3)), Level(self.count, lanes)]
+        nest = Nest(m, self.name, self.advance, levels, domain=self.name)
+        m.d.comb += [self.empty.eq(self.count == 0), self.last.eq(nest.last)]
+        taken = Steps(m, self.advance, self.sums, pipelined=self.pipelined)
+        done = Steps(m, self.advance & nest.ends[0], self.writes, pipelined=self.pipelined)
+        going = taken.between(0, self.sums) | done.between(0, self.writes)
+        gated_clock(m, self.name, going, cleared=True)
+        gated_clock(m, f"{self.name}_begin", self.advance & nest.first)
+        gated_clock(m, self.write.domain, done.valid[self.writes])
+        drive_clocks(m, (*self.read_ports, *self.write_ports))
+        radices = [self._of("OUTPUT_WIDTH"), self._of("OUTPUT_HEIGHT")]
+        odometer = Odometer(radices, len(self._of("INPUT_CHANNELS")), [self.input_plane, self.between])
+        group = Group.of(m, odometer, lanes, pipelined=self.pipelined, domain=f"{self.name}_begin")
+        walk = Walk(self.advance, nest.index[1] == 0, nest.ends)
+        base, corner = (self._later(m, index, 1) for index in (nest.index[1], nest.index[0][:2]))
+        left = self.count - nest.index[1]
+        number = self._later(m, wire(m, Mux(left < lanes, left, lanes)[: len(lanes)], "number"), 1)
+        there = wire(m, Cat(*(lane < number for lane in range(self.lanes))), "there")
+        values, weights = self._neighbours(m, self._positions(m, group, walk, 1), corner, there)
+        totals = self._sums(m, values, weights, self._later(m, Cat(self.advance, nest.index[0] == 0), self.sums))
+        at = self._later(m, Cat(there, base), self.writes - 1)
+        self._write(m, totals, self._positions(m, group, walk, self.writes), at)
+        return m
+
+    def _later(self, m: Module, value: Value, stages: int) -> Value:
+        return delayed(m, value, stages, pipelined=self.pipelined, domain=self.name, name="later")
+
+    def _instance(self, m: Module, name: str, inputs: Mapping[str, ValueLike]) -> dict[str, Signal]:
+        wanted = getattr(self.made[name], "constants", ())
+        inputs = dict(inputs) | {port: self.constants[port] for port in wanted}
+        return self.library.instance(m, name, self.makes[name], inputs, domain=self.name)
+
+    def _positions(self, m: Module, group: Group, walk: Walk, at: int) -> list[Position]:
+        """Of the lanes at stage ``at``; they move on after the last neighbour."""
+        walk = walk.later(m, at, pipelined=self.pipelined, domain=self.name)
+        return group.positions(m, self.lanes, walk.valid & walk.ends[0], walk.first, domain=self.name)
+
+    def _neighbours(
+        self, m: Module, positions: Sequence[Position], corner: Value, there: Value
+    ) -> tuple[list[Value], list[dict[str, Value]]]:
+        """Elements and their weights, all at the same stage. ``corner`` and ``there`` are those of stage 1."""
+        self.constants = command_constants(m, self.command.register, fixed=self.limits.fixed)
+        sizes = [self._of("INPUT_WIDTH"), self._of("INPUT_HEIGHT")]
+        firsts: list[Value] = [Const(0, 16), self._of("FIRST_INPUT_ROW")]
+        addressing = self._later(m, corner, self.addressed - 1)
+        weighing = self._later(m, addressing, self.weighed - self.addressed)
+        m.d.comb += self.read.enable.eq(self._later(m, there, self.addressed - 1))
+        values, weights = [], []
+        for lane, position in enumerate(positions):
+            places, found = [], {}
+            for digit, name in ((COLUMN, "column_weight"), (ROW, "row_weight")):
+                port = self.coordinates[digit]
+                m.d.comb += port.enable[lane].eq(there[lane])
+                m.d.comb += port.address[lane].eq(self.tables[digit] + position.digits[digit] * COORDINATE_BYTES)
+                inputs = {"coordinate": port.data[lane], "first": firsts[digit], "size": sizes[digit]}
+                both = self._instance(m, "neighbours", inputs)
+                places.append(wire(m, Mux(addressing[digit], both["above"], both["below"]), "place"))
+                weight = wire(m, Mux(weighing[digit], both["of_above"], both["of_below"]), name)
+                found[name] = self._later(m, weight, self.terms - self.weighed)
+            plane = self._later(m, position.offsets[0], self.addressed - 1)
+            at = self._of("INPUT_ADDRESS") + plane + places[ROW] * self._of("INPUT_WIDTH") + places[COLUMN]
+            m.d.comb += self.read.address[lane].eq(at)
+            values.append(self._later(m, self.read.data[lane].as_signed(), self.terms - self.addressed - 1))
+            weights.append(found)
+        return values, weights
+
+    def _sums(
+        self, m: Module, values: Sequence[Value], weights: Sequence[Mapping[str, Value]], step: Value
+    ) -> list[Value]:
+        """Of every lane the sum up to the neighbour at hand. ``step``: there is one; it is the first of its four."""
+        found = []
+        for value, weight in zip(values, weights, strict=True):
+            term = self._instance(m, "interpolation_term", {"value": value, **weight})["result"]
+            held = Signal(term.shape(), name="so_far", reset_less=True)
+            total = self._instance(m, "running_sum", {"total": Mux(step[1], 0, held), "term": term})["result"]
+            with m.If(step[0]):
+                m.d[self.name] += held.eq(total)
+            found.append(total)
+        return found
+
+    def _write(self, m: Module, totals: Sequence[Value], positions: Sequence[Position], at: Value) -> None:
+        """Results of ``totals``, at their ``positions``; ``at``: bits of lanes that are there, the first element."""
+        there, base = at[: self.lanes], at[self.lanes :]
+        first = wire(m, self._of("OUTPUT_ADDRESS") + base, "target")
+        for lane, (total, position) in enumerate(zip(totals, positions, strict=True)):
+            result = self._instance(m, "interpolation_result", {"total": total})["result"]
+            m.d.comb += [
+                self.write.enable[lane].eq(there[lane]),
+                self.write.address[lane].eq(first + lane + position.offsets[1]),
+                self.write.data[lane].eq(result),
+            ]

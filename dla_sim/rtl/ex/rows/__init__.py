@@ -1,0 +1,1 @@
+"""The engine of rows: OP_REDUCE, OP_SOFTMAX and OP_NORM."""

@@ -1,0 +1,356 @@
+"""The engine of OP_REDUCE, OP_SOFTMAX and OP_NORM: elements of rows side by side in the lanes.
+
+Stages behind a step, each a cycle with pipeline registers: places of the lanes' elements; the elements, their scan and
+the largest of their row; entries of the table, or gains and biases; then as many stages as the state of a row takes;
+then the lanes that make results; the write.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike, signed
+from amaranth.lib.memory import Memory
+
+from dla_sim.rtl.arithmetic import rows as arithmetic
+from dla_sim.rtl.building import Library, gated_clock, stage
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.ex.rows.odometer import Place, Radix, add, chosen, held, small_places
+from dla_sim.rtl.ex.rows.scan import SQUARE_BITS, SUM_BITS, Totals, scan
+from dla_sim.rtl.ex.rows.sequence import Pass, Step, Task, sequence
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, ReadPort, Stream, WritePort, drive_clocks
+from isa.ops.rows import MAXIMUM, MINIMUM, PARAMETER_BYTES, SUM, TABLE_BYTES, TABLE_ENTRIES
+
+ENTRY_BYTES = TABLE_BYTES // TABLE_ENTRIES
+TABLE_CENTRE = TABLE_ENTRIES - 1
+_PLACE, _DATA, _ENTRY = 1, 2, 3
+"""Stages behind the step: places, elements, entries of the table."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """What a lane does in its place: whether it has an element, the first or the last of a row, or a row's sum."""
+
+    place: Place
+    valid: Value
+    begins: Value
+    ends: Value
+    output: Value
+    parameter: Value
+
+
+class Rows(Engine):
+    """Rows side by side in the lanes, in the passes of :mod:`dla_sim.rtl.ex.rows.sequence`; stages as the module says.
+
+    What is known of a row between passes is in memories of a word a row, with a port for every lane.
+    """
+
+    mnemonics = ("OP_REDUCE", "OP_SOFTMAX", "OP_NORM")
+
+    def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
+        super().__init__(limits, configuration, command, library)
+        self.reduce, self.softmax, self.norm = (command.is_(name) for name in self.mnemonics)
+        self.latency = self._stage(arithmetic.STATE_LATENCY + arithmetic.LANE_LATENCY) + _ENTRY
+        self.latency = self.latency if limits.pipelined else 0
+        domain = self.name if limits.pipelined else None
+        self.elements_in = ReadPort(f"{self.name}_input", limits.lanes, 1, domain, {"EX_INPUT_ADDRESS": ()})
+        self.entries_in = ReadPort(
+            f"{self.name}_entry", limits.lanes, PARAMETER_BYTES, domain, {"EX_OPERAND_ADDRESS": ()}
+        )
+        self.out = WritePort(f"{self.name}_output", limits.lanes, 1, f"{self.name}_write", {"EX_OUTPUT_ADDRESS": ()})
+        self.read_ports, self.write_ports = [self.elements_in, self.entries_in], [self.out]
+        self.row_bits = limits.lanes.bit_length() + 1
+        self.streams = self._declare_streams()
+
+    def _stage(self, number: int) -> int:
+        return number if self.limits.pipelined else 0
+
+    # What the command says.
+
+    def _register(self, name: str) -> Value:
+        return self.command.register(f"EX_{name}")
+
+    def _plane(self, name: str) -> Value:
+        """Bytes from one plane to the next; OP_NORM's lie side by side."""
+        plane, dense = self._register(f"{name}_PLANE"), self._register("LENGTH")
+        return Mux(self.norm | (plane == 0), dense, plane)
+
+    def _task(self) -> Task:
+        count, inner = self._register("INPUT_CHANNELS"), self._register("LENGTH")
+        radix = Radix(Mux(self.norm, inner, count), Mux(self.norm, count, inner), self.norm)
+        return Task(radix, self._register("ROWS"), self.reduce, self.norm, (count != 0) & (inner != 0))
+
+    def _declare_streams(self) -> Sequence[Stream]:
+        outer, count, inner = (self._register(name) for name in ("ROWS", "INPUT_CHANNELS", "LENGTH"))
+        planes, places = outer * count, (outer != 0) & (inner != 0)
+        parameters = count * Mux(self.command.field("OP_NORM", "by_row"), outer, 1) * PARAMETER_BYTES
+        table = Mux(self.softmax, TABLE_BYTES, Mux(self.norm, parameters, 0))
+        some = places & (count != 0)
+        return [
+            self._strided("INPUT", planes, inner, some),
+            _stream(table != 0, self._register("OPERAND_ADDRESS"), table, table),
+            self._strided("OUTPUT", Mux(self.reduce, outer, planes), inner, places & (self.reduce | some), write=True),
+        ]
+
+    def _strided(self, name: str, planes: Value, inner: Value, some: Value, *, write: bool = False) -> Stream:
+        size = (planes - 1) * self._plane(name) + inner
+        return _stream(some, self._register(f"{name}_ADDRESS"), size, planes * inner, write=write)
+
+    # The hardware.
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        config, task = self.configuration, self._task()
+        numbers = small_places(m, task.radix, self.limits.lanes)
+        width = chosen(numbers, config.lanes)
+        step = sequence(m, task, config.lanes, width, self.advance, self.last, self.row_bits)
+        m.d.comb += self.empty.eq((task.outer == 0) | (~self.norm & ~task.elements))
+        valid = self._valid(m)
+        self._clocks(m, valid, step)
+        placed = {name: self._later(m, value, 1) for name, value in vars(step).items()}
+        step = Step(**placed)
+        lanes = self._places(m, task, step, numbers, width, valid[self._stage(_PLACE)])
+        self._data(m, task, step, lanes, valid)
+        return m
+
+    def _later(self, m: Module, value: ValueLike, stages: int) -> Value:
+        held_: Value = Value.cast(value)
+        for _ in range(stages):
+            held_ = stage(m, held_, pipelined=self.limits.pipelined, domain=self.name)
+        return held_
+
+    def _valid(self, m: Module) -> list[Value]:
+        """Whether there is a step in each stage: registers of ``sync``, which have a reset."""
+        found: list[Value] = [self.advance]
+        for number in range(self.latency):
+            found.append(Signal(name=f"{self.name}_valid_{number + 1}"))
+            m.d.sync += found[-1].eq(found[-2])
+        return found if self.limits.pipelined else [self.advance] * (_ENTRY + 1)
+
+    def _clocks(self, m: Module, valid: Sequence[Value], step: Step) -> None:
+        gated_clock(m, self.name, Cat(*valid).any())
+        writes: Value = self.reduce | (step.kind == Pass.LAST)
+        for _ in range(self.latency):
+            later = Signal()
+            m.d.sync += later.eq(writes)
+            writes = later
+        gated_clock(m, f"{self.name}_write", writes & valid[-1])
+        drive_clocks(m, [*self.read_ports, *self.write_ports])
+
+    def _places(
+        self, m: Module, task: Task, step: Step, numbers: list[Place], width: Place, valid: Value
+    ) -> list[Lane]:
+        """Where each lane's element is; drives the addresses of the elements."""
+        between = step.kind == Pass.BETWEEN
+        down = Radix(task.radix.middle, Const(0, 1), Const(0, 1))  # one row is one place on
+        rows = small_places(m, Radix(down.inner, Const(0, 1), Const(0, 1)), self.limits.lanes - 1)
+        lanes = []
+        for lane in range(self.limits.lanes):
+            before, registers = held(m, width, self.name, f"lane_{lane}", self.row_bits)
+            first = Place(Mux(between, step.number, 0), step.middle, step.outer, Mux(between, lane, 0))
+            start = [Mux(between | step.opens, a, b) for a, b in zip(first.values(), before.values(), strict=True)]
+            row = rows[lane]
+            across = (Const(0, 1), row.inner, row.middle, Const(0, 1))
+            along = [Mux(step.opens, a, b) for a, b in zip(numbers[lane].values(), width.values(), strict=True)]
+            moved = [Mux(between, a, b) for a, b in zip(across, along, strict=True)]
+            place = add(m, task.radix, Place(*start), Place(*moved), f"place_{lane}")
+            with m.If(valid):
+                m.d[self.name] += [
+                    register.eq(value) for register, value in zip(registers, place.values(), strict=True)
+                ]
+            lanes.append(self._lane(m, task, place, lane))
+        return lanes
+
+    def _lane(self, m: Module, task: Task, place: Place, lane: int) -> Lane:
+        """Addresses of one lane."""
+        number, inner = Mux(self.norm, place.middle, place.inner), Mux(self.norm, place.inner, place.middle)
+        count = self._register("INPUT_CHANNELS")
+        plane = Signal(ADDRESS_BITS, name=f"plane_{lane}")
+        valid, begins, ends = Signal(name=f"valid_{lane}"), Signal(), Signal()
+        output, parameter = Signal(ADDRESS_BITS), Signal(ADDRESS_BITS)
+        by_row = self.command.field("OP_NORM", "by_row")
+        deep = task.radix.deep
+        m.d.comb += [
+            plane.eq(place.outer * count + number),
+            valid.eq((place.outer < task.outer) & (lane < self.configuration.lanes)),
+            begins.eq((place.inner == 0) & ((place.middle == 0) | ~deep)),
+            ends.eq((place.inner + 1 == task.radix.inner) & ((place.middle + 1 == task.radix.middle) | ~deep)),
+            output.eq(
+                self._register("OUTPUT_ADDRESS") + inner
+                + Mux(self.reduce, place.outer, plane) * self._plane("OUTPUT")
+            ),
+            parameter.eq(self._register("OPERAND_ADDRESS") + PARAMETER_BYTES * Mux(by_row, plane, number)),
+            self.elements_in.address[lane].eq(
+                self._register("INPUT_ADDRESS") + plane * self._plane("INPUT") + inner
+            ),
+            self.elements_in.enable[lane].eq(valid),
+        ]  # fmt: skip
+        return Lane(Place(*place.values()), valid, begins, ends, output, parameter)
+
+    def _data(self, m: Module, task: Task, step: Step, placed: list[Lane], valid: Sequence[Value]) -> None:
+        """From the elements to the results."""
+        step = Step(**{name: self._later(m, value, 1) for name, value in vars(step).items()})
+        lanes = [self._behind(m, lane, 1) for lane in placed]
+        first = step.kind == Pass.FIRST
+        data = [port.as_signed() for port in self.elements_in.data]
+        zero = Mux(self.norm & self._centred, 0, self._register("INPUT_ZERO_POINT"))
+        values = [self._wire(m, element - zero, signed(18), f"value_{n}") for n, element in enumerate(data)]
+        totals = self._scan(m, step, lanes, data, values, valid[self._stage(_DATA)])
+        largest, row_totals = self._row_memories(m, lanes, totals, first & valid[self._stage(_DATA)], step)
+        self._look_up(m, lanes, data, largest)
+        entries = [Value.cast(port) for port in self.entries_in.data]
+        behind = Step(**{name: self._later(m, value, 1) for name, value in vars(step).items()})
+        states = self._states(m, behind, entries, row_totals, valid[self._stage(_ENTRY)])
+        delay = arithmetic.STATE_LATENCY if self.limits.pipelined else 0
+        for number, lane in enumerate(lanes):
+            late = self._behind(m, lane, 1 + delay)
+            entry, value = self._later(m, entries[number], delay), self._later(m, values[number], 1 + delay)
+            total = self._later(m, self._reduced(totals[number]), 1 + delay)
+            results = self._results(m, late, self._read(m, states, late.place.row), entry, value, total)
+            after = self._behind(m, late, arithmetic.LANE_LATENCY)
+            m.d.comb += [
+                self.out.address[number].eq(after.output),
+                self.out.enable[number].eq(after.valid & (after.ends | ~self.reduce)),
+                self.out.data[number].eq(results),
+            ]
+
+    def _wire(self, m: Module, value: ValueLike, shape: object, name: str) -> Signal:
+        wire = Signal(shape, name=name)
+        m.d.comb += wire.eq(value)
+        return wire
+
+    def _behind(self, m: Module, lane: Lane, stages: int) -> Lane:
+        """What is still needed of a lane, so many stages later."""
+        place = Place(lane.place.inner, lane.place.middle, lane.place.outer, self._later(m, lane.place.row, stages))
+        rest = (
+            self._later(m, value, stages) for value in (lane.valid, lane.begins, lane.ends, lane.output, lane.parameter)
+        )
+        return Lane(place, *rest)
+
+    def _scan(
+        self, m: Module, step: Step, lanes: Sequence[Lane], data: Sequence[Value], values: Sequence[Value], valid: Value
+    ) -> list[Totals]:
+        """Of each lane, the totals of its row up to it; what the last lane has is carried to the next step."""
+        least = self.reduce & (self.command.field("OP_REDUCE", "mode") == MINIMUM)
+        keys = [Mux(least, ~element, element).as_signed() for element in data]
+        elements = [Totals.of(value, key) for value, key in zip(values, keys, strict=True)]
+        carry, registers = elements[0].register("carry")
+        running = scan(m, elements, [lane.begins for lane in lanes], carry, "scan")
+        final = _selected([one.values() for one in running], self.configuration.lanes - 1)
+        with m.If(valid):
+            m.d[self.name] += [register.eq(value) for register, value in zip(registers, final, strict=True)]
+        return running
+
+    def _reduced(self, totals: Totals) -> Value:
+        """The number of which OP_REDUCE makes a result."""
+        mode = self.command.field("OP_REDUCE", "mode")
+        extreme = Mux(mode == MAXIMUM, totals.largest, ~totals.largest).as_signed()
+        return Mux(mode == SUM, totals.total, extreme - self._register("INPUT_ZERO_POINT"))
+
+    def _memory(self, m: Module, name: str, bits: int) -> Memory:
+        """One entry a row of the group."""
+        memory = Memory(shape=bits, depth=max(2, 1 << (self.limits.lanes - 1).bit_length()), init=[])
+        m.submodules[name] = memory
+        return memory
+
+    def _write(self, m: Module, memory: Memory, address: Value, data: Value, enable: Value) -> None:
+        port = memory.write_port(domain=self.name)
+        m.d.comb += [port.addr.eq(address), port.data.eq(data), port.en.eq(enable)]
+
+    def _read(self, m: Module, memory: Memory, address: Value) -> Value:
+        port = memory.read_port(domain="comb")
+        m.d.comb += port.addr.eq(address)
+        return port.data
+
+    def _row_memories(
+        self, m: Module, lanes: Sequence[Lane], totals: Sequence[Totals], enable: Value, step: Step
+    ) -> tuple[list[Value], Totals]:
+        """The largest element of each lane's row, and the totals of the row whose number the step has."""
+        largest, sums = self._memory(m, "largest", 8), self._memory(m, "sums", SUM_BITS + SQUARE_BITS)
+        for lane, row in zip(lanes, totals, strict=True):
+            written = enable & ~self.reduce & lane.valid & lane.ends
+            self._write(m, largest, lane.place.row, row.largest, written)
+            self._write(m, sums, lane.place.row, Cat(row.total, row.squares), written)
+        read = self._read(m, sums, step.number)
+        totals_ = Totals(read[:SUM_BITS].as_signed(), read[SUM_BITS:], Const(0, 1))
+        return [self._read(m, largest, lane.place.row).as_signed() for lane in lanes], totals_
+
+    def _look_up(self, m: Module, lanes: Sequence[Lane], data: Sequence[Value], largest: Sequence[Value]) -> None:
+        """Addresses of the table's entries, or of gains and biases."""
+        table = self._register("OPERAND_ADDRESS")
+        for number, lane in enumerate(lanes):
+            index = (TABLE_CENTRE + data[number] - largest[number])[:8]
+            address = Mux(self.softmax, table + ENTRY_BYTES * index, lane.parameter)
+            m.d.comb += [self.entries_in.address[number].eq(address), self.entries_in.enable[number].eq(lane.valid)]
+
+    def _states(self, m: Module, step: Step, entries: Sequence[Value], sums: Totals, valid: Value) -> Memory:
+        """The state of each row of the group, from the sum of its entries or from the totals of its elements."""
+        between = valid & (step.kind == Pass.BETWEEN)
+        memory = self._memory(m, "states", arithmetic.STATE_BITS + SUM_BITS)
+        sums = Totals(*(self._later(m, value, 1) for value in sums.values()))
+        count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
+        inputs = {"total": sums.total, "squares": sums.squares, "count": count, "centred": self._centred}
+        root = self._part(m, "NormRow", inputs)["state"]
+        late = arithmetic.STATE_LATENCY
+        rooted_state = Cat(root, self._later(m, sums.total, late))
+        number, rooted = self._later(m, step.number, late), self._later(m, between & self.norm, late)
+        summed = self._later(m, between & step.closes & self.softmax, late)
+        for lane, entry in enumerate(entries):
+            total = Signal(32, name=f"exponentials_{lane}", reset_less=True)
+            before = Mux(step.number == 0, 0, total)
+            following = self._part(m, "SoftmaxSum", {"total": before, "entry": entry[:32]})["result"]
+            with m.If(between & self.softmax):
+                m.d[self.name] += total.eq(following)
+            state = self._part(m, "SoftmaxRow", {"total": following})["state"]
+            if lane == 0:
+                choice = Mux(rooted, number, 0), Mux(rooted, rooted_state, state), rooted | summed
+            else:
+                choice = Const(lane), state, summed
+            self._write(m, memory, *choice)
+        return memory
+
+    def _results(self, m: Module, lane: Lane, state: Value, entry: Value, value: Value, total: Value) -> Value:
+        """The result of a lane, by the instruction."""
+        count = self._register("INPUT_CHANNELS") * self._register("LENGTH")
+        mean = Signal(signed(SUM_BITS + 2))
+        m.d.comb += mean.eq(Mux(self._centred, count * value - state[arithmetic.STATE_BITS :].as_signed(), value))
+        own = state[: arithmetic.STATE_BITS]
+        reduced = self._part(m, "ReduceLane", {"value": total, "sums": self._sums})
+        share = self._part(m, "SoftmaxLane", {"entry": entry[:32], "state": own})
+        moved = self._part(m, "NormLane", {"deviation": mean, "state": own, "gain": entry[:32], "bias": entry[32:]})
+        return Mux(self.reduce, reduced["result"], Mux(self.softmax, share["result"], moved["result"]))
+
+    @property
+    def _centred(self) -> Value:
+        return self.command.field("OP_NORM", "centred")
+
+    @property
+    def _sums(self) -> Value:
+        return self.command.field("OP_REDUCE", "mode") == SUM
+
+    def _part(self, m: Module, name: str, inputs: dict[str, ValueLike]) -> dict[str, Signal]:
+        """One more of a part of the arithmetic. Ports called as a register of the command are that register."""
+        part = arithmetic.PARTS[name]
+        make = functools.partial(part, is_fixed=self.limits.fixed, pipelined=self.limits.pipelined)
+        known = {port: self._register(port.upper()) for port in part.registers}
+        return self.library.instance(m, f"rows_{name.lower()}", make, {**known, **inputs}, domain=self.name)
+
+
+def _stream(some: Value, first: Value, size: Value, nbytes: Value, *, write: bool = False) -> Stream:
+    """A hull of ``size`` bytes from ``first`` on, within the scratchpad."""
+    return Stream(some, first, (first + size - 1)[:ADDRESS_BITS], nbytes[:ADDRESS_BITS], write)
+
+
+def _selected(choices: Sequence[Sequence[Value]], number: Value) -> list[Value]:
+    """Of several lists of values, the one of that number, in which it may be constant."""
+    if isinstance(number, Const):
+        return list(choices[int(number.value)])
+    found = list(choices[0])
+    for index, values in enumerate(choices[1:], start=1):
+        found = [Mux(number == index, value, old) for value, old in zip(values, found, strict=True)]
+    return found

@@ -1,0 +1,202 @@
+"""The unit EX: gives a command to its engine and keeps its time (docs/machine.md, section 5).
+
+A command that starts in cycle s has its first step in cycle s + ``PREPARATION`` (s without pipeline registers): until
+then it is known how many cycles the scratchpad's banks need for a step. Fill and drain are what remains after the last
+step: the time from the start to the last result in the scratchpad is hidden in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Mux, Signal, Value
+
+from dla_sim.rtl.building import gated_clock, stage
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import Cause, ReadPort, Stream, WritePort
+
+PREPARATION = 2
+"""Cycles from the start of a command to its first step, with pipeline registers."""
+COUNT_BITS = 40
+"""Of bytes and elements of a command."""
+_DOMAIN = "ex_prepare"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What is known of a command before its first step: cycles a step takes, elements that pass the lanes, bytes read
+    and written, and whether it has no step.
+    """
+
+    factor: Value
+    results: Value
+    reads: Value
+    writes: Value
+    empty: Value
+
+
+class ExUnit(Elaboratable):
+    """EX without its queue. ``start``: in the command's first cycle; ``done``: in its last; ``cause``: of this cycle.
+
+    ``fault`` once a result did not fit, until reset.
+    """
+
+    def __init__(self, limits: Limits, configuration: Configuration, engines: Sequence[Engine]) -> None:
+        self.limits, self.configuration, self.engines = limits, configuration, engines
+        self.start = Signal(name="ex_start")
+        self.done = Signal(name="ex_done")
+        self.cause = Signal(4, name="ex_cause")
+        self.fault = Signal(name="ex_fault")
+
+    @property
+    def read_ports(self) -> list[ReadPort]:
+        """All that engines read the scratchpad by."""
+        return [port for engine in self.engines for port in engine.read_ports]
+
+    @property
+    def write_ports(self) -> list[WritePort]:
+        """All that engines write it by."""
+        return [port for engine in self.engines for port in engine.write_ports]
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        for engine in self.engines:
+            m.submodules[engine.name] = engine
+        m.d.comb += self.fault.eq(Cat(*(engine.fault for engine in self.engines)).any())
+        preparing = Signal()
+        if self.limits.pipelined:
+            m.d.sync += preparing.eq(self.start)
+            gated_clock(m, _DOMAIN, self.start | preparing)
+        self._sequence(m, self._prepare(m), preparing)
+        return m
+
+    # What is known of the command.
+
+    def _chosen(self, values: Sequence[Value]) -> Value:
+        """Of values, one an engine, the one of the engine whose command it is."""
+        found: Value = Const(0, 1)
+        for engine, value in zip(self.engines, values, strict=True):
+            found = Mux(engine.selected, value, found)
+        return found
+
+    def _streams(self) -> list[tuple[Stream, Value]]:
+        """Those of the command, and whether they are written."""
+        nothing = Stream(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
+        found = []
+        for number in range(max((len(engine.streams) for engine in self.engines), default=0)):
+            each = [engine.streams[number] if number < len(engine.streams) else nothing for engine in self.engines]
+            valid, first, last, nbytes = (
+                self._chosen([getattr(one, part) for one in each]) for part in ("valid", "first", "last", "nbytes")
+            )
+            found.append((Stream(valid, first, last, nbytes), self._chosen([Const(int(one.write), 1) for one in each])))
+        return found
+
+    def _prepare(self, m: Module) -> Prepared:
+        """In two stages: the banks of every stream and the sums of bytes; then how many streams meet in one bank.
+
+        As streams are ranges of banks, most of them meet in the first bank of one of them.
+        """
+
+        def later(value: Value, name: str) -> Signal:
+            return stage(m, value, pipelined=self.limits.pipelined, domain=_DOMAIN, name=name)
+
+        banks: list[tuple[Signal, Signal, Signal]] = []
+        reads: Value = Const(0, 1)
+        writes: Value = Const(0, 1)
+        for number, (stream, write) in enumerate(self._streams()):
+            first, last = (place >> self.configuration.bank_shift for place in (stream.first, stream.last))
+            parts = {"valid": stream.valid, "first_bank": first, "last_bank": last}
+            valid, first, last = (later(value, f"stream_{number}_{name}") for name, value in parts.items())
+            banks.append((valid, first, last))
+            reads += Mux(stream.valid & ~write, stream.nbytes, 0)
+            writes += Mux(stream.valid & write, stream.nbytes, 0)
+        factor: Value = Const(1, 1)
+        crowds = [
+            Mux(valid, sum((there & (low <= first) & (first <= high) for there, low, high in banks), Const(0, 1)), 0)
+            for valid, first, _ in banks
+        ]
+        for full in range(1, len(banks)):
+            factor += Cat(*(crowd > full * self.configuration.bank_ports for crowd in crowds)).any()
+        results = self._chosen([engine.results for engine in self.engines])
+        empty = self._chosen([engine.empty for engine in self.engines])
+        counts = {"results": results, "reads": reads, "writes": writes}
+        held = {name: later(later(value[:COUNT_BITS], f"{name}_first"), name) for name, value in counts.items()}
+        return Prepared(later(factor, "factor"), **held, empty=later(later(empty, "empty_first"), "empty"))
+
+    # What happens when.
+
+    def _sequence(self, m: Module, prepared: Prepared, preparing: Value) -> None:
+        """Preparation, a window of steps and waits, and the rest of fill and drain."""
+        config, pipelined = self.configuration, self.limits.pipelined
+        begins, opened, resting = Signal(), Signal(), Signal()
+        window, over, nothing = Signal(), Signal(), Signal()
+        m.d.comb += begins.eq(preparing if pipelined else self.start)  # the window may open with the next edge, or now
+        hidden = PREPARATION if pipelined else 0
+        rest = Signal(23, name="rest")
+        left = Signal(23, name="rest_left")
+        m.d.comb += rest.eq(config.ex_fill + config.ex_drain - hidden)
+        slot = self._slots(m, prepared, window, over, nothing)
+        if pipelined:
+            opening = Signal()
+            m.d.sync += opening.eq(begins)
+            m.d.comb += window.eq(opened | (opening & ~nothing))
+            begins = opening
+        else:
+            m.d.comb += window.eq(opened | (begins & ~nothing))
+        with m.If(window):
+            m.d.sync += opened.eq(~over)
+        ends = (window & over) | (begins & nothing)  # what remains begins: after this cycle, or without a window in it
+        with m.If(window & over):
+            m.d.sync += [resting.eq(rest != 0), left.eq(rest)]
+        with m.Elif(begins & nothing):
+            m.d.sync += [resting.eq(rest > 1), left.eq(rest - 1)]
+        with m.Elif(resting):
+            m.d.sync += [resting.eq(left != 1), left.eq(left - 1)]
+        at_once = Mux(begins & nothing, rest <= 1, rest == 0)
+        m.d.comb += self.done.eq(Mux(ends, at_once, resting & (left == 1)))
+        m.d.comb += self.cause.eq(Mux(window & ~slot, Cause.SRAM, Cause.BUSY))
+
+    def _slots(self, m: Module, prepared: Prepared, window: Value, over: Signal, nothing: Signal) -> Signal:
+        """One slot every ``factor`` cycles, until the steps are done and the lanes have had time for all results.
+
+        Drives ``over`` in the last cycle of the window and ``nothing`` where the command needs none. Returns the slot.
+        """
+        config = self.configuration
+        slot, stepping, stepped, computed = Signal(name="slot"), Signal(name="stepping"), Signal(), Signal()
+        phase, passed = Signal(4), Signal(COUNT_BITS + 8)
+        with m.If(window):
+            m.d.sync += phase.eq(Mux(phase + 1 == prepared.factor, 0, phase + 1))
+        without = computed | (prepared.empty & (prepared.results == 0))
+        m.d.comb += slot.eq(window & ~without & (phase == 0))
+        m.d.comb += stepping.eq(slot & ~stepped & ~prepared.empty)
+        for engine in self.engines:
+            m.d.comb += engine.advance.eq(stepping & engine.selected)
+        now_stepped, now_passed = Signal(), Signal(COUNT_BITS + 8)
+        last = self._chosen([engine.last for engine in self.engines])
+        m.d.comb += now_stepped.eq(stepped | prepared.empty | (stepping & last))
+        m.d.comb += now_passed.eq(passed + Mux(slot, config.lanes, 0))
+        computes = Signal()  # this cycle is the last one of the last slot, or later
+        enough = now_stepped & (now_passed >= prepared.results)
+        m.d.comb += computes.eq(without | (enough & (phase + 1 == prepared.factor)))
+        waits = [(prepared.reads, config.sram_read_bytes), (prepared.writes, config.sram_write_bytes)]
+        enough_bytes: Value = Const(1, 1)
+        for count, width in waits:
+            moved = Signal(COUNT_BITS + 8)
+            with m.If(window):
+                m.d.sync += moved.eq(Mux(over, 0, moved + width))
+            enough_bytes &= (width == 0) | (moved + width >= count)
+        m.d.comb += over.eq(window & computes & enough_bytes)
+        with m.If(window):
+            m.d.sync += [
+                stepped.eq(now_stepped & ~over),
+                passed.eq(Mux(over, 0, now_passed)),
+                computed.eq(computes & ~over),
+            ]
+            with m.If(over):
+                m.d.sync += phase.eq(0)
+        no_wait = [(count == 0) | (width == 0) for count, width in waits]
+        m.d.comb += nothing.eq(prepared.empty & Cat(*no_wait).all())
+        return slot

@@ -1,0 +1,149 @@
+"""The machine: all its parts behind one memory port and one interrupt, as the module ``dla_machine``.
+
+Clocked by ``clk``; ``rst`` is synchronous and held for two cycles at least. **Cycle 0** is the first cycle with ``rst``
+0: the one that begins with the last rising edge of ``clk`` that sees ``rst`` 1 and ends with the first one that sees it
+0. All inputs of a cycle, answers of the memory included, are there before its falling edge, for gated clocks.
+
+The scratchpad's bytes are not reset.
+
+Fetch, processor, queues, tokens and what starts and ends commands are in one clock domain, ``control``, which ticks in
+cycles in which one of them has something to do: most cycles belong to commands that are being executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Elaboratable, Module, ResetSignal, Signal, Value
+
+from dla_sim.rtl.building import Library, gated_clock, verilog_text
+from dla_sim.rtl.control import REQUESTERS, Control
+from dla_sim.rtl.dma import DmaUnit
+from dla_sim.rtl.ex.engines import engines
+from dla_sim.rtl.ex.unit import ExUnit
+from dla_sim.rtl.fetch import Fetch
+from dla_sim.rtl.parameters import Configuration, Limits
+from dla_sim.rtl.ports import ADDRESS_BITS, Lookup, MemoryPort, Probe, ReadPort, WritePort
+from dla_sim.rtl.scratchpad import add_scratchpad, scratchpad_verilog
+from isa.instruction import Unit
+
+NAME = "dla_machine"
+"""Of the top module."""
+
+
+class Machine(Elaboratable):
+    """Inputs: ``command_address``, ``command_words`` and the straps that are open, taken in the last cycle of reset;
+    the answers of ``memory`` and of the ``lookups`` of LD and ST, in the same cycle.
+
+    Outputs: beats of ``memory``; ``interrupt``, from the cycle after that of ``OP_END`` on, so that the first cycle
+    with it is the program's total; ``fault``, once a result did not fit or a word was no instruction's, after which
+    nothing starts or completes; ``probes`` of the units, for who wants to compare cycles.
+    """
+
+    def __init__(self, limits: Limits, values: Mapping[str, int] | None = None) -> None:
+        """For one machine with ``values`` (``parameters.strap_values``); for all that fit the limits without."""
+        self.limits, self.library = limits, Library()
+        self.inputs, self.configuration = Configuration(limits, values), Configuration(limits, values, "held_")
+        self.command_address = Signal(ADDRESS_BITS)
+        self.command_words = Signal(32)
+        self.interrupt = Signal()
+        self.fault = Signal()
+        self.memory = MemoryPort(limits.bus_bytes)
+        self.probes = {unit: Probe(unit.name) for unit in Unit}
+        self._control = Control(limits, self.configuration)
+        heads = {unit: queue.head for unit, queue in self._control.queues.items()}
+        self._dma = {unit: DmaUnit(limits, self.configuration, heads[unit], unit) for unit in REQUESTERS}
+        self._ex = ExUnit(limits, self.configuration, engines(limits, self.configuration, heads[Unit.EX], self.library))
+
+    @property
+    def lookups(self) -> list[Lookup]:
+        """Of LD and ST."""
+        return [unit.lookup for unit in self._dma.values()]
+
+    @property
+    def ports(self) -> list[Value]:
+        """All of the module but its clock and reset."""
+        lookups = [signal for lookup in self.lookups for signal in (lookup.address, lookup.constant)]
+        probes = [signal for probe in self.probes.values() for signal in probe.outputs]
+        return [
+            self.command_address, self.command_words, *self.inputs.open.values(), *self.memory.outputs,
+            self.memory.read_data, *lookups, self.interrupt, self.fault, *probes,
+        ]  # fmt: skip
+
+    @property
+    def scratchpad_ports(self) -> tuple[list[ReadPort], list[WritePort]]:
+        """All ports on the scratchpad: of the engines, of ST and of LD."""
+        ports = [*self._ex.read_ports, *self._ex.write_ports, *(unit.port for unit in self._dma.values())]
+        reads = [port for port in ports if isinstance(port, ReadPort)]
+        return reads, [port for port in ports if isinstance(port, WritePort)]
+
+    def elaborate(self, platform: object) -> Module:
+        """The hardware."""
+        m = Module()
+        m.submodules.control = self._control
+        gated_clock(m, "control", self._control.active, cleared=True)
+        self._hold(m)
+        self._units(m)
+        self._bus(m)
+        add_scratchpad(m, *self.scratchpad_ports)
+        return m
+
+    def _hold(self, m: Module) -> None:
+        """Take what is steady in a run into registers: what depends on an input, simulators evaluate at every edge."""
+        pairs = [(getattr(self.configuration, name), value) for name, value in self.inputs.open.items()]
+        for taken, given in (
+            (self._control.fetch.command_address, self.command_address),
+            (self._control.fetch.command_words, self.command_words),
+        ):
+            held = Signal.like(given, reset_less=True)
+            m.d.comb += taken.eq(held)
+            pairs.append((held, given))
+        with m.If(ResetSignal()):
+            m.d.control += [held.eq(given) for held, given in pairs]
+
+    def _units(self, m: Module) -> None:
+        """Each with what keeps it, and its probe."""
+        for unit, control in self._control.units.items():
+            probe, works = self.probes[unit], self._ex if unit is Unit.EX else self._dma[unit]
+            m.submodules[unit.name.lower()] = works
+            m.d.comb += [
+                works.start.eq(control.start),
+                control.done.eq(works.done),
+                control.cause.eq(works.cause),
+                probe.start.eq(control.starts),
+                probe.done.eq(control.over),
+                probe.cause.eq(control.accounted),
+            ]
+        m.d.comb += [
+            self.fault.eq(self._ex.fault | self._control.processor.fault),
+            self._control.halt.eq(self.fault),
+            self.interrupt.eq(self._control.processor.interrupt),
+        ]
+
+    def _bus(self, m: Module) -> None:
+        """The slot of the cycle goes to one requester, whose beat is the memory's."""
+        control, fetch = self._control, self._control.fetch
+        requesters: tuple[Fetch | DmaUnit, ...] = (fetch, *self._dma.values())
+        for unit, dma in self._dma.items():
+            m.d.comb += [control.wants[unit].eq(dma.wants_slot), dma.granted.eq(control.granted[unit])]
+        for requester in requesters:
+            with m.If(requester.granted):
+                m.d.comb += [
+                    self.memory.valid.eq(requester.beat),
+                    self.memory.address.eq(requester.address),
+                    self.memory.count.eq(requester.count),
+                ]
+        store = self._dma[Unit.ST]
+        m.d.comb += [
+            self.memory.write.eq(store.granted),
+            self.memory.write_data.eq(store.data),
+            fetch.read_data.eq(self.memory.read_data),
+            self._dma[Unit.LD].data.eq(self.memory.read_data),
+        ]
+
+
+def machine_verilog(limits: Limits, values: Mapping[str, int] | None = None) -> str:
+    """Complete Verilog: the machine, the modules that it uses several times, and the model of its scratchpad."""
+    machine = Machine(limits, values)
+    top = verilog_text(machine, NAME, machine.ports)
+    return "\n".join((top, machine.library.text, scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports)))

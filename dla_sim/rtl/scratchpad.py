@@ -1,0 +1,95 @@
+"""The scratchpad: a model in Verilog of the memory macros behind the ports that engines and DMA declare.
+
+It is no part of what is synthesised. Only one engine of EX is active at a time, so whoever builds the memory may merge
+the ports of different engines; LD and ST have ports of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from amaranth.hdl import Instance, Module
+
+from dla_sim.rtl.ports import ReadPort, WritePort
+
+NAME = "dla_scratchpad"
+ARRAY = "bytes"
+"""Name of the module, and of the array in it that a test bench may look into."""
+
+
+def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> None:
+    """Instantiate the memory in ``m`` with all its ports."""
+    wires: dict[str, Any] = {}
+    for read in reads:
+        wires |= {f"i_{signal.name}": signal for signal in (read.enable, *read.address)}
+        wires |= {f"o_{signal.name}": signal for signal in read.data}
+        wires |= {f"i_{read.clock.name}": read.clock} if read.domain is not None else {}
+    for write in writes:
+        wires |= {f"i_{signal.name}": signal for signal in (*write.enable, *write.address, *write.data)}
+        wires[f"i_{write.clock.name}"] = write.clock
+    m.submodules.scratchpad = Instance(NAME, **wires)
+
+
+def scratchpad_verilog(nbytes: int, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> str:
+    """The model's text: an array of at least ``nbytes``, a power of two, that begins with zeros."""
+    bits = max(1, (nbytes - 1).bit_length())
+    ports: tuple[ReadPort | WritePort, ...] = (*reads, *writes)
+    declarations = ",\n".join(f"  {text}" for port in ports for text in _declarations(port))
+    lines = [
+        f"module {NAME}(\n{declarations}\n);",
+        f"  reg [7:0] {ARRAY} [0:{(1 << bits) - 1}] /* verilator public_flat_rd */;",
+    ]
+    for read in reads:
+        lines += _read(read, bits)
+    for write in writes:
+        lines += _write(write, bits)
+    lines += [
+        "  integer place;",
+        f"  initial for (place = 0; place < {1 << bits}; place = place + 1) {ARRAY}[place] = 8'h00;",
+        "endmodule",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _declarations(port: ReadPort | WritePort) -> Iterator[str]:
+    if port.domain is not None:
+        yield f"input {port.clock.name}"
+    yield from (f"input [31:0] {signal.name}" for signal in port.address)
+    if isinstance(port, ReadPort):
+        yield f"input [{port.lanes - 1}:0] {port.enable.name}"
+        kind = "wire" if port.domain is None else "reg"
+        yield from (f"output {kind} [{8 * port.width - 1}:0] {signal.name}" for signal in port.data)
+    else:
+        yield from (f"input [{port.width - 1}:0] {signal.name}" for signal in port.enable)
+        yield from (f"input [{8 * port.width - 1}:0] {signal.name}" for signal in port.data)
+
+
+def _byte(address: str, number: int, bits: int) -> str:
+    return f"{ARRAY}[{address}[{bits - 1}:0] + {bits}'d{number}]" if number else f"{ARRAY}[{address}[{bits - 1}:0]]"
+
+
+def _word(address: str, width: int, bits: int) -> str:
+    return "{" + ", ".join(_byte(address, number, bits) for number in reversed(range(width))) + "}"
+
+
+def _read(port: ReadPort, bits: int) -> Iterator[str]:
+    pairs = list(zip(port.address, port.data, strict=True))
+    if port.domain is None:
+        for address, data in pairs:
+            yield f"  assign {data.name} = {_word(address.name, port.width, bits)};"
+        return
+    yield f"  always @(posedge {port.clock.name}) begin"
+    for lane, (address, data) in enumerate(pairs):
+        yield f"    if ({port.enable.name}[{lane}]) {data.name} <= {_word(address.name, port.width, bits)};"
+    yield "  end"
+
+
+def _write(port: WritePort, bits: int) -> Iterator[str]:
+    yield f"  always @(posedge {port.clock.name}) begin"
+    for enable, address, data in zip(port.enable, port.address, port.data, strict=True):
+        for number in range(port.width):
+            bit, low = (f"[{number}]" if port.width > 1 else ""), 8 * number
+            place = _byte(address.name, number, bits)
+            yield f"    if ({enable.name}{bit}) {place} <= {data.name}[{low} +: 8];"
+    yield "  end"

