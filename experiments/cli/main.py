@@ -25,6 +25,7 @@ from experiments.cli import (
     options,
     report,
     repro,
+    rtl,
     run,
     simulate,
     sweep,
@@ -83,6 +84,7 @@ for _panel, _commands in PANELS.items():
     for _name, _command in _commands.items():
         app.command(_name, rich_help_panel=_panel)(options.limited(_command))
 app.add_typer(golden.app, name="golden", rich_help_panel="Proof")
+app.add_typer(rtl.app, name="rtl", rich_help_panel="Proof")
 
 
 def _version(wanted: bool) -> None:

@@ -36,6 +36,13 @@ class HostChoice(StrEnum):
     reference = "reference"
 
 
+class EngineChoice(StrEnum):
+    """What runs the programs of a network."""
+
+    simulator = "simulator"
+    rtl = "rtl"
+
+
 _network = partial(typer.Option, rich_help_panel="Network")
 _machine = partial(typer.Option, rich_help_panel="Machine")
 _compiler = partial(typer.Option, rich_help_panel="Compiler")
@@ -78,6 +85,10 @@ MemoryMode = Annotated[
     ),
 ]
 Host = Annotated[HostChoice, _network("--host", help="What runs the nodes on the CPU.")]
+Engine = Annotated[
+    EngineChoice,
+    _machine("--engine", help="rtl: the machine as hardware, compared with the simulator (docs/rtl.md)."),
+]
 Input = Annotated[
     Path | None,
     _network("--input", metavar="FILE", help="Network input: .npy, .npz or an image. Default: the model's sample."),

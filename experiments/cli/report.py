@@ -18,6 +18,8 @@ from isa.files import write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from experiments.report.schema import RunReport
+
 Files = Annotated[
     list[Path],
     typer.Argument(
@@ -115,8 +117,11 @@ def _saved(file: Path, summary: bool) -> _Document:
     """The report of one run, of a network or of a system; raises InputError when the file is none."""
     from experiments.report.store import saved_content, schema_of
     from experiments.systems.report import SCHEMA
+    from experiments.systems.sweep import SCHEMA as SWEEP
 
     content = saved_content(file)
+    if schema_of(content) == SWEEP:
+        raise InputError(f"{file}: a sweep of a system, of which there is no page; --csv FILE writes it as a table")
     if schema_of(content) != SCHEMA:
         return _run(content, file, summary)
     if summary:
@@ -160,13 +165,24 @@ def _comparison(before: Path, after: Path) -> _Document:
     from experiments.compare.sources import report_snapshot
     from experiments.compare.tables import print_comparison
     from experiments.report.plots import save_charts
-    from experiments.report.store import load_report
 
-    found = compare(*(report_snapshot(load_report(file), file.stem) for file in (before, after)))
+    found = compare(*(report_snapshot(_run_of(file), file.stem) for file in (before, after)))
     charts = partial(save_charts, comparison_charts(found))
     name = f"{before.stem}-against-{after.stem}"
     shown, rows = partial(print_comparison, found), partial(comparison_rows, found)
     return _Document(name, shown, rows, partial(comparison_page, found), charts)
+
+
+def _run_of(file: Path) -> RunReport:
+    """The report of a run of a network; raises InputError when the file is none."""
+    from experiments.report.store import run_report, saved_content, schema_of
+    from experiments.systems.report import SCHEMA
+
+    content = saved_content(file)
+    if schema_of(content) == SCHEMA:
+        remedy = "'dla system FILE --sweep KEY=VALUE,...' puts systems side by side"
+        raise InputError(f"{file}: a run of a system, and --compare is for two runs of networks; {remedy}")
+    return run_report(content, file)
 
 
 def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> _Document:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +18,10 @@ from isa.errors import InputError
 from isa.files import check_distinct
 
 if TYPE_CHECKING:
+    from dla_sim.presets import Preset
     from experiments.report.schema import RunReport
+    from experiments.running.workflow import Held
+    from isa.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,17 @@ def command(
     trace: options.Timeline = None,
     cost: options.Cost = None,
     cache: options.Cache = True,
+    engine: options.Engine = options.EngineChoice.simulator,
     splitting: Splitting = NOT_SPLIT,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
     if splitting != NOT_SPLIT:
         others = {
-            "accuracy": accuracy, "csv": csv, "trace": trace, "cost": cost, "summary": summary, "verbose": verbose
+            "accuracy": accuracy, "csv": csv, "trace": trace, "cost": cost, "summary": summary, "verbose": verbose,
+            "engine": engine is not options.EngineChoice.simulator,
         }  # fmt: skip
         _refuse({**others, **_machine_given(hardware)})
-        return _run_split(model, splitting, choices, opening, host, input, calibration, seed, json)
+        return _run_split(model, splitting, choices, opening, host, input, calibration, seed, json, cache)
     with options.loading():
         from experiments.report.rows import layer_rows
         from experiments.report.schema import report_json
@@ -100,6 +104,7 @@ def command(
             cost=cost,
             progress=progress,
             cache=cache,
+            engine=_engine(engine),
         )
     report = done.report
     place = json or default_path(report)
@@ -110,6 +115,18 @@ def command(
     print_report(report, report_console(), summary)
     say(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
     return _status(report)
+
+
+def _engine(choice: options.EngineChoice) -> Callable[[Preset, Progress], Held] | None:
+    """What makes the machine that runs the programs; None for the simulator."""
+    if choice is options.EngineChoice.simulator:
+        return None
+    from experiments.extras import require_amaranth
+
+    require_amaranth()
+    from experiments.rtl.device import HardwareDevice
+
+    return HardwareDevice
 
 
 def _machine_given(hardware: options.Hardware) -> dict[str, bool]:
@@ -136,60 +153,57 @@ def _run_split(
     calibration: Path | None,
     seed: int,
     json: Path | None,
+    cache: bool,
 ) -> int:
     """Exit status 1 where the bits differ."""
     if splitting.system is None or splitting.split is None:
         raise InputError("--system and --split belong together: the accelerators, and how they share the network")
     with options.loading():
         from experiments.report.terminal import report_console
-        from experiments.running.workflow import Request
-        from experiments.systems.spec import load_system
-        from experiments.systems.split_report import print_split, split_json, split_network
+        from experiments.systems.split_report import print_split, split_json
+        from experiments.systems.workflow import split
 
-    system = load_system(splitting.system, idle=True)
-    images = 8 if splitting.images is None else splitting.images
-    request = Request(
-        model=model, preset=None, settings=(), isa=None, memory_mode=None, options=choices, host=host.value,
-        inputs=None if input is None else str(input), calibration=None if calibration is None else str(calibration),
-        accuracy=None, shapes=opening.shapes, fixed=opening.fixed, seed=seed, cost=None, cpu=tuple(opening.cpu or ()),
-    )  # fmt: skip
-    words = ["--system", str(splitting.system), "--split", splitting.split]
-    words += ["--images", str(images)] if splitting.images is not None else []
-    command = f"{request.command} {shlex.join(words)}"
     with options.stages() as progress:
-        report = split_network(
-            opening.load(model, seed, calibration, progress), system, splitting.split, images=images, options=choices,
-            host=host.value, inputs=input, seed=seed, command=command, progress=progress,
+        report = split(
+            model, splitting.system, splitting.split, images=splitting.images, options=choices, host=host.value,
+            inputs=input, shapes=opening.shapes, fixed=opening.fixed, cpu=opening.cpu or (), calibration=calibration,
+            seed=seed, progress=progress, cache=cache,
         )  # fmt: skip
     print_split(report, report_console())
     if json is not None:
         results.write(json, split_json(report))
-    wrong = report.check.mismatches + report.check.oracle.mismatches
-    if wrong:
-        say(f"difference: {wrong} elements of the split network have other bits", file=sys.stderr)
-    return 1 if wrong else 0
+    if report.mismatches:
+        say(f"difference: {report.mismatches} elements of the split network have other bits", file=sys.stderr)
+    return 1 if report.mismatches else 0
 
 
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
 ) -> None:
-    """Show where imported models are kept for later runs; DLA_CACHE_DIR=DIR moves that, DLA_NO_CACHE=1 forbids it."""
+    """Show where models and hardware are kept; DLA_CACHE_DIR=DIR moves that, DLA_NO_CACHE=1 forbids it."""
+    from dla_sim.rtl.simulator import kept
     from experiments.running.package_cache import users_cache
 
     found = users_cache()
     if found is None:
         say("there is no cache")
     elif clear:
-        say(f"{found.folder}: {found.clear()} entries removed")
+        say(f"{found.folder}: {found.clear() + kept.clear(found.folder)} entries removed")
     else:
-        sizes = [path.lstat().st_size for path in found.entries()]
-        say(f"{found.folder}: {len(sizes)} entries, {sum(sizes) / 2**20:.1f} MiB of at most {found.largest >> 20} MiB")
+        for what, entries, most in (
+            ("entries", found.entries(), found.largest), ("of hardware", kept.entries(found.folder), kept.LARGEST)
+        ):  # fmt: skip
+            sizes = [path.lstat().st_size for path in entries]
+            if sizes or what == "entries":
+                say(f"{found.folder}: {len(sizes)} {what}, {sum(sizes) / 2**20:.1f} MiB of at most {most >> 20} MiB")
 
 
 def _status(report: RunReport) -> int:
     """0, or 1 with a line on standard error that says where the accelerator and the oracle first differ."""
-    first, accuracy = report.check.first, report.accuracy
-    if first is not None:
+    first, accuracy, hardware = report.check.first, report.accuracy, report.hardware
+    if hardware is not None and hardware.first is not None:  # says more than what it has made of the results
+        say(f"difference: the hardware is not the simulator: {hardware.first}", file=sys.stderr)
+    elif first is not None:
         say(f"difference: {first.message()}", file=sys.stderr)
     elif accuracy is not None and accuracy.differences:
         say(f"difference: {accuracy.differences} of {accuracy.images} images have other outputs", file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from experiments.cost.measured import measured
 from experiments.cost.table import CostTable, Sourced
 from isa.arch import Arch, PeArray
 
@@ -74,13 +75,28 @@ class AreaParts(_Part):
     total: Positive
 
 
+class MeasuredLogic(_Part):
+    """Gate equivalents of a machine's data path and control, counted by synthesis, and their square micrometres.
+
+    ``machine``: the one that was synthesised, with the same array, lanes and numerics. No memories are in it.
+    """
+
+    machine: str
+    gates: int
+    square_micrometres: Positive
+
+
 class Estimate(_Part):
-    """Energy and area by a cost table: an estimate. ``sources`` are the publication and node of every figure used."""
+    """Energy and area by a cost table: an estimate. ``sources`` are the publication and node of every figure used.
+
+    ``logic`` alone is measured; None where no machine of that array was synthesised, or the table prices no gates.
+    """
 
     estimate: Literal[True] = True
     table: str
     energy_pj: EnergyParts
     area_um2: AreaParts
+    logic: MeasuredLogic | None = None
     counts: Mapping[str, int]
     notes: tuple[str, ...]
     sources: Mapping[str, str]
@@ -89,6 +105,7 @@ class Estimate(_Part):
 def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
     """What ``activity`` on a machine with ``arch`` costs by ``table``."""
     byte = table.energy.sram.byte(arch.sram_bytes // arch.sram_banks)
+    logic = measured_logic(table, arch)
     notes = (NOT_COUNTED,) if byte.note is None else (byte.note, NOT_COUNTED)
     unpriced = {"unpriced_bytes": activity.unpriced_bytes} if activity.unpriced_bytes else {}
     if unpriced:
@@ -97,6 +114,7 @@ def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
         table=table.name,
         energy_pj=_energy(table, activity, byte.picojoules),
         area_um2=area(table, arch),
+        logic=logic,
         counts={
             "macs": activity.macs,
             "sram_bytes": activity.sram_bytes,
@@ -107,7 +125,7 @@ def estimate(table: CostTable, arch: Arch, activity: Activity) -> Estimate:
             **unpriced,
         },
         notes=notes,
-        sources=_sources(table),
+        sources=_sources(table, logic),
     )
 
 
@@ -128,7 +146,16 @@ def area(table: CostTable, arch: Arch) -> AreaParts:
     return AreaParts(pe=pe, sram=sram, total=pe + sram)
 
 
-def _sources(table: CostTable) -> dict[str, str]:
+def measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
+    """The logic of a machine whose gates were counted; None where they were not, or ``table`` prices none."""
+    found = measured(arch)
+    if found is None or table.area.gate is None:
+        return None
+    price = table.area.gate.square_micrometres
+    return MeasuredLogic(machine=found.machine, gates=found.gates, square_micrometres=found.gates * price)
+
+
+def _sources(table: CostTable, logic: MeasuredLogic | None) -> dict[str, str]:
     figures: dict[str, Sourced] = {
         "energy.mac": table.energy.mac,
         "energy.sram": table.energy.sram,
@@ -137,12 +164,16 @@ def _sources(table: CostTable) -> dict[str, str]:
         "area.pe": table.area.pe,
         "area.sram": table.area.sram,
     }
+    if logic is not None and table.area.gate is not None:
+        figures["area.gate"] = table.area.gate
     return {name: f"{figure.node}: {figure.source}" for name, figure in figures.items()}
 
 
 COMMAND_WORD_BYTES = 8
-COLUMNS = ("estimated_energy_pj", "estimated_area_um2")
-"""Columns that a cost table adds to the rows of a sweep; None in rows that did not end ok."""
+COLUMNS = ("estimated_energy_pj", "estimated_area_um2", "measured_gates", "measured_logic_um2")
+"""Columns that a cost table adds to the rows of a sweep; None in rows that did not end ok, and in the measured ones of
+arrays that were not synthesised.
+"""
 
 FlatRow = Mapping[str, Any]
 
@@ -207,20 +238,27 @@ def row_activity(row: FlatRow) -> Activity:
 
 
 def costed(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]]:
-    """The rows of a sweep with the columns :data:`COLUMNS`: estimates by ``table``.
+    """The rows of a sweep with the columns :data:`COLUMNS`, by ``table``.
 
     None is the energy of machines with a flash: rows do not say what of the bytes came from it.
     """
     for row in rows:
         found = estimate(table, _arch(row), row_activity(row)) if row["status"] == "ok" else None
         energy = None if found is None or row.get("flash_bytes") else found.energy_pj.total
-        values = energy, None if found is None else found.area_um2.total
+        logic = None if found is None else found.logic
+        values = (
+            energy,
+            None if found is None else found.area_um2.total,
+            None if logic is None else logic.gates,
+            None if logic is None else logic.square_micrometres,
+        )
         yield {**row, **dict(zip(COLUMNS, values, strict=True))}
 
 
 def _arch(row: FlatRow) -> Arch:
     pe = PeArray(**{name: row[f"pe.{name}"] for name in PeArray.model_fields})
-    return Arch(pe=pe, sram_bytes=row["sram_bytes"], sram_banks=row["sram_banks"])
+    names = ("sram_bytes", "sram_banks", "numerics", "post_lanes")
+    return Arch(pe=pe, **{name: row[name] for name in names if row.get(name) is not None})
 
 
 MICROJOULE = 1e6
@@ -238,6 +276,10 @@ def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
     yield "energy (estimate)", f"{energy.total / MICROJOULE:,.1f} µJ by {found.table}: {parts}"
     parts = ", ".join(_share(name, getattr(area, key), area.total) for key, name in _AREA.items())
     yield "area (estimate)", f"{area.total / SQUARE_MILLIMETRE:.3f} mm² by {found.table}: {parts}"
+    if (logic := found.logic) is not None:
+        millimetres = logic.square_micrometres / SQUARE_MILLIMETRE
+        said = f"{logic.gates:,} gate equivalents of {logic.machine}; no memories in it"
+        yield "logic (measured)", f"{millimetres:.3f} mm² by {found.table}: {said}"
     for note in found.notes:
         yield "", note
 

@@ -119,10 +119,11 @@ class Energies(_Part):
 
 
 class Areas(_Part):
-    """One processing element; one KiB of scratchpad."""
+    """One processing element; one KiB of scratchpad; one gate equivalent, for logic that was synthesised."""
 
     pe: Area
     sram: Area
+    gate: Area | None = None
 
 
 class CostTable(_Part):

@@ -9,6 +9,7 @@ import pytest
 
 from byoc import compile
 from dla_sim import Device
+from dla_sim.presets import load_hardware
 from experiments import load, run
 from experiments.cost.estimate import (
     COLUMNS,
@@ -23,7 +24,8 @@ from experiments.cost.estimate import (
     row_activity,
     run_activity,
 )
-from experiments.cost.table import CostTable, load_table
+from experiments.cost.measured import measured, read_measured
+from experiments.cost.table import Area, CostTable, load_table
 from experiments.report.store import load_report, save_report
 from experiments.running.network import load_network
 from experiments.sweep.frame import flat_rows
@@ -36,6 +38,11 @@ GRID = """
     [arch]
     pe = [{ ic = 4, oc = 16 }]
     sram_bytes = ["512 KiB", 64]
+"""
+SYNTHESISED = """
+    networks = ["tiny.onnx"]
+    [arch]
+    pe = [{ ic = 2, oc = 2 }, { ic = 2, oc = 3 }]
 """
 
 
@@ -109,6 +116,34 @@ def test_lines_say_that_they_are_estimates() -> None:
     assert nothing[0][1] == "0.0 µJ by round: MACs 0, SRAM 0, DRAM 0, registers 0"
 
 
+def test_logic_is_measured_where_its_array_was_synthesised() -> None:
+    bare, row = table(), read_measured()[0]
+    gate = Area(node="n", source="a gate", square_micrometres=0.5)
+    priced = bare.model_copy(update={"area": bare.area.model_copy(update={"gate": gate})})
+    preset, *settings = row.machine.split()
+    same, other = (load_hardware(preset, [*settings, *more]).arch for more in ((), ("post_lanes=63",)))
+    found = estimate(priced, same, Activity(0, 0, 0, 0))
+    assert found.logic is not None
+    assert (found.logic.machine, found.logic.gates) == (row.machine, row.gates)
+    assert found.logic.square_micrometres == row.gates / 2
+    assert found.sources["area.gate"] == "n: a gate"
+    millimetres = f"{row.gates / 2 / 1e6:.3f} mm² by round"
+    said = f"{millimetres}: {row.gates:,} gate equivalents of {row.machine}; no memories in it"
+    assert ("logic (measured)", said) in list(cost_lines(found))
+    for without in (estimate(priced, other, Activity(0, 0, 0, 0)), estimate(bare, same, Activity(0, 0, 0, 0))):
+        assert without.logic is None
+        assert "area.gate" not in without.sources
+        assert not any("measured" in name for name, _ in cost_lines(without))
+
+
+def test_every_measured_machine_is_found_by_its_sizes() -> None:
+    rows = read_measured()
+    assert rows
+    for row in rows:
+        preset, *settings = row.machine.split()
+        assert measured(load_hardware(preset, settings).arch) == row
+
+
 def test_a_run_and_the_row_of_a_sweep_did_the_same(tmp_path: Path) -> None:
     swept(tmp_path, GRID)
     row = next(row for row in flat_rows(tmp_path / "results.sqlite") if row["status"] == "ok")
@@ -152,18 +187,31 @@ def test_tables_of_sweeps_have_columns_of_estimates(tmp_path: Path) -> None:
     swept(tmp_path, GRID)
     frame = load(tmp_path / "results.sqlite", cost="horowitz-45nm")
     by_status = frame.set_index("status")
-    energy, area = COLUMNS
+    energy, area = COLUMNS[:2]
     assert by_status.loc["ok", energy] > 0
     assert by_status.loc["ok", area] == pytest.approx(64 * 419 + 512 * 2834.432)
     assert by_status.loc[["infeasible"], [energy, area]].isna().all(axis=None)
     assert energy not in load(tmp_path / "results.sqlite").columns
 
 
+def test_tables_of_sweeps_have_measured_logic_beside_the_estimates(tmp_path: Path) -> None:
+    swept(tmp_path, SYNTHESISED)
+    frame = load(tmp_path / "results.sqlite", cost="horowitz-45nm").set_index("pe.oc")
+    known = measured(Arch(pe=PeArray(ic=2, oc=2)))
+    assert known is not None
+    assert frame.loc[2, "measured_gates"] == known.gates
+    assert frame.loc[2, "measured_logic_um2"] == pytest.approx(known.gates * 0.798)
+    assert frame.loc[[3], ["measured_gates", "measured_logic_um2"]].isna().all(axis=None)
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, target = written(tmp_path, GRID), tmp_path / "rows.csv"
     options = ("--output", tmp_path / "r.sqlite", "--workers", "1", "--cost", "horowitz-45nm")
     assert dla(capsys, "sweep", spec, *options, "--export", target).status == 0
-    assert ",estimated_energy_pj,estimated_area_um2" in target.read_text().splitlines()[0]
+    assert (
+        ",estimated_energy_pj,estimated_area_um2,measured_gates,measured_logic_um2"
+        in target.read_text().splitlines()[0]
+    )
     assert dla(capsys, "sweep", spec, *options) == (
         2, "", "error: --cost horowitz-45nm: it adds estimates to the table of --export FILE.csv; give that, too\n",
     )  # fmt: skip

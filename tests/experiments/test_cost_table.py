@@ -47,7 +47,7 @@ def test_every_figure_names_its_source_and_node() -> None:
         *(getattr(table.energy, name) for name in type(table.energy).model_fields),
         *(getattr(table.area, name) for name in type(table.area).model_fields),
     ]
-    assert len(figures) == 6
+    assert len(figures) == 7
     assert all("45 nm" in figure.node and len(figure.source) > 40 for figure in figures)
 
 

@@ -1,0 +1,255 @@
+"""``dla rtl``: the machine as hardware, its Verilog, its gates, its comparison with the simulator, its waves."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from byoc.options import CompileOptions
+from experiments.cli import completion, golden, options, results
+from experiments.literal import say
+from isa.errors import InputError
+from isa.files import check_distinct
+
+if TYPE_CHECKING:
+    from dla_sim.presets import Preset
+    from experiments.rtl.windows import Window
+    from isa.program import Program
+    from isa.progress import Progress
+
+app = typer.Typer(help="The machine as hardware: build it, compare it, see its waves.", no_args_is_help=True)
+
+MAXIMUM_VERILOG = 1 << 26
+"""Bytes of a file of modules."""
+
+Network = Annotated[
+    str | None,
+    typer.Argument(metavar="[MODEL]", help="Measure the commands of this network.", autocompletion=completion.models),
+]
+BuildFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make.")]
+LogFolder = Annotated[
+    Path | None, typer.Option("--logs", metavar="DIR", help="Keep what Yosys says there; nothing comes from the cache.")
+]
+WaveFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go.")]
+CaseFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes.")]
+Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="The cycles of this command.")]
+LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="The cycles of this layer.")]
+Replacing = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="FILE.v", help="Put its modules in the places of ours called so. Repeatable."),
+]
+Simulated = Annotated[
+    bool, typer.Option("--executable/--verilog", help="With the executable, or only Verilog: no C++ compiler needed.")
+]
+CycleRange = Annotated[str | None, typer.Option("--cycles", metavar="FIRST:END", help="These cycles.")]
+
+
+@app.command("build")
+@options.limited
+@options.expanded
+def build(
+    hardware: options.Hardware, output: BuildFolder, replacing: Replacing = None, executable: Simulated = True
+) -> None:
+    """Write the Verilog of a machine, a model of its scratchpad, and an executable that simulates it."""
+    _require()
+    from experiments.rtl.build import write_build
+
+    with options.stages() as progress:
+        write_build(hardware.load(), output, progress, _modules(replacing), simulated=executable)
+    say(f"{output}: the machine in Verilog, README.md says what each file is")
+
+
+@app.command("synth")
+@options.limited
+@options.expanded
+def synth(
+    hardware: options.Hardware,
+    logs: LogFolder = None,
+    cost: options.Cost = None,
+    json: options.Json = None,
+    csv: options.Csv = None,
+) -> None:
+    """Make gates of a machine with Yosys, memories aside, and count them component by component."""
+    _require()
+    from experiments.cost.table import DEFAULT_TABLE, load_table
+    from experiments.report.terminal import plain_table, report_console
+    from experiments.rtl import gates
+
+    check_distinct(json=json, csv=csv)
+    machine, table = hardware.load(), load_table(cost or DEFAULT_TABLE)
+    with options.stages() as progress:
+        found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
+    rows = gates.component_rows(found)
+    results.write_json(json, gates.synthesis_json(found, machine, table))
+    results.write_csv(csv, rows)
+    shown = plain_table(("component", "fold"), *((name.replace("_", " "), "right") for name in list(rows[0])[1:]))
+    for row in gates.shown(rows):
+        shown.add_row(*row)
+    report_console().print(shown)
+    for line in gates.summary_lines(found, machine, table):
+        say(line)
+
+
+@app.command("ports")
+@options.limited
+@options.expanded
+def ports(
+    hardware: options.Hardware,
+    choices: CompileOptions,
+    model: Network = None,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    csv: options.Csv = None,
+) -> None:
+    """List the ports on the scratchpad: those that the hardware has, or what the commands of a network ask of them."""
+    _require()
+    from experiments.report.terminal import plain_table, report_console
+    from experiments.rtl import memory_ports
+
+    check_distinct(json=json, csv=csv)
+    machine = hardware.load()
+    with options.stages() as progress:
+        programs = None if model is None else _programs(model, machine, choices, seed, progress)
+    found = memory_ports.hardware_ports(machine)
+    rows = memory_ports.port_rows(found)
+    if programs is not None:
+        rows = memory_ports.stream_rows(memory_ports.streams(programs))
+    results.write_json(json, memory_ports.ports_json(machine, found, programs))
+    results.write_csv(csv, rows)
+    texts = ("instruction", "operand", "access", "owner", "port")
+    shown = plain_table(*((name.replace("_", " "), "fold" if name in texts else "right") for name in rows[0]))
+    for row in rows:
+        shown.add_row(*(str(value) if isinstance(value, str) else f"{value:,}" for value in row.values()))
+    report_console().print(shown)
+    for line in memory_ports.summary_lines(machine, found):
+        say(line)
+    if programs is not None:
+        say(memory_ports.needs_line(memory_ports.needs(programs)))
+
+
+@app.command("check")
+@options.limited
+def check(
+    folder: golden.Folder,
+    level: golden.Levels = None,
+    case: golden.Cases = None,
+    replacing: Replacing = None,
+    json: options.Json = None,
+) -> int:
+    """Run a corpus on the hardware; name the first wrong command of every case. Exit status 1 at any difference."""
+    _require()
+    from experiments.golden.store import choose, open_corpus
+    from experiments.rtl.cases import corpus_cases
+    from experiments.rtl.comparison import comparison_json, outcome_lines
+    from experiments.rtl.hardware import run_each
+
+    corpus, modules = open_corpus(folder), _modules(replacing)
+    names = choose(corpus.entries, level or (), case or ())
+    with options.stages() as progress:
+        outcomes = list(run_each(corpus_cases(corpus, names), progress, modules))
+    results.write_json(json, comparison_json(outcomes))
+    wrong = [outcome for outcome in outcomes if outcome.count]
+    given = " ".join((f"--corpus {folder}", *(f"--with {path}" for path in modules)))
+    for outcome in wrong:
+        for line in outcome_lines(outcome, f"dla rtl waves {outcome.case.name} {given}"):
+            say(line)
+    cycles, commands = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("cycles", "commands"))
+    equal, refused = len(outcomes) - len(wrong), len(names) - len(outcomes)
+    done = f"{equal} of {len(outcomes)} cases equal on the hardware, {commands:,} commands, {cycles:,} cycles"
+    say(f"{folder}: {done}; {refused} more are refused by every machine")
+    if wrong:
+        say(f"difference: {wrong[0].case.name} and {len(wrong) - 1} more cases differ", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+@app.command("case")
+@options.limited
+def case(
+    case: golden.What,
+    output: CaseFile,
+    corpus: golden.CorpusFolder = None,
+    tensor: golden.TensorFiles = None,
+    settings: options.Settings = None,
+) -> None:
+    """Write a case, and what must happen in it, for the executable of dla rtl build of the same machine."""
+    _require()
+    from dla_sim.rtl.simulator.case_file import case_bytes
+    from experiments.rtl.cases import source_case
+    from isa.files import write_atomically
+
+    chosen = source_case(golden.export_source(case, corpus, tensor or (), settings or ()))
+    write_atomically(output, case_bytes(chosen, {}, ()))
+    say(f"{output}: {chosen.name}, {len(chosen.program.commands) - 1} operations")
+
+
+@app.command("waves")
+@options.limited
+def waves(
+    case: golden.What,
+    output: WaveFile,
+    command: Word = None,
+    layer: LayerName = None,
+    cycles: CycleRange = None,
+    replacing: Replacing = None,
+    corpus: golden.CorpusFolder = None,
+    tensor: golden.TensorFiles = None,
+    settings: options.Settings = None,
+) -> int:
+    """Write the signals of some cycles, with the command and the layer of each unit among them, as VCD or FST."""
+    _require()
+    from experiments.rtl.cases import source_case
+    from experiments.rtl.comparison import outcome_lines
+    from experiments.rtl.windows import layers_between, write_window
+
+    window, modules = _window(command, layer, cycles), _modules(replacing)
+    with options.stages() as progress:
+        chosen = source_case(golden.export_source(case, corpus, tensor or (), settings or ()))
+        outcome, first, end = write_window(chosen, window, output, progress, modules)
+    say(f"{output}: cycles {first} to {end} of {chosen.name}")
+    layers = [f"{number} is '{name}'" for number, name in layers_between(chosen, first, end)]
+    say(f"layers: {', '.join(layers)}" if layers else "no command there belongs to a layer")
+    for line in outcome_lines(outcome) if outcome.count else ():
+        say(line)
+    return 1 if outcome.count else 0
+
+
+def _require() -> None:
+    from experiments.extras import require_amaranth
+
+    require_amaranth()
+
+
+def _programs(model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress) -> list[Program]:
+    """Of a network's regions. Raises InputError where none of it runs on the accelerator."""
+    from byoc.compiler import compile as compile_network
+    from experiments.running.network import load_network
+
+    progress(f"compiling {model}")
+    network = load_network(model, {}, seed, None, {}, progress=progress)
+    programs = list(compile_network(network.package, machine.arch, choices).programs.values())
+    if not programs:
+        raise InputError(f"{network.name}: no node runs on the DLA; 'dla partition' says why")
+    return programs
+
+
+def _modules(replacing: list[Path] | None) -> dict[str, str]:
+    """Verilog by the name of its file."""
+    from isa.reading import read_bytes, text_of
+
+    return {str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path)) for path in replacing or ()}
+
+
+def _window(command: int | None, layer: str | None, cycles: str | None) -> Window:
+    from experiments.rtl.windows import Window
+
+    if [command, layer, cycles].count(None) != 2:
+        raise InputError("waves need one of --command WORD, --layer NAME and --cycles FIRST:END")
+    if cycles is None:
+        return Window(command=command, layer=layer)
+    first, separator, end = cycles.partition(":")
+    if not separator or not first.isdecimal() or not end.isdecimal() or int(first) >= int(end):
+        raise InputError(f"--cycles {cycles}: write it as FIRST:END, for example 1000:1200")
+    return Window(cycles=(int(first), int(end)))

@@ -1,0 +1,118 @@
+"""The hardware of one machine as a folder: Verilog, the model of its scratchpad, the executable that simulates it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dla_sim.presets import Preset
+from dla_sim.rtl.scratchpad import NAME as SCRATCHPAD
+from dla_sim.rtl.simulator.executable import build_executable, find_tools
+from experiments.rtl.hardware import Modules, own_text
+from isa.errors import InputError
+from isa.progress import Progress, silent
+
+MACHINE, MEMORY, SIMULATION, README = "dla_machine.v", "dla_scratchpad.v", "simulation", "README.md"
+_README = """# {name}
+
+The machine of docs/machine.md as hardware: {pe} processing elements, {sram} bytes of scratchpad, ISA variant of its
+programs: {isa}. Made by `dla rtl build`; docs/rtl.md has the ports and what happens on them.
+
+| file | contents |
+|---|---|
+| `{machine}` | module `dla_machine`, its configuration tied to this machine; plain synthesisable Verilog |
+| `{memory}` | module `{scratchpad}`, a model of the memories; in a chip, macros stand in its place |
+| `machine.json` | Arch and Timing |
+"""
+_SIMULATED = """\
+| `{simulation}` | the machine compiled by Verilator together with a harness that runs cases and compares |
+
+`dla rtl case PROGRAM -o FILE` writes a case of this machine, and `./{simulation} OUTPUTS FILE...` runs some, a line of
+JSON each: cycles, and every difference from what must happen. The bytes of their output tensors go to OUTPUTS.
+"""
+
+
+def write_build(
+    hardware: Preset,
+    folder: Path,
+    progress: Progress = silent,
+    replacing: Modules | None = None,
+    *,
+    simulated: bool = True,
+) -> None:
+    """Make ``folder`` with the hardware of one machine, whole or not at all; an earlier build there is replaced.
+
+    Without the executable, which takes a C++ compiler, if it is not to be ``simulated``. Raises InputError where tools
+    are missing, the folder holds anything else, or it cannot be written, before anything is built.
+    """
+    foreign = _foreign(folder)
+    if foreign is not None:
+        raise InputError(f"{folder}: holds {foreign}, which no build put there; choose another folder")
+    with _beside(folder):
+        pass
+    if simulated:
+        find_tools()
+    progress("writing Verilog")
+    text = own_text(hardware.arch, hardware.timing, replacing)
+    progress("compiling the simulation")
+    executable = build_executable(text) if simulated else None
+    machine, memory = parted(text)
+    with _beside(folder) as place:
+        new, old = place / "new", place / "old"
+        new.mkdir()
+        (new / MACHINE).write_text(machine)
+        (new / MEMORY).write_text(memory)
+        (new / README).write_text(_readme(hardware, simulated=simulated))
+        (new / "machine.json").write_text(_machine_json(hardware))
+        if executable is not None:
+            shutil.copy2(executable.path, new / SIMULATION)
+        if folder.exists():
+            os.replace(folder, old)
+        os.replace(new, folder)
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """A passing folder beside ``folder``; raises InputError where nothing can be written there."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as place:
+            yield Path(place)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def _foreign(folder: Path) -> str | None:
+    """What in a folder is not of a build; None where it may be replaced."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder}: is no folder; choose another place")
+    known = {MACHINE, MEMORY, SIMULATION, README, "machine.json"}
+    names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    return next((name for name in names if name not in known), None)
+
+
+def parted(text: str) -> tuple[str, str]:
+    """The machine, and the model of its scratchpad, which is written last."""
+    found = re.search(rf"^module {SCRATCHPAD}\b", text, re.MULTILINE)
+    at = len(text) if found is None else found.start()
+    return text[:at], text[at:]
+
+
+def _machine_json(hardware: Preset) -> str:
+    machine = {"arch": hardware.arch.model_dump(mode="json"), "timing": hardware.timing.model_dump(mode="json")}
+    return json.dumps(machine, indent=1) + "\n"
+
+
+def _readme(hardware: Preset, *, simulated: bool) -> str:
+    arch = hardware.arch
+    pe = f"{arch.pe.ic} × {arch.pe.oc} × {arch.pe.ow}"
+    return (_README + _SIMULATED * simulated).format(
+        name=hardware.name, pe=pe, sram=f"{arch.sram_bytes:,}", isa=arch.isa, machine=MACHINE, memory=MEMORY,
+        scratchpad=SCRATCHPAD, simulation=SIMULATION,
+    )  # fmt: skip

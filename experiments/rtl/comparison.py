@@ -1,0 +1,75 @@
+"""How hardware compared, for people and as JSON: the first wrong command with what it read, wrote and should have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dla_sim.device import Device
+from dla_sim.inspection import Playback
+from dla_sim.rtl.simulator.case import Case, content_of
+from dla_sim.rtl.simulator.running import Outcome, difference_text
+from isa.access import SPACE_NAMES
+
+SCHEMA = "dla-rtl-check/1"
+SHOWN_DIFFERENCES, SHOWN_BYTES = 4, 16
+
+
+def outcome_lines(outcome: Outcome, waves: str | None = None) -> Iterator[str]:
+    """The case, its first differences, and the first wrong command: what it was told and what it read.
+
+    ``waves``: the command that shows cycles of the case, for a last line that says how to see those of this command.
+    """
+    yield f"{outcome.case.name}: {outcome.count} difference{'s' * (outcome.count != 1)}"
+    for difference in outcome.differences[:SHOWN_DIFFERENCES]:
+        yield f"  {difference_text(outcome.case, difference)}"
+    number = next((item.command for item in outcome.differences if item.command is not None), None)
+    if number is not None:
+        yield from _command_lines(outcome.case, number, waves)
+
+
+def _command_lines(case: Case, number: int, waves: str | None) -> Iterator[str]:
+    assert case.expected is not None
+    command = case.expected.trace.commands[number]
+    reset = case.program.variant.register_file.reset
+    registers = [f"{name}={value}" for name, value in command.registers.items() if value != reset[name]]
+    yield f"  registers of word {command.index}: {' '.join(registers) or 'as after reset'}"
+    for space, address, total, content in _reads(case, number):
+        more = " ..." if total > SHOWN_BYTES else ""
+        yield f"  reads {total} bytes of the {space} from {address:#x}: {content.hex(' ')}{more}"
+    if waves is not None:
+        yield f"  to see it: {waves} --command {command.index} -o FILE.vcd"
+
+
+def _reads(case: Case, number: int) -> Iterator[tuple[str, int, int, bytes]]:
+    """Memory, address, bytes and the first of them, of each operand as the command finds it at its start."""
+    assert case.expected is not None
+    trace = case.expected.trace
+    playback = Playback(Device(case.program.arch, case.timing), case.program, case.inputs, trace)
+    case.before.lay(playback.machine)
+    playback.run(int(trace.times.start[number]))
+    command = trace.commands[number]
+    for access in command.instruction.operands(command, case.program.arch).reads:
+        if access.total:
+            content = content_of(access, playback.machine)[:SHOWN_BYTES].tobytes()
+            yield SPACE_NAMES[access.space], access.address, access.total, content
+
+
+def comparison_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Every case with all that was found."""
+    return {"schema": SCHEMA, "cases": [_outcome_json(outcome) for outcome in outcomes]}
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "name": outcome.case.name,
+        "ended": outcome.ended,
+        "cycles": outcome.cycles,
+        "commands": outcome.commands,
+        "units": outcome.units,
+        "differences": outcome.count,
+        "first": [
+            {"kind": item.kind, "text": difference_text(outcome.case, item), **item.details}
+            for item in outcome.differences
+        ],
+    }

@@ -1,0 +1,160 @@
+"""Running cases on hardware: which build runs a machine, and cases of many machines, each on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from dla_sim.rtl.ex.engine import LARGEST_LATENCY
+from dla_sim.rtl.ex.engines import ENGINES, needed
+from dla_sim.rtl.ex.unit import PREPARATION
+from dla_sim.rtl.parameters import Limits, limits_of, strap_values
+from dla_sim.rtl.simulator.case import Case
+from dla_sim.rtl.simulator.executable import Executable, build_executable, find_tools
+from dla_sim.rtl.simulator.machine_text import machine_text
+from dla_sim.rtl.simulator.running import Outcome, run_cases
+from dla_sim.timing import Timing
+from isa.arch import Arch
+from isa.program import Program
+from isa.progress import Progress, silent
+
+BATCH = 64
+"""Cases that one process runs: what they need is in files meanwhile."""
+Modules = Mapping[str, str]
+"""Verilog of modules that stand in the places of ours that are called so, by the name of its file."""
+LEAST_PIPELINE = PREPARATION + LARGEST_LATENCY
+"""``ex_fill + ex_drain`` of the machines that hardware with pipeline registers can be."""
+EVERY = needed([mnemonic for engine in ENGINES for mnemonic in engine.mnemonics])
+"""The names of all of the project's engines."""
+
+
+def _open(
+    ic: int, oc: int, ow: int, lanes: int, *, pipelined: bool = True, engines: tuple[str, ...] | None = None
+) -> tuple[Limits, ...]:
+    """Hardware for all machines up to a size, with each kind of numbers."""
+    both = Limits(
+        ic, oc, ow, lanes, sram_bytes=8 << 20, bus_bytes=32, queue_depth=8, fetch_bytes=512, fetch_buffers=4,
+        pipelined=pipelined, engines=engines,
+    )  # fmt: skip
+    return replace(both, numerics="onnxruntime"), replace(both, numerics="fixed")
+
+
+CONVOLUTIONS, NETWORKS = ("mac",), ("elementwise", "mac", "pool")
+WITHOUT_ARRAY = tuple(name for name in EVERY if name != "mac")
+"""Engines to which the size of the array is a number."""
+SMALL = _open(2, 2, 2, 4)
+"""The hardware that is there soonest."""
+UNPIPELINED = _open(2, 2, 2, 4, pipelined=False)
+THREE_AXES = _open(4, 2, 3, 24)
+BUILDS = (
+    *SMALL,
+    *UNPIPELINED,
+    *THREE_AXES,
+    *_open(8, 16, 1, 64, engines=NETWORKS),
+    _open(16, 16, 2, 80, engines=WITHOUT_ARRAY)[0],
+    *_open(16, 16, 2, 80, engines=("rows",)),
+    *_open(16, 16, 2, 64, engines=("permute", "resize")),
+    *_open(16, 16, 2, 80, engines=("elementwise", "pool")),
+    *_open(64, 1, 1, 64, engines=NETWORKS),
+    *_open(8, 8, 1, 64, pipelined=False, engines=("elementwise", "mac", "permute", "rows")),
+    *_open(16, 16, 2, 256, engines=CONVOLUTIONS),
+    *_open(20, 7, 2, 280, engines=CONVOLUTIONS),
+    *_open(1, 128, 1, 128, engines=NETWORKS),
+    *_open(8, 16, 1, 128, engines=("rows",)),
+    *(limits for name in ("elementwise", "resize", "rows") for limits in _open(16, 16, 2, 256, engines=(name,))),
+)
+"""Hardware whose configuration is open: between them they are every machine of the golden corpus and of the random
+programs. What takes long to build comes last. Lanes are most of it, each a lane in every engine: the larger machines
+have only the engines that some of their programs need.
+"""
+
+
+def pipelined(timing: Timing) -> bool:
+    """Whether a machine leaves a command of EX enough cycles for pipeline registers."""
+    return timing.ex_fill + timing.ex_drain >= LEAST_PIPELINE
+
+
+def covers(limits: Limits, arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> bool:
+    """Whether open hardware of these sizes, and with these engines, can be that machine."""
+    wanted = limits_of(arch, timing, pipelined=pipelined(timing))
+    sizes = ("ic", "oc", "ow", "lanes", "sram_bytes", "bus_bytes", "queue_depth", "fetch_bytes", "fetch_buffers")
+    same = ("numerics", "pipelined", "isa")
+    return (
+        all(getattr(wanted, name) <= getattr(limits, name) for name in sizes)
+        and all(getattr(wanted, name) == getattr(limits, name) for name in same)
+        and set(EVERY if limits.engines is None else limits.engines).issuperset(engines)
+    )
+
+
+def build_for(arch: Arch, timing: Timing, engines: Collection[str] = EVERY) -> Limits:
+    """The first of :data:`BUILDS` that can be the machine with these engines; else open hardware of exactly its size,
+    with all of them.
+    """
+    exact = limits_of(arch, timing, pipelined=pipelined(timing))
+    return next((limits for limits in BUILDS if covers(limits, arch, timing, engines)), exact)
+
+
+def build_of(program: Program, timing: Timing) -> Limits:
+    """:func:`build_for` the machine of a program, with the engines that it needs."""
+    return build_for(program.arch, timing, needed({command.instruction.mnemonic for command in program.commands}))
+
+
+def open_executable(limits: Limits, replacing: Modules | None = None) -> Executable:
+    """The executable of hardware whose configuration is open."""
+    find_tools()  # before the Verilog, which takes long
+    return build_executable(machine_text(limits, None, replacing), quick=True)
+
+
+def own_text(
+    arch: Arch, timing: Timing, replacing: Modules | None = None, engines: tuple[str, ...] | None = None
+) -> str:
+    """The Verilog of hardware that is one machine and no other, with ``engines`` alone if they are named."""
+    limits = replace(limits_of(arch, timing, pipelined=pipelined(timing)), engines=engines)
+    return machine_text(limits, strap_values(arch, timing), replacing)
+
+
+def own_executable(arch: Arch, timing: Timing) -> Executable:
+    """The executable of hardware that is one machine and no other, which is fastest."""
+    find_tools()
+    return build_executable(own_text(arch, timing))
+
+
+def traced_executable(program: Program, timing: Timing, replacing: Modules | None = None) -> Executable:
+    """The executable of the machine of ``program``, with the engines alone that it needs, that can write waves."""
+    find_tools()
+    engines = needed({command.instruction.mnemonic for command in program.commands})
+    return build_executable(own_text(program.arch, timing, replacing, engines), traced=True)
+
+
+def within(arch: Arch, limits: Limits) -> Arch:
+    """The machine, or one with an array and lanes as small as ``limits``: the same programs mean the same on it."""
+    pe = {axis: min(getattr(arch.pe, axis), getattr(limits, axis)) for axis in ("ic", "oc", "ow")}
+    values = {**arch.model_dump(), "pe": pe}
+    return Arch.model_validate({**values, "post_lanes": min(limits.lanes, Arch.model_validate(values).lanes)})
+
+
+def run_each(cases: Iterable[Case], progress: Progress = silent, replacing: Modules | None = None) -> Iterator[Outcome]:
+    """What the hardware does with each case, build by build, in the order of cases within one."""
+    groups: dict[Limits, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(build_of(case.program, case.timing), []).append(case)
+    for limits, members in groups.items():
+        progress(f"building {limits}")
+        executable = open_executable(limits if limits in BUILDS else _least(limits, members), replacing)
+        for number, batch in enumerate(batches(members)):
+            progress(f"running case {number * BATCH + 1} of {len(members)}")
+            yield from run_cases(executable, [(case, strap_values(case.program.arch, case.timing)) for case in batch])
+
+
+def _least(limits: Limits, cases: Iterable[Case]) -> Limits:
+    """The same hardware with the engines alone that the cases need."""
+    mnemonics = {command.instruction.mnemonic for case in cases for command in case.program.commands}
+    return replace(limits, engines=needed(mnemonics))
+
+
+def batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
+    """As many cases as one process runs, one after another, taken as they are asked for."""
+    rest = iter(cases)
+    while batch := list(islice(rest, BATCH)):
+        yield batch

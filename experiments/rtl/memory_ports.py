@@ -1,0 +1,241 @@
+"""Which ports the array needs on its scratchpad: those that hardware has, and what a network asks of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+from amaranth.hdl import UnusedElaboratable
+
+from dla_sim.engine.workload import crowds
+from dla_sim.prepared import prepare
+from dla_sim.presets import Preset
+from dla_sim.rtl.building import Library
+from dla_sim.rtl.commands import CommandView
+from dla_sim.rtl.dma import DmaUnit
+from dla_sim.rtl.ex.engine import Engine
+from dla_sim.rtl.ex.engines import engines
+from dla_sim.rtl.parameters import Configuration, limits_of
+from dla_sim.rtl.ports import ReadPort, WritePort
+from experiments.rtl.hardware import pipelined
+from isa.access import Access
+from isa.instruction import BYTES, INT8, INT32, Command, ElementType, Instruction, Unit
+from isa.ops.dma import side_registers
+from isa.program import Program
+
+SCHEMA = "dla-rtl-ports/1"
+_TYPES = {"EX_INPUT_ADDRESS": ("inputs", 0), "EX_OPERAND_ADDRESS": ("inputs", 1), "EX_OUTPUT_ADDRESS": ("outputs", 0)}
+_ELEMENT_BYTES = {INT8: 1, BYTES: 1, INT32: 4}
+Port = ReadPort | WritePort
+
+
+class Ports(NamedTuple):
+    """Of a unit, or of an engine of EX with its instructions: its ports on the scratchpad."""
+
+    owner: str
+    instructions: tuple[Instruction, ...]
+    ports: tuple[Port, ...]
+
+
+def hardware_ports(hardware: Preset) -> list[Ports]:
+    """Of every engine, then of LD and ST, as the hardware of the machine declares them."""
+    warnings.simplefilter("ignore", UnusedElaboratable)  # they are made for what they say of themselves
+    limits = limits_of(hardware.arch, hardware.timing, pipelined=pipelined(hardware.timing))
+    configuration = Configuration(limits)
+    heads = {unit: CommandView(limits.variant, unit) for unit in Unit}
+
+    def of(engine: Engine) -> Ports:
+        instructions = tuple(one for one in limits.variant.instructions if one.mnemonic in engine.mnemonics)
+        return Ports(engine.name, instructions, (*engine.read_ports, *engine.write_ports))
+
+    found = [of(engine) for engine in engines(limits, configuration, heads[Unit.EX], Library())]
+    for unit in (Unit.LD, Unit.ST):
+        instructions = tuple(one for one in limits.variant.instructions if one.unit is unit)
+        port = DmaUnit(limits, configuration, heads[unit], unit).port
+        found.append(Ports(unit.name, instructions, (port,)))
+    return found
+
+
+def port_rows(found: Iterable[Ports]) -> list[dict[str, Any]]:
+    """A row for each instruction, operand and port that it passes, at full rate.
+
+    ``bytes`` in a cycle: ``lanes`` times ``lane_bytes``, which the instruction needs; ``port_bytes``: all that come. A
+    port that says nothing of its operands has one row, without instruction.
+    """
+    rows = []
+    for owner, instructions, ports in found:
+        for port in ports:
+            passing: list[tuple[Instruction | None, str]] = [
+                (one, name) for one in instructions for name in _operands(port, one)
+            ]
+            for instruction, operand in passing or [(None, "")]:
+                width = _lane_bytes(port, instruction, operand)
+                rows.append({
+                    "instruction": "" if instruction is None else instruction.mnemonic, "operand": operand,
+                    "access": "read" if isinstance(port, ReadPort) else "write", "owner": owner, "port": port.name,
+                    "lanes": port.lanes, "lane_bytes": width, "bytes": port.lanes * width,
+                    "port_bytes": port.lanes * port.width,
+                })  # fmt: skip
+    order = {mnemonic: number for number, mnemonic in enumerate(dict.fromkeys(row["instruction"] for row in rows))}
+    return sorted(rows, key=lambda row: order[row["instruction"]])
+
+
+def _operands(port: Port, instruction: Instruction) -> Iterator[str]:
+    """The registers with the addresses of what passes."""
+    if instruction.unit in (Unit.LD, Unit.ST):
+        yield side_registers(instruction.unit, "sram")[0]
+    for register, mnemonics in port.serves.items():
+        if register in instruction.registers and (not mnemonics or instruction.mnemonic in mnemonics):
+            yield register
+
+
+def _lane_bytes(port: Port, instruction: Instruction | None, operand: str) -> int:
+    """Of a lane of the port: an element where the operand is a tensor of one type of integers, else all."""
+    if instruction is None or operand not in _TYPES:
+        return port.width
+    side, place = _TYPES[operand]
+    types: Sequence[ElementType] = getattr(instruction, side)
+    return _ELEMENT_BYTES.get(types[place], port.width) if place < len(types) else port.width
+
+
+def merged(found: Iterable[Ports], kind: type[ReadPort] | type[WritePort]) -> dict[int, int]:
+    """The fewest lanes, by their bytes, that can be the ports of any one of ``found`` at a time, the widest first.
+
+    The widest lanes of all share one, and the next widest, and so on: no other sharing has fewer bytes.
+    """
+    each = (
+        sorted((port.width for port in one.ports if isinstance(port, kind) for _ in range(port.lanes)), reverse=True)
+        for one in found
+    )
+    widths = [max(column) for column in zip_longest(*each, fillvalue=0)]
+    return {width: widths.count(width) for width in sorted(set(widths), reverse=True)}
+
+
+# Of a network. --------------------------------------------------------------------------------------------------------
+
+
+class Stream(NamedTuple):
+    """An operand of one command: bytes, each once, in so many compute cycles, of so many banks."""
+
+    instruction: str
+    operand: str
+    access: str
+    nbytes: int
+    cycles: int
+    banks: int
+
+
+class Needs(NamedTuple):
+    """What a network's commands ask of the scratchpad so that none ever waits for it."""
+
+    sram_read_bytes: int
+    sram_write_bytes: int
+    bank_ports: int
+
+
+def streams(programs: Iterable[Program]) -> Iterator[Stream]:
+    """Those of all commands of EX that compute, operands of no bytes left out."""
+    for program in programs:
+        arch = program.arch
+        bank_bytes = arch.sram_bytes // arch.sram_banks
+        found = prepare(program)
+        for command, operands in zip(found.commands, found.operands, strict=True):
+            if command.instruction.unit is not Unit.EX:
+                continue
+            cycles = command.instruction.cycles(command, arch)
+            for access, accesses in (("read", operands.reads), ("write", operands.writes)):
+                for name, one in zip(_named(command, accesses), accesses, strict=True):
+                    if one.total:
+                        banks = (one.end - 1) // bank_bytes - one.address // bank_bytes + 1
+                        yield Stream(command.instruction.mnemonic, name, access, one.total, cycles, banks)
+
+
+def _named(command: Command, accesses: Sequence[Access]) -> list[str]:
+    """The register with each operand's address, each once if possible; a second part of an operand has that of it."""
+    left = [name for name in command.instruction.registers if name.endswith("_ADDRESS")]
+    names: list[str] = []
+    for access in accesses:
+        name = next((name for name in left if command[name] == access.address), names[-1] if names else "")
+        names.append(name)
+        left = [other for other in left if other != name]
+    return names
+
+
+def stream_rows(found: Iterable[Stream]) -> list[dict[str, Any]]:
+    """A row for each instruction and operand: mean and most bytes a compute cycle, and banks that hold one stream."""
+    groups: dict[tuple[str, str, str], list[Stream]] = {}
+    for one in found:
+        groups.setdefault((one.instruction, one.operand, one.access), []).append(one)
+    return [
+        {
+            "instruction": instruction, "operand": operand, "access": access, "streams": len(group),
+            "bytes": sum(one.nbytes for one in group), "cycles": sum(one.cycles for one in group),
+            "mean": round(sum(one.nbytes for one in group) / max(1, sum(one.cycles for one in group)), 3),
+            "most": max(-(-one.nbytes // max(1, one.cycles)) for one in group),
+            "banks": max(one.banks for one in group),
+        }
+        for (instruction, operand, access), group in sorted(groups.items())
+    ]  # fmt: skip
+
+
+def needs(programs: Iterable[Program]) -> Needs:
+    """The least constants of those names with which no command waits (docs/machine.md, section 5: x = 0)."""
+    least = Needs(0, 0, 1)
+    for program in programs:
+        found = prepare(program)
+        crowd = int(crowds(found.commands, found.operands, program.arch).max(initial=1))
+        demands = found.demands
+        computes = demands.compute > 0
+        reads, writes = (
+            int((-(-moved[computes] // demands.compute[computes])).max(initial=0))
+            for moved in (demands.reads, demands.writes)
+        )
+        least = Needs(*map(max, least, (reads, writes, crowd)))
+    return least
+
+
+# What is said of both. ------------------------------------------------------------------------------------------------
+
+
+def summary_lines(hardware: Preset, found: Sequence[Ports]) -> Iterator[str]:
+    """What the scratchpad must offer in a cycle: EX all ports of any one engine, LD and ST their own."""
+    arch, timing = hardware.arch, hardware.timing
+    for verb, kind in (("reads", ReadPort), ("writes", WritePort)):
+        lanes = merged(_engines(found), kind)
+        parts = ", ".join(f"{count} x {width}" for width, count in lanes.items())
+        nbytes = sum(count * width for width, count in lanes.items())
+        yield f"EX {verb} by {sum(lanes.values())} addresses at once, {nbytes} bytes a cycle: {parts} (lanes x bytes)"
+    yield f"LD writes and ST reads {timing.bus_bytes} bytes a cycle, by {timing.bus_bytes} addresses each"
+    bank_bytes = arch.sram_bytes // arch.sram_banks
+    limits = (f"{name} = {getattr(timing, name)}" for name in Needs._fields)
+    yield f"{arch.sram_banks} banks of {bank_bytes:,} bytes; the machine counts with {', '.join(limits)}"
+
+
+def needs_line(found: Needs) -> str:
+    """The same as a sentence."""
+    parts = (f"{name} = {value}" for name, value in found._asdict().items())
+    return f"no command waits for the scratchpad with {', '.join(parts)}"
+
+
+def ports_json(hardware: Preset, found: Sequence[Ports], programs: Sequence[Program] | None) -> dict[str, Any]:
+    """Everything; ``network`` is None without programs."""
+    lanes = {side: _lanes(merged(_engines(found), kind)) for side, kind in (("read", ReadPort), ("write", WritePort))}
+    network = None if programs is None else {"streams": stream_rows(streams(programs)), **needs(programs)._asdict()}
+    return {
+        "schema": SCHEMA,
+        "machine": {"arch": hardware.arch.model_dump(mode="json"), "timing": hardware.timing.model_dump(mode="json")},
+        "ports": port_rows(found),
+        "ex": lanes,
+        "network": network,
+    }
+
+
+def _engines(found: Sequence[Ports]) -> list[Ports]:
+    """Those of EX."""
+    return [one for one in found if one.owner not in Unit.__members__]
+
+
+def _lanes(widths: Mapping[int, int]) -> list[dict[str, int]]:
+    return [{"lanes": lanes, "lane_bytes": width} for width, lanes in widths.items()]

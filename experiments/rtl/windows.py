@@ -1,0 +1,101 @@
+"""Waves of a part of a run: the cycles of a command, of a layer, or any others."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dla_sim.rtl.parameters import strap_values
+from dla_sim.rtl.simulator.case import Case, layers_of
+from dla_sim.rtl.simulator.running import Outcome, write_waves
+from dla_sim.trace import Trace
+from experiments.rtl.hardware import Modules, traced_executable
+from isa.errors import InputError
+from isa.files import check_writable, whole_file
+from isa.progress import Progress, silent
+
+MARGIN = 8
+"""Cycles before and behind a command or a layer."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What to look at, one of: a ``command`` by word, a ``layer`` by name, or ``cycles`` from the first to the end."""
+
+    command: int | None = None
+    layer: str | None = None
+    cycles: tuple[int, int] | None = None
+
+    def within(self, trace: Trace) -> tuple[int, int]:
+        """The cycles, half-open. Raises InputError where the run has no such command, layer or cycles."""
+        if self.cycles is not None:
+            if self.cycles[0] >= trace.cycles:
+                raise InputError(f"cycle {self.cycles[0]} is not in the run; it has the cycles 0 to {trace.cycles - 1}")
+            return self.cycles
+        numbers = [number for number in range(len(trace.commands)) if self._wants(trace, number)]
+        if not numbers:
+            raise InputError(self._absent(trace))
+        first, end = min(trace.times.start[numbers].tolist()), max(trace.times.end[numbers].tolist())
+        return max(0, first - MARGIN), min(end + MARGIN, trace.cycles)
+
+    def _wants(self, trace: Trace, number: int) -> bool:
+        source = trace.sources[number]
+        if self.command is not None:
+            return trace.commands[number].index == self.command
+        return source is not None and source.layer == self.layer
+
+    def _absent(self, trace: Trace) -> str:
+        if self.command is not None:
+            words = [str(command.index) for command in trace.commands[:8]]
+            return f"no command is at word {self.command}; the first ones are at {', '.join(words)}"
+        layers = dict.fromkeys(source.layer for source in trace.sources if source is not None)
+        return f"no layer is called '{self.layer}'; there are {', '.join(layers) or 'none'}"
+
+
+def write_window(
+    case: Case, window: Window, file: Path, progress: Progress = silent, replacing: Modules | None = None
+) -> tuple[Outcome, int, int]:
+    """Write the waves of ``window`` to ``file``; how the whole run compared, and the cycles that were written.
+
+    They are FST in a ``file`` that is called so, else VCD; it appears whole or not at all. Raises InputError for a
+    window that is none, a place that cannot be written to, and where tools are missing.
+    """
+    assert case.expected is not None
+    first, end = window.within(case.expected.trace)
+    compressor = _compressor(file) if file.suffix.lower() == ".fst" else None
+    check_writable(file)
+    progress("building the hardware with waves")
+    executable = traced_executable(case.program, case.timing, replacing)
+    progress(f"running {case.name}")
+    straps = strap_values(case.program.arch, case.timing)
+    with whole_file(file) as place:
+        if compressor is None:
+            return write_waves(executable, case, straps, place, first, end), first, end
+        with tempfile.TemporaryDirectory(prefix="dla-waves-") as folder:
+            waves = Path(folder) / "waves.vcd"
+            outcome = write_waves(executable, case, straps, waves, first, end)
+            done = subprocess.run([compressor, str(waves), str(place)], capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise InputError(f"{file}: vcd2fst failed ({done.stderr.strip() or done.returncode}); name a FILE.vcd")
+    return outcome, first, end
+
+
+def layers_between(case: Case, first: int, end: int) -> Iterator[tuple[int, str]]:
+    """The layers that have a command in the cycles [first, end), as waves number them, with their names."""
+    assert case.expected is not None
+    trace = case.expected.trace
+    times = zip(trace.times.start.tolist(), trace.times.end.tolist(), trace.sources, strict=True)
+    there = {source.layer for start, stop, source in times if source is not None and start < end and stop > first}
+    return ((number, name) for number, name in enumerate(layers_of(case.program)) if name in there)
+
+
+def _compressor(file: Path) -> str:
+    """What makes FST of VCD."""
+    found = shutil.which("vcd2fst")
+    if found is None:
+        raise InputError(f"{file}: FST is made by vcd2fst of GTKWave (Debian: apt install gtkwave); or name a FILE.vcd")
+    return found
