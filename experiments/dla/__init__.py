@@ -1,8 +1,9 @@
 """The front door: networks on a simulated deep-learning accelerator, from a notebook or a script (docs/python.md).
 
-:func:`run` runs one network on one machine, :func:`system` several on several; :func:`sweep`, :func:`explore` and
-:func:`tune` try many machines or schedules, and :func:`load` reads what they found. Step by step:
-:func:`import_model`, :func:`compile`, :class:`Device`. Whatever is wrong with what they are given is an
+:func:`run` runs one network on one machine, :func:`split` on several, :func:`system` several on several;
+:func:`sweep`, :func:`sweep_system`, :func:`explore` and :func:`tune` try many machines, systems or schedules, and
+:func:`load` reads what they found.
+Step by step: :func:`import_model`, :func:`compile`, :class:`Device`. Whatever is wrong with what they are given is an
 :class:`InputError` of one line. The names load when first used.
 
 ``isa``, ``byoc``, ``dla_sim`` and ``experiments`` are the packages behind it. Their names are common ones: they are
@@ -73,7 +74,9 @@ if TYPE_CHECKING:
     from experiments.sweep.workflow import Swept, sweep
     from experiments.systems.report import SystemReport
     from experiments.systems.result import SystemResult
-    from experiments.systems.workflow import system
+    from experiments.systems.split_report import SplitReport
+    from experiments.systems.sweep import SystemSweep
+    from experiments.systems.workflow import split, sweep_system, system
     from experiments.tune.run import Tuned
     from experiments.tune.workflow import tune
     from isa.arch import Arch, PeArray
@@ -96,9 +99,11 @@ else:
             "Preset": "dla_sim.presets",
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
+            "SplitReport": "experiments.systems.split_report",
             "Swept": "experiments.sweep.workflow",
             "SystemReport": "experiments.systems.report",
             "SystemResult": "experiments.systems.result",
+            "SystemSweep": "experiments.systems.sweep",
             "Timing": "dla_sim.timing",
             "Tuned": "experiments.tune.run",
             "compile": "byoc.compiler",
@@ -111,7 +116,9 @@ else:
             "preset_names": "dla_sim.presets",
             "run": "experiments.running.workflow",
             "save_package": "byoc.package.package",
+            "split": "experiments.systems.workflow",
             "sweep": "experiments.sweep.workflow",
+            "sweep_system": "experiments.systems.workflow",
             "system": "experiments.systems.workflow",
             "tune": "experiments.tune.workflow",
         },
@@ -119,7 +126,7 @@ else:
 
 __all__ = [
     "MODELS", "Arch", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package", "PeArray",
-    "Preset", "Result", "RunReport", "Swept", "SystemReport", "SystemResult", "Timing", "Tuned", "compile", "explore",
-    "import_model", "load", "load_hardware", "load_package", "load_report", "preset_names", "run", "save_package",
-    "sweep", "system", "tune",
+    "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport", "SystemResult", "SystemSweep", "Timing",
+    "Tuned", "compile", "explore", "import_model", "load", "load_hardware", "load_package", "load_report",
+    "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from experiments.report.schema import (
     Bus,
     Check,
     Compilation,
+    HardwareCheck,
     Layer,
     LayerGroup,
     PlacementEntry,
@@ -56,8 +57,11 @@ def assemble(
     warnings: tuple[Suspicion, ...],
     accuracy: Accuracy | None,
     costs: CostTable | None = None,
+    ran_on: HardwareCheck | None = None,
 ) -> RunReport:
     """The report of one run, with an estimate of energy and area where there are ``costs``.
+
+    ``ran_on`` is how the hardware compared that the programs ran on, if they did.
 
     Raises ValueError (pydantic's) when a sum does not add up.
     """
@@ -99,6 +103,7 @@ def assemble(
         host=host,
         end_to_end=end_to_end(compiled, host, cycles, hardware.timing.bus_bytes),
         check=check,
+        hardware=ran_on,
         fidelity=compiled.package.fidelity,
         warnings=warnings,
         accuracy=accuracy,

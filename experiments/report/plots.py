@@ -252,7 +252,9 @@ def _finish(axes: Axes, title: str, across: str, up: str, entries: int) -> None:
 
 
 def legend_above(axes: Axes, entries: int) -> None:
-    """The legend in lines of five between title and chart, with room for them."""
+    """The legend in lines of five between title and chart, with room for them; none without entries."""
+    if not entries:
+        return
     columns = min(entries, 5)
     lines = -(-entries // columns)
     axes.set_title(axes.get_title(loc="left"), pad=8 + 15 * lines)

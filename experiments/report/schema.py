@@ -282,6 +282,21 @@ class Check(Part):
     definitions: tuple[DefinitionCheck, ...] | None = None
 
 
+class HardwareCheck(Part):
+    """Programs on the hardware against the simulator: start and end of every ``commands``, every byte that they wrote
+    (``written_bytes``), the total ``cycles`` and those of every unit by cause, both memories at the end.
+
+    ``differences`` counts all of them; ``first`` is the one to look at.
+    """
+
+    programs: Count
+    commands: Count
+    cycles: Count
+    written_bytes: Count
+    differences: Count
+    first: Text | None = None
+
+
 _SUSPICIONS = {
     "uncalibrated": "quantised on {samples:.0f} inputs of random numbers; give real ones with --calibration FILE.npz",
     "noise": "output '{tensor}' of the int8 model hardly resembles float: {decibels:.1f} dB signal to noise",
@@ -439,6 +454,7 @@ class RunReport(Part):
     host: Host
     end_to_end: EndToEnd | None = None
     check: Check
+    hardware: HardwareCheck | None = None
     fidelity: Fidelity | None = None
     warnings: tuple[Suspicion, ...] = ()
     accuracy: Accuracy | None = None

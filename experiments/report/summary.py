@@ -9,7 +9,7 @@ from experiments.report.charts.style import PARTS, escaped
 from experiments.report.schema import Layer, RunReport
 from experiments.report.tables import end_to_end_line, machine_line, total_lines
 
-_SHOWN = ("cycles", "MACs", "check", "warning")
+_SHOWN = ("cycles", "MACs", "check", "hardware", "warning")
 MOST_LAYERS = 12
 """Layers of the table: those with the most cycles."""
 

@@ -18,6 +18,7 @@ from experiments.report.schema import (
     EndToEnd,
     Fallback,
     Figures,
+    HardwareCheck,
     HostLayer,
     Layer,
     LayerGroup,
@@ -222,6 +223,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         if port.integer or port.reason:
             yield port.role, port_line(port)
     yield "check", _check_line(report)
+    if report.hardware is not None:
+        yield "hardware", _hardware_line(report.hardware)
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
     yield "model", _fidelity_line(report.fidelity)
@@ -290,6 +293,18 @@ def _check_line(report: RunReport) -> Text:
     if check.mismatches == 0:
         return Text(f"0 mismatches in {compared}", style="green")
     return Text(f"{check.mismatches:,} MISMATCHES in {compared}, largest difference {check.max_abs_diff}", style="red")
+
+
+def _hardware_line(found: HardwareCheck) -> Text:
+    """How the hardware did, and what was compared."""
+    compared = (
+        f"start and end of {found.commands:,} commands, {found.written_bytes:,} bytes that they wrote, "
+        f"{found.cycles:,} cycles by unit and cause"
+    )
+    if not found.differences:
+        return Text(f"0 differences from the simulator: {compared}", style="green")
+    first = f"{found.differences:,} DIFFERENCES from the simulator, the first {found.first}"
+    return Text(f"{first}; compared: {compared}", style="red")
 
 
 def _outputs_line(outputs: OutputsCheck) -> str:

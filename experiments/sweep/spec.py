@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ MAXIMUM_BYTES = 1 << 20
 _REMEDY = "docs/sweeps.md shows how to write one"
 
 
+_OF_SYSTEMS = {"accelerator", "task"}
+"""Keys that no specification has, and every system."""
 _SEVERAL = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 """What can be a list is one value or a list."""
 
@@ -84,6 +87,10 @@ def load_spec(path: Path) -> Spec:
 def parse_spec(text: str, folder: Path = Path(), source: str = "specification") -> Spec:
     """The specification of a TOML text; raises InputError as :func:`load_spec` does."""
     values = toml_of(text, source, _REMEDY)
+    if values.keys() & _OF_SYSTEMS:
+        raise InputError(
+            f"{source}: it describes a system; 'dla system {shlex.quote(source)} --sweep KEY=VALUE,...' sweeps it"
+        )
     try:
         return _checked(_Specification.model_validate(values), text, source, folder)
     except ValidationError as error:

@@ -54,6 +54,7 @@ ORDER = (
     "out of range",
     "misaligned",
     "protected write",
+    "operand overwritten",
     "read-after-write race",
     "write-after-read race",
     "write-after-write race",

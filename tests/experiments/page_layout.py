@@ -114,8 +114,12 @@ def opened(chromium: Browser, page: Path, width: int, dark: bool = False) -> lis
 
 
 def resized(chromium: Browser, width: int, dark: bool = False) -> list[Box]:
-    """Make the window of an open page so wide, and as high as the page then is, and measure it."""
+    """Make the window of an open page so wide, and as high as the page then is, and measure it.
+
+    A browser tells a page of its width with the next frame: nothing to measure before it has drawn for that.
+    """
     chromium.resize(width, dark=dark)
+    chromium.wait(f"innerWidth === {width} && drawnWidth === innerWidth")
     chromium.resize(width, chromium.run("document.documentElement.scrollHeight"), dark)
     return boxes(chromium)
 

@@ -50,6 +50,12 @@ def test_names_of_any_kind_and_many_layers(tmp_path: Path) -> None:
     assert all(height <= 2200 for _, height in map(size, made))
 
 
+def test_a_chart_without_entries_has_no_legend(tmp_path: Path) -> None:
+    """As of a run whose layers multiply nothing."""
+    chart = Bars("empty", "no MACs", "MACs", "", ("layer",), ())
+    assert [size(picture)[0] for picture in save_charts([chart], tmp_path)] == [1200]
+
+
 def test_comparisons_have_pictures(tmp_path: Path) -> None:
     charts = comparison_charts(compared(tiny_run("seed"), tiny_run()))
     assert len(save_charts(charts, tmp_path)) == len(charts) == 4
