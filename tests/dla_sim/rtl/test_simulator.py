@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -86,13 +86,13 @@ TIMINGS = [Timing(), Timing(dram_latency=7, outstanding_bursts=2)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cache of this module's own."""
     folder = tmp_path_factory.mktemp("cache")
-    patch = pytest.MonkeyPatch()
-    patch.delenv("DLA_NO_CACHE", raising=False)
-    patch.setenv("DLA_CACHE_DIR", str(folder))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("DLA_NO_CACHE", raising=False)
+        patch.setenv("DLA_CACHE_DIR", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="module")
