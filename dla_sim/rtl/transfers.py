@@ -123,7 +123,7 @@ class Transfer(Elaboratable):
             m.d[self.domain] += [self._under_way.eq(~self.last), ended.eq((ended | all_over) & ~self.last)]
         return m
 
-    def _kept(self, m: Module, first: Value, name: str) -> tuple[Value, Signal]:
+    def _kept(self, first: Value, name: str) -> tuple[Value, Signal]:
         """What is ``first`` in the beginning, and then what the register says that comes along."""
         register = Signal(first.shape(), reset_less=True, name=name)
         return Mux(self._under_way, register, first), register
@@ -147,8 +147,8 @@ class Transfer(Elaboratable):
         side, bits = self.scratchpad, self.sram_bits
         counts = [side.nbytes[: bits + 1], *side.counts]
         strides = [Const(1, 1), *(stride[:bits] for stride in side.strides)]
-        begins = [self._kept(m, side.address[:bits], f"begin_{number}") for number in range(len(counts))]
-        left = [self._kept(m, count, f"left_{number}") for number, count in enumerate(counts)]
+        begins = [self._kept(side.address[:bits], f"begin_{number}") for number in range(len(counts))]
+        left = [self._kept(count, f"left_{number}") for number, count in enumerate(counts)]
         few = [self._clamped(count) for count in counts]
         place = Walk(tuple(now for now, _ in begins), tuple(self._clamped(now) for now, _ in left), (Const(0, 1),) * 4)
         places, over = [place], []
@@ -190,7 +190,7 @@ class Transfer(Elaboratable):
     def _rows(self, m: Module, over: Sequence[Sequence[Value]]) -> None:
         """The rows of bursts: where they begin, and how much of one has been moved."""
         side = self.memory
-        begins = [self._kept(m, side.address, f"row_begin_{number}") for number in range(len(side.strides))]
+        begins = [self._kept(side.address, f"row_begin_{number}") for number in range(len(side.strides))]
         moved = Signal(ADDRESS_BITS + 1)
         breaks = self._breaks(m, over, moved)
         left = Signal(range(self.most + 1))

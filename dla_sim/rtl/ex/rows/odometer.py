@@ -36,8 +36,8 @@ class Radix:
 ZERO = Place(Const(0, 1), Const(0, 1), Const(0, 1), Const(0, 1))
 
 
-def held(m: Module, place: Place, domain: str, name: str, row_bits: int) -> tuple[Place, list[Signal]]:
-    """A register for places like ``place``, as a place and as signals, and nothing that drives it."""
+def held(domain: str, name: str, row_bits: int) -> tuple[Place, list[Signal]]:
+    """A register for places, as a place and as signals, and nothing that drives it."""
     widths = (DIGIT_BITS - 1, DIGIT_BITS - 1, DIGIT_BITS, row_bits)
     names = ("inner", "middle", "outer", "row")
     signals = [

@@ -151,7 +151,7 @@ class Rows(Engine):
         rows = small_places(m, Radix(down.inner, Const(0, 1), Const(0, 1)), self.limits.lanes - 1)
         lanes = []
         for lane in range(self.limits.lanes):
-            before, registers = held(m, width, self.name, f"lane_{lane}", self.row_bits)
+            before, registers = held(self.name, f"lane_{lane}", self.row_bits)
             first = Place(Mux(between, step.number, 0), step.middle, step.outer, Mux(between, lane, 0))
             start = [Mux(between | step.opens, a, b) for a, b in zip(first.values(), before.values(), strict=True)]
             row = rows[lane]

@@ -58,7 +58,7 @@ def sequence(m: Module, task: Task, lanes: Value, width: Place, advance: Value, 
     kind, opens, closes = Signal(2), Signal(init=1), Signal()
     base_middle, base_outer = Signal(DIGIT_BITS - 1), Signal(DIGIT_BITS)
     number, now = Signal(32), Signal(2)
-    place, registers = held(m, width, "sync", "leader", row_bits)
+    place, registers = held("sync", "leader", row_bits)
     m.d.comb += now.eq(Mux(task.norm & ~task.elements, Pass.BETWEEN, kind))
     base = Place(
         *(
