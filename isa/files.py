@@ -62,10 +62,13 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of a file."""
+    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of it."""
     with _named(path):
         if not is_stream(path):
-            with _beside(_resolved(path)) as (_, descriptor):
+            target = _resolved(path)
+            _no_folder(target)
+            there = next(folder for folder in target.parents if folder.exists())  # nearest to those that would be made
+            with _new_file(there) as (_, descriptor):
                 os.close(descriptor)
 
 
@@ -101,12 +104,23 @@ def _resolved(path: Path) -> Path:
 def _beside(target: Path) -> Iterator[tuple[Path, int]]:
     """A new file beside ``target`` for what is not whole yet, and its descriptor; gone in the end unless renamed.
 
-    It is made, never opened: a file or a link that somebody put there is left alone. A folder is no place for a file.
+    A folder is no place for a file. Folders that are missing are made.
     """
+    _no_folder(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _new_file(target.parent) as made:
+        yield made
+
+
+def _no_folder(target: Path) -> None:
     if target.is_dir():
         raise IsADirectoryError(None, "Is a directory")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
+
+
+@contextlib.contextmanager
+def _new_file(folder: Path) -> Iterator[tuple[Path, int]]:
+    """It is made, never opened: a file or a link that somebody put there is left alone."""
+    temporary = folder / f".{secrets.token_hex(8)}.part"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
         yield temporary, descriptor

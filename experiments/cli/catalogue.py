@@ -15,7 +15,7 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct, write_atomically
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from byoc.operators.registry import SupportRow
@@ -27,7 +27,7 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
     from experiments.models import MODELS
     from experiments.report.terminal import plain_table, report_console
 
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     results.write_json(json, {model.name: model.description for model in MODELS.values()})
     results.write_csv(csv, [{"model": model.name, "description": model.description} for model in MODELS.values()])
 

@@ -19,7 +19,6 @@ from experiments.cli import options, results
 from experiments.cli.tune import print_reasons
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from byoc.compiler import CompiledNetwork
@@ -86,7 +85,7 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
     """
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         network = opening.load(model, seed, calibration, progress)

@@ -14,7 +14,7 @@ import typer
 from experiments.cli import options, results
 from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
 from experiments.literal import literal, say
-from isa.files import check_distinct, write_atomically
+from isa.files import write_atomically
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def command(
     from experiments.sweep.spec import load_spec
     from experiments.sweep.workflow import results_file
 
-    check_distinct(json=json, csv=csv, png=png)
+    results.check_places(json=json, csv=csv, png=png)
     checked = load_spec(spec)
     with options.stoppable(), _progress(trials) as (stage, report):
         found = explore(

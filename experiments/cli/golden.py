@@ -12,7 +12,7 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct, write_atomically
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +129,7 @@ def check(
     from experiments.golden.deviation import checked_lines
     from experiments.golden.store import choose, open_corpus
 
+    results.check_places(json=json)
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
@@ -202,7 +203,7 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     from experiments.compare.tables import print_comparison
     from experiments.report.terminal import report_console
 
-    check_distinct(json=json, html=html)
+    results.check_places(json=json, html=html)
     with options.stages() as progress:
         found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
     results.write_json(json, comparison_json(found))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import completion, options, results
-from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset
@@ -27,7 +26,7 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
     """List machines to start from, and memory modes; with a name, print it as a file to edit (docs/presets.md)."""
     from dla_sim.presets import load_preset, preset_names, preset_toml
 
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     if name is not None:
         preset = load_preset(name)
         results.write_json(json, preset.model_dump(mode="json"))
@@ -78,7 +77,7 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     from dla_sim.presets.keys import declared_settings
     from experiments.report.terminal import plain_table, report_console
 
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     found = declared_settings()
     results.write_json(json, [asdict(setting) for setting in found])
     results.write_csv(csv, [asdict(setting) for setting in found])

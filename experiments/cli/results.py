@@ -13,7 +13,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any, TextIO
 
-from isa.files import write_atomically
+from isa.files import check_distinct, check_writable, write_atomically
 
 STANDARD_OUTPUT = Path("-")
 """In place of a file."""
@@ -34,6 +34,16 @@ def reserved(given: Mapping[str, Any]) -> Iterator[None]:
             yield
     finally:
         _output.reset(token)
+
+
+def check_places(**places: Path | None) -> None:
+    """Raises InputError, before any work is done, where results cannot go: two options, named by the keywords, want one
+    file, or one cannot be written.
+    """
+    check_distinct(**places)
+    for place in places.values():
+        if place is not None and place != STANDARD_OUTPUT:
+            check_writable(place)
 
 
 def write(place: Path, text: str) -> None:

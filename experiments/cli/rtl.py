@@ -12,7 +12,6 @@ from byoc.options import CompileOptions
 from experiments.cli import completion, golden, options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset
@@ -78,7 +77,7 @@ def synth(
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import gates
 
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     machine, table = hardware.load(), load_table(cost or DEFAULT_TABLE)
     with options.stages() as progress:
         found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
@@ -109,7 +108,7 @@ def ports(
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import memory_ports
 
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         programs = None if model is None else _programs(model, machine, choices, seed, progress)
@@ -146,6 +145,7 @@ def check(
     from experiments.rtl.comparison import comparison_json, outcome_lines
     from experiments.rtl.hardware import run_each
 
+    results.check_places(json=json)
     corpus, modules = open_corpus(folder), _modules(replacing)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:

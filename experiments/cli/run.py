@@ -15,7 +15,6 @@ from experiments.cli import options, results
 from experiments.cli.tune import print_reasons
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset
@@ -83,7 +82,7 @@ def command(
         from experiments.report.terminal import report_console
         from experiments.running.workflow import run
 
-    check_distinct(json=json, csv=csv, trace=trace)
+    results.check_places(json=json, csv=csv, trace=trace)
     with options.stages() as progress:
         done = run(
             model,

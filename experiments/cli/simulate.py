@@ -13,7 +13,6 @@ from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -125,7 +124,7 @@ def command(
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
-    check_distinct(output=output, json=json, csv=csv, trace=wishes.trace, log=wishes.log)
+    results.check_places(output=output, json=json, csv=csv, trace=wishes.trace, log=wishes.log)
     if (output or json or csv) and wishes.stop:
         raise InputError(f"{file}: --output, --json and --csv need the whole run; leave out --break and --until")
     package = is_package(file)

@@ -13,7 +13,7 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
-from isa.files import check_distinct, check_writable, write_atomically
+from isa.files import write_atomically
 
 
 class Preempt(StrEnum):
@@ -75,7 +75,7 @@ def command(
     trace: options.Timeline = None,
 ) -> int:
     """Run several networks on several accelerators. Exit status 1 if a job missed its deadline, or at every point."""
-    check_distinct(json=json, csv=csv, trace=trace)
+    results.check_places(json=json, csv=csv, trace=trace)
     conditions = {"policy": policy, "preempt": preempt and preempt.value, "quantum": quantum, "until": until}
     if not sweep:
         return _run(file, conditions, highest, check, json, csv, trace)
@@ -144,9 +144,6 @@ def _sweep(
         from experiments.systems.sweep import parse_axes, sweep_json
         from experiments.systems.workflow import sweep_system
 
-    for place in (json, csv):  # before the points run
-        if place is not None and place != results.STANDARD_OUTPUT:
-            check_writable(place)
     with options.stages() as progress:
         found = sweep_system(file, parse_axes(texts), **conditions, search_rate=highest, progress=progress)
     print_sweep(found, report_console())

@@ -12,7 +12,6 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.literal import say
-from isa.files import check_distinct
 
 if TYPE_CHECKING:
     from byoc.choices import Choices, GroupChoice, LayerChoice
@@ -151,7 +150,7 @@ def explain(
     from experiments.tune.explain import chosen_schedules
     from experiments.tune.explain import explain as explain_layer
 
-    check_distinct(json=json, csv=csv)
+    results.check_places(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         network = opening.load(model, seed, calibration, progress)

@@ -215,6 +215,14 @@ def test_result_that_cannot_be_written(capsys: Capture) -> None:
     assert line.startswith("taken/list.json: cannot be written (")
 
 
+def test_results_without_a_place_are_refused_before_the_work(capsys: Capture) -> None:
+    """No model is looked for, no folder made."""
+    Path("taken").write_text("a file")
+    assert refused(capsys, "run", "no.onnx", "--csv", "taken/x.csv").startswith("taken/x.csv: cannot be written (")
+    assert refused(capsys, "run", "no.onnx", "--json", "new/x.json").startswith("no.onnx: no such file")
+    assert not Path("new").exists()
+
+
 def _model(node: onnx.NodeProto, *constants: onnx.TensorProto, domain: str = "") -> Path:
     """A float model of one node from ``x`` (1, 3, 8, 8) to ``y`` in a file; ``domain`` is imported as well."""
     source = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, (1, 3, 8, 8))

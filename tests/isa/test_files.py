@@ -46,6 +46,15 @@ def test_below_a_file_nothing_can_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "kept"
 
 
+def test_asking_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    check_writable(tmp_path / "a" / "b" / "c")
+    check_writable(tmp_path / "c" / "a")
+    assert [path.name for path in tmp_path.rglob("*")] == ["c"]
+    with pytest.raises(InputError, match=r"cannot be written \(Is a directory\)"):
+        check_writable(tmp_path / "c")
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
