@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from amaranth._toolchain.yosys import find_yosys
+from amaranth._toolchain.yosys import YosysError, find_yosys
 from amaranth.back import rtlil
 from amaranth.hdl import (
     ClockDomain,
@@ -20,6 +20,8 @@ from amaranth.hdl import (
     ValueLike,
 )
 from amaranth.lib import wiring
+
+from isa.errors import InputError
 
 _PASSES = (
     "delete t:$meminit*", "proc -norom", "attrmap -remove init", "opt_expr", "opt_merge", "opt_dff", "opt_clean",
@@ -73,11 +75,19 @@ def verilog_text(component: Elaboratable, name: str, ports: Sequence[Signal] | N
     Amaranth's own conversion writes a flip-flop's enable and reset as logic before it, which a simulator evaluates in
     every cycle, that of the reset at both edges. Here they are the flip-flop's own, and no register and no memory has a
     value that nothing gave it: what needs one has a reset. Names that Amaranth made up are numbers, for Icarus' sake.
+    Raises InputError where Yosys breaks off.
     """
     text = rtlil.convert(component, name=name, ports=ports, emit_src=False)
     script = (f"read_rtlil <<rtlil\n{text}\nrtlil", *_PASSES, "write_verilog -noattr -noparallelcase")
-    yosys = find_yosys(lambda version: version >= (0, 40))
-    return str(yosys.run(["-q", "-"], "\n".join(script), ignore_warnings=True))
+    try:
+        yosys = find_yosys(lambda version: version >= (0, 40))
+        return str(yosys.run(["-q", "-"], "\n".join(script), ignore_warnings=True))
+    except YosysError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"Yosys breaks off at {name} ({reason}); that of Amaranth has 4 GiB of memory: choose a smaller array or "
+            "fewer lanes, or have a Yosys of version 0.40 or newer on the PATH"
+        ) from error
 
 
 class Library:

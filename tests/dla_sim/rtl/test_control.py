@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from amaranth.hdl import ClockDomain, DomainRenamer, Module
 from amaranth.sim import Simulator
 
+from dla_sim.rtl import building
 from dla_sim.rtl.arbiter import Arbiter
 from dla_sim.rtl.building import verilog_text
 from dla_sim.rtl.control import REQUESTERS, Control
@@ -26,6 +28,7 @@ from dla_sim.rtl.tokens import TokenCounter
 from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.encoding import encode_operation
+from isa.errors import InputError
 from isa.instruction import Command, Unit
 from isa.program import Program
 from isa.variants import SET_OPCODE
@@ -227,3 +230,13 @@ def test_no_function_has_a_name_of_the_systems() -> None:
     text = verilog_text(Arbiter(3), "arbiter")
     assert "function" in text
     assert "\\$" not in text
+
+
+def test_a_yosys_that_breaks_off_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> str:
+        raise building.YosysError("libc++abi: bad_alloc was thrown\nTraceback (most recent call last):\n ...")
+
+    monkeypatch.setattr(building, "find_yosys", lambda _: SimpleNamespace(run=run))
+    message = r"^Yosys breaks off at arbiter \(libc\+\+abi: bad_alloc was thrown\); .* choose a smaller array .*PATH$"
+    with pytest.raises(InputError, match=message):
+        verilog_text(Arbiter(3), "arbiter")

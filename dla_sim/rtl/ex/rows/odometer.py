@@ -86,12 +86,13 @@ def small_places(m: Module, radix: Radix, count: int) -> list[Place]:
     return places
 
 
-def chosen(places: list[Place], number: Value) -> Place:
-    """The place of that number; of a constant one without any logic."""
+def chosen(m: Module, places: list[Place], number: Value, name: str) -> Place:
+    """The place of that number, in signals: all lanes move on by it. Of a constant number without any logic."""
     if isinstance(number, Const):
         return places[int(number.value)]
-    digits = [Const(0, 1)] * 4
+    digits: list[Value] = [Const(0, 1)] * 4
     for index, place in enumerate(places):
-        for position, digit in enumerate(place.values()):
-            digits[position] = digits[position] | Mux(number == index, digit, 0)
-    return Place(*digits)
+        digits = [old | Mux(number == index, digit, 0) for old, digit in zip(digits, place.values(), strict=True)]
+    signals = [Signal(digit.shape(), name=f"{name}_{position}") for position, digit in enumerate(digits)]
+    m.d.comb += [signal.eq(digit) for signal, digit in zip(signals, digits, strict=True)]
+    return Place(*signals)

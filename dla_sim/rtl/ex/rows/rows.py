@@ -107,7 +107,7 @@ class Rows(Engine):
         m = Module()
         config, task = self.configuration, self._task()
         numbers = small_places(m, task.radix, self.limits.lanes)
-        width = chosen(numbers, config.lanes)
+        width = chosen(m, numbers, config.lanes, "width")
         step = sequence(m, task, config.lanes, width, self.advance, self.last, self.row_bits)
         m.d.comb += self.empty.eq((task.outer == 0) | (~self.norm & ~task.elements))
         valid = self._valid(m)

@@ -60,13 +60,14 @@ def scan(m: Module, elements: Sequence[Totals], begins: Sequence[Value], carry: 
     algorithms", Communications of the ACM 29(12), 1986).
     """
     running = [kept(m, begins[0], carry, elements[0], f"{name}_0"), *elements[1:]]
-    stops = [Const(1, 1), *begins[1:]]  # lane 0 has what is before it
+    stops: list[Value] = [Const(1, 1), *begins[1:]]  # lane 0 has what is before it
     distance = 1
     while distance < len(running):
         lower = list(zip(running, stops, strict=True))
         for lane in range(distance, len(running)):
             (own, stop), (before, earlier) = lower[lane], lower[lane - distance]
             running[lane] = kept(m, stop, before, own, f"{name}_{distance}_{lane}")
-            stops[lane] = stop | earlier
+            stops[lane] = Signal(name=f"{name}_{distance}_{lane}_stop")
+            m.d.comb += stops[lane].eq(stop | earlier)
         distance *= 2
     return running
