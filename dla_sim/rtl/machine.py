@@ -12,9 +12,10 @@ cycles in which one of them has something to do: most cycles belong to commands 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
-from amaranth.hdl import Elaboratable, Module, ResetSignal, Signal, Value
+from amaranth.hdl import Elaboratable, Module, ResetSignal, Signal, UnusedElaboratable, Value
 
 from dla_sim.rtl.building import Library, gated_clock, verilog_text
 from dla_sim.rtl.control import REQUESTERS, Control
@@ -25,6 +26,7 @@ from dla_sim.rtl.fetch import Fetch
 from dla_sim.rtl.parameters import Configuration, Limits
 from dla_sim.rtl.ports import ADDRESS_BITS, Lookup, MemoryPort, Probe, ReadPort, WritePort
 from dla_sim.rtl.scratchpad import add_scratchpad, scratchpad_verilog
+from isa.errors import InputError
 from isa.instruction import Unit
 
 NAME = "dla_machine"
@@ -143,7 +145,14 @@ class Machine(Elaboratable):
 
 
 def machine_verilog(limits: Limits, values: Mapping[str, int] | None = None) -> str:
-    """Complete Verilog: the machine, the modules that it uses several times, and the model of its scratchpad."""
-    machine = Machine(limits, values)
-    top = verilog_text(machine, NAME, machine.ports)
+    """Complete Verilog: the machine, the modules that it uses several times, and the model of its scratchpad.
+
+    Raises InputError for a machine that is larger than the tools take, or an instruction without an engine.
+    """
+    try:
+        machine = Machine(limits, values)
+        top = verilog_text(machine, NAME, machine.ports)
+    except InputError:
+        warnings.simplefilter("ignore", UnusedElaboratable)  # what is refused is not elaborated
+        raise
     return "\n".join((top, machine.library.text, scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports)))

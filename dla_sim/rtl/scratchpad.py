@@ -12,14 +12,25 @@ from typing import Any
 from amaranth.hdl import Instance, Module
 
 from dla_sim.rtl.ports import ReadPort, WritePort
+from isa.errors import InputError
 
 NAME = "dla_scratchpad"
 ARRAY = "bytes"
 """Name of the module, and of the array in it that a test bench may look into."""
 
 
+MOST_READ_BITS = 1 << 16
+"""Of all ports together: what an instance gives back in a netlist of Amaranth (``amaranth.hdl._nir.Net``)."""
+
+
 def add_scratchpad(m: Module, reads: Sequence[ReadPort], writes: Sequence[WritePort]) -> None:
-    """Instantiate the memory in ``m`` with all its ports."""
+    """Instantiate the memory in ``m`` with all its ports. Raises InputError where these read too much for Amaranth."""
+    bits = sum(8 * read.width * read.lanes for read in reads)
+    if bits > MOST_READ_BITS:
+        raise InputError(
+            f"the engines of this machine have ports that read {bits:,} bits of the scratchpad in a cycle, and "
+            f"Amaranth writes hardware of {MOST_READ_BITS:,} at most; choose a smaller array (pe) or fewer post_lanes"
+        )
     wires: dict[str, Any] = {}
     for read in reads:
         wires |= {f"i_{signal.name}": signal for signal in (read.enable, *read.address)}

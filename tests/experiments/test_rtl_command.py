@@ -146,6 +146,14 @@ def test_a_build_replaces_nothing_else(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"{tmp_path}: holds mine.txt, which no build put there; choose another folder" in said.err
 
 
+def test_a_machine_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In seconds, before most of it is written."""
+    said = dla(capsys, "rtl", "build", "--preset", "balanced-256", "--verilog", "-o", str(tmp_path / "x"))
+    bits = "the engines of this machine have ports that read 100,608 bits of the scratchpad in a cycle"
+    assert (said.status, said.err.splitlines()[-1].startswith(f"error: {bits}")) == (2, True)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("words", [("rtl", "check", "tests/golden"), ("run", "digits-cnn", "--engine", "rtl")])
 def test_without_the_extra_one_line_names_it(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
