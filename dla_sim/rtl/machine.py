@@ -44,7 +44,7 @@ class Machine(Elaboratable):
 
     def __init__(self, limits: Limits, values: Mapping[str, int] | None = None) -> None:
         """For one machine with ``values`` (``parameters.strap_values``); for all that fit the limits without."""
-        self.limits, self.library = limits, Library()
+        self.limits, self.modules = limits, Library()
         self.inputs, self.configuration = Configuration(limits, values), Configuration(limits, values, "held_")
         self.command_address = Signal(ADDRESS_BITS)
         self.command_words = Signal(32)
@@ -55,7 +55,7 @@ class Machine(Elaboratable):
         self._control = Control(limits, self.configuration)
         heads = {unit: queue.head for unit, queue in self._control.queues.items()}
         self._dma = {unit: DmaUnit(limits, self.configuration, heads[unit], unit) for unit in REQUESTERS}
-        self._ex = ExUnit(limits, self.configuration, engines(limits, self.configuration, heads[Unit.EX], self.library))
+        self._ex = ExUnit(limits, self.configuration, engines(limits, self.configuration, heads[Unit.EX], self.modules))
 
     @property
     def lookups(self) -> list[Lookup]:
@@ -155,4 +155,4 @@ def machine_verilog(limits: Limits, values: Mapping[str, int] | None = None) -> 
     except InputError:
         warnings.simplefilter("ignore", UnusedElaboratable)  # what is refused is not elaborated
         raise
-    return "\n".join((top, machine.library.text, scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports)))
+    return "\n".join((top, machine.modules.text, scratchpad_verilog(limits.sram_bytes, *machine.scratchpad_ports)))

@@ -274,7 +274,7 @@ class Elementwise(Engine):
         )
         inputs = function.inputs(*operands) | function.settings(self.command)
         inputs |= {name: constants[name] for name in getattr(made, "constants", ())}
-        outputs = self.library.instance(
+        outputs = self.modules.instance(
             m, f"lane_{function.name}", partial(function.make, self.limits), inputs, domain=domain
         )
         wait = self.work - made.latency

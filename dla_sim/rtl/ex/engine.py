@@ -30,7 +30,7 @@ class Engine(Elaboratable):
     """Instructions that it executes."""
 
     def __init__(self, limits: Limits, configuration: Configuration, command: CommandView, library: Library) -> None:
-        self.limits, self.configuration, self.command, self.library = limits, configuration, command, library
+        self.limits, self.configuration, self.command, self.modules = limits, configuration, command, library
         self.advance = Signal(name=f"{self.name}_advance")
         self.last = Signal(name=f"{self.name}_last")
         self.empty = Signal(name=f"{self.name}_empty")

@@ -265,7 +265,7 @@ class Pool(Engine):
         """A lane of arithmetic in the clock of ``kind``, with those of the command's ``constants`` that it has."""
         wanted = getattr(self.made[name], "constants", ())
         inputs = dict(inputs) | {port: constants[port] for port in wanted}
-        return self.library.instance(m, name, self.makes[name], inputs, domain=f"{self.name}_{kind}")
+        return self.modules.instance(m, name, self.makes[name], inputs, domain=f"{self.name}_{kind}")
 
     def _float_sum(self, m: Module, total: Value, term: Value) -> Value:
         return self._instance(m, "running_sum", {"total": total, "term": term}, {}, "real")["result"]

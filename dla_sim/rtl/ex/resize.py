@@ -134,7 +134,7 @@ class Resize(Engine):
     def _instance(self, m: Module, name: str, inputs: Mapping[str, ValueLike]) -> dict[str, Signal]:
         wanted = getattr(self.made[name], "constants", ())
         inputs = dict(inputs) | {port: self.constants[port] for port in wanted}
-        return self.library.instance(m, name, self.makes[name], inputs, domain=self.name)
+        return self.modules.instance(m, name, self.makes[name], inputs, domain=self.name)
 
     def _positions(self, m: Module, group: Group, walk: Walk, at: int) -> list[Position]:
         """Of the lanes at stage ``at``; they move on after the last neighbour."""

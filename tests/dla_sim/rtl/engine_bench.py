@@ -44,10 +44,10 @@ class _Top(Elaboratable):
     """The engine with its scratchpad; what the unit EX would drive and read are ports, called ``engine_bench_*``."""
 
     def __init__(self, engine: type[Engine], limits: Limits) -> None:
-        self.library = Library()
+        self.modules = Library()
         self.configuration = Configuration(limits)
         self.command = CommandView(limits.variant, Unit.EX)
-        self.engine = engine(limits, self.configuration, self.command, self.library)
+        self.engine = engine(limits, self.configuration, self.command, self.modules)
         self.outputs: list[tuple[Signal, Value]] = []
         for name in ("selected", "last", "empty", "fault"):
             self._output(name, getattr(self.engine, name))
@@ -114,7 +114,7 @@ class EngineBench:
         self._size = 1 << (limits.sram_bytes - 1).bit_length()
         clocks = {name: re.search(rf"^ *input {name};", text, re.MULTILINE) for name in ("clk", "rst")}
         assert all(clocks.values()), "an engine has registers with a reset"
-        self.path = _build("\n".join((text, top.library.text, memory)), self._inputs, self._outputs)
+        self.path = _build("\n".join((text, top.modules.text, memory)), self._inputs, self._outputs)
 
     def run(self, cases: Sequence[Case], limit: int = 1 << 20) -> list[Outcome]:
         """One after another; none takes more than ``limit`` steps."""

@@ -48,7 +48,7 @@ class Results:
         along: Sequence[int],
     ) -> None:
         self.name, self.limits, self.configuration, self.work = name, limits, configuration, work
-        self.library, self.along = library, along
+        self.modules, self.along = library, along
         pairs, results = len(along) * limits.oc, len(along) * limits.oc * limits.ow
         pipelined = limits.pipelined
         self.lanes, self._one = f"{name}_lanes", int(pipelined)
@@ -178,7 +178,7 @@ class Results:
             if fixed:
                 own = Mux(work.dynamic, shift, record[64:].as_signed())
                 inputs["shift"] = self._later(m, own, f"{self.name}_sums", f"shift_{number}")
-            made = self.library.instance(
+            made = self.modules.instance(
                 m, "mac_requantise", lambda: Requantise(fixed=fixed, pipelined=pipelined), inputs, domain=self.lanes
             )
             found.append(made["result"])

@@ -338,7 +338,7 @@ class Rows(Engine):
         part = arithmetic.PARTS[name]
         make = functools.partial(part, is_fixed=self.limits.fixed, pipelined=self.limits.pipelined)
         known = {port: self._register(port.upper()) for port in part.registers}
-        return self.library.instance(m, f"rows_{name.lower()}", make, {**known, **inputs}, domain=self.name)
+        return self.modules.instance(m, f"rows_{name.lower()}", make, {**known, **inputs}, domain=self.name)
 
 
 def _stream(some: Value, first: Value, size: Value, nbytes: Value, *, write: bool = False) -> Stream:
