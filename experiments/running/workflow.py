@@ -63,20 +63,20 @@ class Request:
     """All that the figures of a run depend on, as :func:`run` is given it; what is in memory in angle brackets."""
 
     model: str
-    preset: str | None
-    settings: tuple[str, ...]
-    isa: str | None
-    memory_mode: str | None
     options: CompileOptions
     host: Host
     inputs: str | None
     calibration: str | None
-    accuracy: str | None
     shapes: Shapes
     fixed: Fixed
     seed: int
-    cost: str | None
     cpu: tuple[str, ...]
+    preset: str | None = None
+    settings: tuple[str, ...] = ()
+    isa: str | None = None
+    memory_mode: str | None = None
+    accuracy: str | None = None
+    cost: str | None = None
     engine: str | None = None
 
     @property

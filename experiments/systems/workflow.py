@@ -116,10 +116,9 @@ def split(
     model, options = in_onnx(model), options.replaced(choices)
     accelerators = system if isinstance(system, System) else checked(document(system), idle=True)
     request = Request(
-        model=spelled(model), preset=None, settings=(), isa=None, memory_mode=None, options=options, host=host,
-        inputs=None if inputs is None else spelled(inputs),
+        model=spelled(model), options=options, host=host, inputs=None if inputs is None else spelled(inputs),
         calibration=None if calibration is None else spelled(calibration),
-        accuracy=None, shapes=shapes or {}, fixed=fixed or {}, seed=seed, cost=None, cpu=tuple(cpu),
+        shapes=shapes or {}, fixed=fixed or {}, seed=seed, cpu=tuple(cpu),
     )  # fmt: skip
     words = ["dla.split"] if request.in_memory or accelerators.source == IN_MEMORY else ["dla", "run"]
     words += [*request.words, "--system", accelerators.source, "--split", way]
