@@ -20,6 +20,7 @@ from byoc.scheduling.groups import (
     Planes,
     may_ride,
     members_of,
+    read_after,
     ridden_buffers,
     stays,
     window_bytes,
@@ -508,7 +509,7 @@ class _Growth:
         for name, wanted in self._wanted.items():
             planes = self._planes[name]
             leaves = wanted.made and stays(planes, self._last)
-            if name not in self._residents and (leaves or not wanted.made):
+            if not self._resident(name, wanted) and (leaves or not wanted.made):
                 count = planes.count if wanted.made else wanted.end - wanted.first
                 moved += self._bands * rows_cycles(count, wanted.step * planes.row_bytes, planes.row_bytes)
         waits = moved + self._stored + self._constants.nbytes // BUS_BYTES - self._computed
@@ -646,14 +647,14 @@ class _Growth:
         planes = self._planes[name]
         rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
         leaves = wanted.made and stays(planes, self._last)
-        resident = name in self._residents and (leaves or not wanted.made)
+        resident = self._resident(name, wanted)
         kept = wanted.kept if wanted.made else overlap and not way.again
         apart: tuple[int, ...] = ()
         if kept or resident:
             users = (*wanted.readers, *(planes.makers if wanted.made else ()))
             apart = tuple([index for index in users if self._fusion.fact(index).member.flat])
         if resident:
-            return _Moves(False, apart=apart)
+            return _Moves(wanted.made, apart=apart)
         count = planes.count if wanted.made else wanted.end - wanted.first
         nbytes, fixed, near = aligned(count * rows * planes.row_bytes, self._alignment), 0, None
         reader, last = min(wanted.readers), max(wanted.readers)
@@ -674,6 +675,10 @@ class _Growth:
         alone = (reader, last, moving) if kept or way.slots == 1 else None
         edge = cycles // self._bands + TRANSFER_OVERHEAD
         return _Moves(kept, fixed, near, cycles, loads=moving, edge=edge, apart=apart, alone=alone)
+
+    def _resident(self, name: str, wanted: _Wanted) -> bool:
+        """Whether a buffer stays as a whole: what only this group reads of what it makes does not, even an output."""
+        return name in self._residents and (not wanted.made or read_after(self._planes[name], self._last))
 
     def _copies(self, index: int, sides: int, account: _Account) -> int:
         """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.

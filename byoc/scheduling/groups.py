@@ -24,9 +24,10 @@ class Group:
     """Layers ``first`` to ``last``, computed in bands of ``rows`` rows of the last one's result.
 
     ``kept``: buffers of which rows stay from band to band while anybody needs them; of others every band has all the
-    rows that it reads, computed or loaded again where bands overlap. ``channels``: output channels a tile, one a layer.
-    ``held``: whether a layer's constants are loaded once; else every band loads them. ``slots``: buffers of operands
-    whose rows are not kept, and of results; 2: the next band is loaded, and the last one stored, beside a band.
+    rows that it reads, computed or loaded again where bands overlap. What others want of what the group makes and reads
+    is kept: every row of it is made, also one that no layer of the group reads. ``channels``: output channels a tile,
+    one a layer. ``held``: whether a layer's constants are loaded once; else every band loads them. ``slots``: buffers
+    of operands whose rows are not kept, and of results; 2: the next band is loaded, and the last one stored, beside.
 
     ``rows`` 0: tile by tile. The last of two layers is element-wise and *rides* on the first: it is computed on every
     tile of that as soon as it is made, and the first is tiled as layers are that are alone. All else says nothing then.
@@ -301,9 +302,14 @@ def members_of(fabric: Fabric, first: int, last: int) -> tuple[Member, ...]:
     return tuple(member for member in fabric.members[first : last + 1] if member is not None)
 
 
+def read_after(planes: Planes, last: int) -> bool:
+    """Whether layers behind layer ``last`` read a buffer."""
+    return any(reader > last for reader in planes.readers)
+
+
 def stays(planes: Planes, last: int) -> bool:
     """Whether a buffer that a group up to layer ``last`` makes and reads is also wanted when the group is done."""
-    return planes.leaves or any(reader > last for reader in planes.readers)
+    return planes.leaves or read_after(planes, last)
 
 
 def window_bytes(planes: int, rows: int, of: int, row_bytes: int) -> int:
