@@ -22,11 +22,11 @@ from typing import get_args
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import write_markdown
 from benchmarks.inference import DLA, cold
-from experiments.systems.policies import POLICIES
+from dla_sim.systems.policies import POLICIES
+from dla_sim.systems.spec import Preemption, parse_system
+from experiments.systems.plans import make_plans
 from experiments.systems.report import SystemReport
 from experiments.systems.run import run_system
-from experiments.systems.spec import Preemption, parse_system
-from experiments.systems.work import make_plans
 
 MARKS = "<!-- benchmarks.systems -->", "<!-- /benchmarks.systems -->"
 RUNS = 3

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from byoc.options import DEFAULTS
+from byoc.tuning.log import Header, TuningLog, read_log
 from dla_sim.presets import Preset, load_hardware
 from experiments.running.network import Network, load_network
-from experiments.tune.log import Header, TuningLog, read_log
 from experiments.tune.run import Wanted, tune
 
 GOAL = 0.95

@@ -19,6 +19,15 @@ FLOORS = {
     "dla": {"isa", "byoc", "dla_sim", "experiments", "dla"},
 }
 
+ROOMS = {
+    "door": {"cli", "dla"},
+    "studies": {"sweep", "explore", "tune", "systems", "compare", "golden", "rtl", "debug", "repro"},
+    "run": {"running"},
+    "show": {"report", "cost"},
+    "stock": {"models", "extras", "installation", "literal", "version"},
+}
+"""The floors of experiments from the highest one down, with the folders and files of each."""
+
 LATE = {
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
@@ -83,6 +92,34 @@ def test_imports_only_go_down(package: str) -> None:
     for path in _files(package):
         climbing = ({name.partition(".")[0] for name in _imported(_tree(path))} & FLOORS.keys()) - FLOORS[package]
         assert not climbing, f"{path.name} of {package} imports {sorted(climbing)}"
+
+
+def _climbing(imports: Mapping[str, set[str]]) -> set[tuple[str, str]]:
+    """Modules of experiments that import one of a higher floor, and which."""
+    height = {room: -floor for floor, rooms in enumerate(ROOMS.values()) for room in rooms}
+
+    def floor(module: str) -> int:
+        package, _, rest = module.partition(".")
+        return height[rest.partition(".")[0] or "dla" if package == "experiments" else package]
+
+    ours = {"experiments", "dla"}
+    pairs = ((one, other) for one, targets in imports.items() for other in targets)
+    inside = (pair for pair in pairs if all(module.partition(".")[0] in ours for module in pair))
+    return {(one, other) for one, other in inside if floor(other) > floor(one)}
+
+
+def test_climbing_between_the_floors_of_experiments_is_found() -> None:
+    imports = {
+        "experiments.running.x": {"experiments.report.x", "experiments.tune.x", "experiments.running.y", "byoc.x"},
+        "experiments.sweep.x": {"experiments.running.x", "dla"},
+        "experiments": {"experiments.cli.x"},
+        "byoc.x": {"isa"},
+    }
+    assert _climbing(imports) == {("experiments.running.x", "experiments.tune.x"), ("experiments.sweep.x", "dla")}
+
+
+def test_nothing_climbs_between_the_floors_of_experiments() -> None:
+    assert _climbing(_imports()) == set()
 
 
 def _imports() -> dict[str, set[str]]:

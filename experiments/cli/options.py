@@ -261,7 +261,7 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
 
         return replace(plain, chosen=load_pins(pins))
     if tuned is not None:
-        from experiments.tune.log import load_tuned
+        from byoc.tuning.log import load_tuned
         from experiments.version import compiler_version
 
         return replace(plain, chosen=load_tuned(tuned, plain, compiler_version()))

@@ -96,10 +96,10 @@ def _run(
 ) -> int:
     """One run."""
     with options.loading():
+        from dla_sim.systems.simulate import Interval
         from experiments.report.terminal import report_console
         from experiments.systems.presentation import print_system, timeline_json
         from experiments.systems.report import report_json, task_rows
-        from experiments.systems.simulate import Interval
         from experiments.systems.workflow import system
 
     intervals: list[Interval] = []

@@ -15,8 +15,8 @@ from experiments.sweep.grid import Grid
 from experiments.sweep.results import load_sweep, reasons
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import Spec, load_spec, parse_spec
-from experiments.toml_text import toml_text
 from isa.progress import Progress, silent
+from isa.toml_text import toml_text
 
 if TYPE_CHECKING:
     import pandas

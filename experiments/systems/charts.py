@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import cycle
 
+from dla_sim.systems.simulate import CAUSES
 from experiments.report.charts.model import Activity, Bars, Chart, Gantt, Series, Steps
 from experiments.report.charts.style import (
     BLACK,
@@ -20,7 +21,6 @@ from experiments.report.charts.style import (
     Style,
 )
 from experiments.systems.report import SAVING, SystemReport
-from experiments.systems.simulate import CAUSES
 
 MEANING = {
     "dla": "accelerator", "cpu": "CPU", "transfer": "transfers", "wait_dla": "wait accelerator",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from dla_sim.systems.simulate import CAUSES
 from experiments.report.charts.interactive import figure, rounded
 from experiments.report.html import Html, Section, chart_place, joined, page, pairs, paragraph, table_place
 from experiments.systems.charts import MEANING, system_charts
 from experiments.systems.presentation import check_line, conditions_line, deadline_lines, jobs_line, memory_line
 from experiments.systems.report import Response, SystemReport, task_rows
-from experiments.systems.simulate import CAUSES
 
 _COLUMNS: dict[str, tuple[str, str]] = {
     "name": ("task", "text"), "model": ("model", "text"), "quality": ("quality", ""), "released": ("released", "jobs"),

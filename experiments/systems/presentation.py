@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
+from dla_sim.systems.simulate import CAUSES, Interval
 from experiments.report.terminal import Column, ReportTable, line
 from experiments.report.timeline import microseconds
 from experiments.report.units import shown
 from experiments.systems.charts import MEANING
 from experiments.systems.report import SystemReport, TaskResult
-from experiments.systems.simulate import CAUSES, Interval
 from experiments.systems.sweep import SystemSweep
 
 

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from dla_sim.systems.check import PiecesCheck
+from dla_sim.systems.simulate import CAUSES, Record
+from dla_sim.systems.spec import System, Task
+from dla_sim.systems.work import Plans
 from experiments.report.schema import Count, Fraction, Part, Text, Word
 from experiments.report.store import as_report
-from experiments.systems.check import PiecesCheck
-from experiments.systems.simulate import CAUSES, Record
-from experiments.systems.spec import System, Task
-from experiments.systems.work import Plans
 
 SCHEMA: Literal["dla-system/1"] = "dla-system/1"
 SAVING = -1

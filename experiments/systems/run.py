@@ -6,13 +6,14 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from experiments.systems.check import check_pieces
-from experiments.systems.policies import CO_OPTIMISED, Policy, make_policy
+from dla_sim.systems.check import check_pieces
+from dla_sim.systems.policies import CO_OPTIMISED, Policy, make_policy
+from dla_sim.systems.simulate import Interval, Simulation, Ways
+from dla_sim.systems.spec import System, Task
+from dla_sim.systems.work import Plans
+from experiments.systems.plans import make_plans
 from experiments.systems.report import SystemReport, make_report
-from experiments.systems.simulate import Interval, Simulation, Ways
-from experiments.systems.spec import System, Task
 from experiments.systems.timeline import Recorder
-from experiments.systems.work import Plans, make_plans
 from isa.errors import InputError
 from isa.progress import Progress, silent
 
@@ -36,7 +37,7 @@ def run_system(
 ) -> SystemReport:
     """Run a system under its conditions. Equal arguments give equal reports.
 
-    ``plans`` are those of :func:`experiments.systems.work.make_plans`, if they are there already. ``watch`` is called
+    ``plans`` are those of :func:`experiments.systems.plans.make_plans`, if they are there already. ``watch`` is called
     with every interval of a unit. With ``check`` programs that gave way are run on data, too. Raises
     InputError for models that are wrong and an unknown policy.
     """

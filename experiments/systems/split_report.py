@@ -16,6 +16,10 @@ from byoc.compiler import compile as compile_network
 from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions
+from byoc.splitting.split import WAYS, RefusedError, Step, Workshop, by_channels, by_pipeline, by_rows
+from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
+from dla_sim.systems.spec import System
+from dla_sim.systems.work import Piecework
 from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.schema import Check, Count, Part, Text
 from experiments.report.terminal import Column, ReportTable, line
@@ -23,27 +27,7 @@ from experiments.running.check import check_values
 from experiments.running.given import Inputs
 from experiments.running.network import Network, network_batch
 from experiments.running.workflow import Host
-from experiments.systems.spec import System
-from experiments.systems.split import (
-    WAYS,
-    RefusedError,
-    Step,
-    Workshop,
-    by_channels,
-    by_pipeline,
-    by_rows,
-)
-from experiments.systems.split_run import (
-    Account,
-    Job,
-    SplitExecutor,
-    account,
-    jobs_of_images,
-    jobs_of_stages,
-    jobs_of_steps,
-    simulate,
-)
-from experiments.systems.work import Piecework
+from experiments.systems.split_run import SplitExecutor, TimedPrograms
 from isa.errors import InputError, meant
 from isa.files import write_atomically
 from isa.progress import Progress, silent
@@ -72,7 +56,7 @@ class SplitPart(Part):
 
 
 class SplitAccount(Part):
-    """:class:`experiments.systems.split_run.Account`; what is left of N times as fast, in cycles of all accelerators.
+    """:class:`dla_sim.systems.jobs.Account`; what is left of N times as fast, in cycles of all accelerators.
 
     ``again`` is below zero where shares take less than the whole, for instance because they fit the scratchpad.
     """
@@ -181,7 +165,8 @@ def split_network(
         raise InputError(f"{network.name}: nothing of it runs on an accelerator; there is nothing to split")
     images = images if way in ("batch", "pipeline") else 1
     progress(f"splitting {network.name} by {way}")
-    steps = {region.index: _split(compiled, region.index, system, way) for region in compiled.partition.regions}
+    programs = TimedPrograms(system)
+    steps = {region.index: _split(compiled, region.index, programs, way) for region in compiled.partition.regions}
     progress("running on data")
     ways = {index: [[step] for step in found] if way == "batch" else [found] for index, found in steps.items()}
     executor = SplitExecutor(compiled, ways)
@@ -192,7 +177,7 @@ def split_network(
         )
     oracle = check_values(compiled, feeds, Runtime(compiled, executor, host).run(feeds))
     progress("timing")
-    timed = {index: _timed(compiled, index, found, system, way, images) for index, found in steps.items()}
+    timed = {index: _timed(compiled, index, found, programs, way, images) for index, found in steps.items()}
     check = SplitCheck(elements=executor.elements, mismatches=executor.mismatches, oracle=oracle)
     return _report(compiled, system, way, images, steps, timed, check, network.name, command)
 
@@ -261,33 +246,33 @@ def _check_possible(system: System, way: str, images: int, options: CompileOptio
             )
 
 
-def _split(compiled: CompiledNetwork, index: int, system: System, way: str) -> list[Step]:
+def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str) -> list[Step]:
     """A region's steps; by batch a step for each kind of accelerator, which runs the region as a whole."""
     region = compiled.partition.regions[index]
-    shop = Workshop(compiled.graph, region, system.accelerators, compiled.options)
+    shop = Workshop(compiled.graph, region, programs.accelerators, compiled.options)
     try:
         if way != "batch":
             return {"channels": by_channels, "rows": by_rows, "pipeline": by_pipeline}[way](shop)
-        kinds = dict.fromkeys(one.kind for one in system.accelerators)
-        numbers = [next(n for n, one in enumerate(system.accelerators) if one.kind == kind) for kind in kinds]
-        return [Step(tuple(node.name for node in region.nodes), (shop.whole(region.nodes, n),)) for n in numbers]
+        kinds = [one.kind for one in programs.system.accelerators]
+        pieces = [shop.whole(region.nodes, kinds.index(kind)) for kind in dict.fromkeys(kinds)]
+        return [Step(tuple(node.name for node in region.nodes), (piece,)) for piece in pieces]
     except RefusedError as error:
         raise InputError(f"{region.name} cannot be split by {way}: {error}") from error
 
 
 def _timed(
-    compiled: CompiledNetwork, index: int, steps: Sequence[Step], system: System, way: str, images: int
+    compiled: CompiledNetwork, index: int, steps: Sequence[Step], programs: TimedPrograms, way: str, images: int
 ) -> _Timed:
-    accelerators = system.accelerators
+    system, accelerators = programs.system, programs.system.accelerators
     whole = Piecework(compiled.programs[index], accelerators[0].hardware)
     if way == "batch":
-        of_kind = {accelerators[step.pieces[0].accelerator].kind: step.pieces[0].work for step in steps}
+        of_kind = {accelerators[step.pieces[0].accelerator].kind: programs.of(step.pieces[0]) for step in steps}
         works = [of_kind[one.kind] for one in accelerators]
         jobs, single = jobs_of_images(works, images), jobs_of_images(works, 1)
     elif way == "pipeline":
-        jobs, single = jobs_of_stages(steps, images), jobs_of_stages(steps, 1)
+        jobs, single = programs.jobs_of_stages(steps, images), programs.jobs_of_stages(steps, 1)
     else:
-        jobs = single = jobs_of_steps(steps)
+        jobs = single = programs.jobs_of_steps(steps)
     spans, slots = simulate(jobs, system)
     latency = max(end for _, end in simulate(single, system)[0])
     _, slots_alone = simulate([Job(0, whole)], system)
@@ -300,7 +285,7 @@ def _part(step: Step, region: str, system: System) -> SplitPart:
         region=region,
         nodes=list(step.nodes),
         accelerators=[system.accelerators[piece.accelerator].name for piece in step.pieces],
-        cycles=[piece.work.alone for piece in step.pieces],
+        cycles=[piece.cycles for piece in step.pieces],
         once=step.once,
         whole=step.whole,
     )

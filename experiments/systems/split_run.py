@@ -1,9 +1,9 @@
-"""A split network, run: its programs on the memory that all share, on data, and why it is not N times as fast."""
+"""A split network, run: its programs timed, and on the memory that all share, on data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,133 +12,55 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Value
 from byoc.host.runtime import from_device, to_device
+from byoc.splitting.split import Accelerator, Piece, Step
 from dla_sim.device import Device
-from dla_sim.engine.bus import NEVER
-from dla_sim.systems.machines import Machines
-from dla_sim.systems.memory import SharedMemory
-from experiments.systems.simulate import memory_ports
-from experiments.systems.spec import System
-from experiments.systems.split import Piece, Step
-from experiments.systems.work import Piecework
+from dla_sim.presets import Preset
+from dla_sim.systems.jobs import Job
+from dla_sim.systems.spec import System
+from dla_sim.systems.work import Piecework
 from isa.program import Execution, Program
 
 Tensors = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A program on an accelerator, behind jobs of these numbers; ``alone``: while it runs, nothing else can."""
+class TimedPrograms:
+    """The programs of a split, each timed once, on the accelerator that it was compiled for."""
 
-    accelerator: int
-    work: Piecework
-    after: tuple[int, ...] = ()
-    alone: bool = False
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self._works: dict[Program, Piecework] = {}
+        self.accelerators = tuple(
+            Accelerator(one.name, machine.arch, machine.timing.burst_bytes, partial(self._alone, machine))
+            for one in system.accelerators
+            for machine in (one.hardware,)
+        )
 
+    def _alone(self, hardware: Preset, program: Program) -> int:
+        work = self._works[program] = Piecework(program, hardware)
+        return work.alone
 
-@dataclass(frozen=True)
-class Account:
-    """Where the time of ``accelerators`` goes, in cycles, over all of them: together ``accelerators`` * ``cycles``.
+    def of(self, piece: Piece) -> Piecework:
+        """The program of a piece."""
+        return self._works[piece.program]
 
-    ``once``: what the whole network takes on the first one; ``again``: what all programs, each alone, take more: halos,
-    inputs that all read, filling and draining; ``memory``: what they take more because others were on the memory;
-    ``waiting``: for others at barriers and stages; ``unshared``: while nodes that are not shared ran on one.
-    """
+    def jobs_of_steps(self, steps: Sequence[Step]) -> list[Job]:
+        """Every step behind all of the one before."""
+        jobs: list[Job] = []
+        before: tuple[int, ...] = ()
+        for step in steps:
+            first = len(jobs)
+            jobs += [Job(piece.accelerator, self.of(piece), before, step.whole is not None) for piece in step.pieces]
+            before = tuple(range(first, len(jobs)))
+        return jobs
 
-    accelerators: int
-    cycles: int
-    once: int
-    again: int
-    memory: int
-    waiting: int
-    unshared: int
-
-    def __post_init__(self) -> None:
-        parts = self.once + self.again + self.memory + self.waiting + self.unshared
-        assert parts == self.accelerators * self.cycles, (parts, self)
-
-    @property
-    def speed_up(self) -> float:
-        """Against the first accelerator alone."""
-        return self.once / self.cycles
-
-    def __add__(self, other: Account) -> Account:
-        return Account(
-            self.accelerators, self.cycles + other.cycles, self.once + other.once, self.again + other.again,
-            self.memory + other.memory, self.waiting + other.waiting, self.unshared + other.unshared,
-        )  # fmt: skip
-
-
-Spans = list[tuple[int, int]]
-
-
-def simulate(jobs: Sequence[Job], system: System) -> tuple[Spans, int]:
-    """When each job starts and ends, and the slots of the memory: in order on its accelerator, and behind others."""
-    count = len(system.accelerators)
-    memory = SharedMemory(memory_ports(system), system.grants)
-    machines = Machines(count, memory)
-    queues = [[n for n, job in enumerate(jobs) if job.accelerator == number][::-1] for number in range(count)]
-    running: dict[int, int] = {}
-    spans: dict[int, tuple[int, int]] = {}
-    now = 0
-    while True:
-        for machine, queue in enumerate(queues):
-            if queue and machine not in running and spans.keys() >= {*jobs[queue[-1]].after}:
-                running[machine] = queue.pop()
-                machines.start(machine, jobs[running[machine]].work.workload, now)
-        if not running:
-            break
-        begun = {machine: one.start for machine, one in enumerate(machines.running) if one is not None}
-        for happening in machines.advance(NEVER):
-            machine, now = happening.running.machine, happening.time
-            spans[running.pop(machine)] = begun[machine], now
-    return [spans[number] for number in range(len(jobs))], memory.served
-
-
-def account(jobs: Sequence[Job], spans: Spans, once: int, accelerators: int) -> Account:
-    """Where the time went; ``once``: cycles of the same work on the first accelerator alone."""
-    cycles = max(end for _, end in spans)
-    alone = sum(job.work.alone for job in jobs)
-    busy = sum(end - start for start, end in spans)
-    unshared = sum((accelerators - 1) * (e - s) for job, (s, e) in zip(jobs, spans, strict=True) if job.alone)
-    return Account(
-        accelerators=accelerators, cycles=cycles, once=once, again=alone - once, memory=busy - alone,
-        waiting=accelerators * cycles - busy - unshared, unshared=unshared,
-    )  # fmt: skip
-
-
-def jobs_of_steps(steps: Sequence[Step]) -> list[Job]:
-    """Every step behind all of the one before."""
-    jobs: list[Job] = []
-    before: tuple[int, ...] = ()
-    for step in steps:
-        first = len(jobs)
-        jobs += [Job(piece.accelerator, piece.work, before, step.whole is not None) for piece in step.pieces]
-        before = tuple(range(first, len(jobs)))
-    return jobs
-
-
-def jobs_of_stages(steps: Sequence[Step], images: int) -> list[Job]:
-    """Images one behind the other through stages; each image has tensors of its own between them."""
-    stages = len(steps)
-    return [
-        Job(step.pieces[0].accelerator, step.pieces[0].work, (image * stages + number - 1,) if number else ())
-        for image in range(images)
-        for number, step in enumerate(steps)
-    ]
-
-
-def jobs_of_images(works: Sequence[Piecework], images: int) -> list[Job]:
-    """Each image to the accelerator on which it would end first if all ran alone; of equals the first."""
-    ends = [0] * len(works)
-    jobs = []
-    for _ in range(images):
-        chosen = min(range(len(works)), key=lambda number: ends[number] + works[number].alone)
-        ends[chosen] += works[chosen].alone
-        jobs.append(Job(chosen, works[chosen]))
-    return jobs
-
-
-# Data. --------------------------------------------------------------------------------------------------------------
+    def jobs_of_stages(self, steps: Sequence[Step], images: int) -> list[Job]:
+        """Images one behind the other through stages; each image has tensors of its own between them."""
+        pieces = [step.pieces[0] for step in steps]
+        return [
+            Job(piece.accelerator, self.of(piece), (image * len(pieces) + number - 1,) if number else ())
+            for image in range(images)
+            for number, piece in enumerate(pieces)
+        ]
 
 
 class SplitExecutor:
@@ -171,7 +93,7 @@ class SplitExecutor:
 
 def run_piece(piece: Piece, memory: Tensors, values: Mapping[str, Value]) -> None:
     """Run a program on what it reads of the tensors in memory, and put what it makes in its place."""
-    program = piece.work.program
+    program = piece.program
     feeds = {}
     for tensor in program.inputs:
         window = piece.reads[tensor.name]

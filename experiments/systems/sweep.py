@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
+from dla_sim.systems.spec import Document, System, checked, cycles_of, keys_of
+from dla_sim.systems.work import Plans
+from experiments.systems.plans import DoesNotFitError, Planner
 from experiments.systems.report import SystemReport
 from experiments.systems.result import data_frame
 from experiments.systems.run import RATE_STEPS, highest_rate, policy_of, run_system
-from experiments.systems.spec import Document, System, checked, cycles_of, keys_of
-from experiments.systems.work import DoesNotFitError, Planner, Plans
-from experiments.toml_text import toml_text
 from isa.errors import InputError, meant
 from isa.files import write_atomically
 from isa.progress import Progress, silent
 from isa.reading import toml_of
+from isa.toml_text import toml_text
 
 if TYPE_CHECKING:
     import pandas

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dla_sim.systems.simulate import Interval
 from experiments.systems.report import SAVING, Activities, Timeline
-from experiments.systems.simulate import Interval
 
 MOST_SPANS = 16_384
 """Spans of all units together."""

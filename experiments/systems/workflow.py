@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from byoc.options import DEFAULTS, CompileOptions
+from dla_sim.systems.spec import IN_MEMORY, Specification, System, checked, document, specified, with_conditions
 from experiments.running.given import Inputs, Model, Samples, in_onnx, spelled
 from experiments.running.network import Fixed, Shapes, load_network
 from experiments.running.package_cache import users_cache
 from experiments.running.workflow import Host, Request
+from experiments.systems.plans import Planner, make_plans
 from experiments.systems.result import SystemResult
 from experiments.systems.run import Watch, highest_rate, policy_of, run_system
-from experiments.systems.spec import IN_MEMORY, Specification, System, checked, document, specified, with_conditions
 from experiments.systems.split_report import SplitReport, split_network
 from experiments.systems.sweep import SystemSweep, checked_axes, number_or_text, run_sweep, with_values
-from experiments.systems.work import Planner, make_plans
 from isa.errors import InputError
 from isa.progress import Progress, silent
 

@@ -25,7 +25,7 @@ from byoc.tiling.budget import Budget
 from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.subject import bare_memory, kind_of, placed
+from byoc.tuning.subject import bare_memory, kind_of, placed
 from isa.arch import Arch
 from isa.errors import InputError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.tune.units import FEATURES, Features
+from byoc.tuning.units import FEATURES, Features
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.reading import read_bytes, text_of

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from byoc.compiler import partition_package
 from byoc.options import CompileOptions
-from dla_sim.presets import Preset
-from experiments.running.network import Network
-from experiments.tune.log import (
+from byoc.tuning.log import (
     MAXIMUM_BYTES,
     Header,
     LoggedSite,
@@ -23,11 +21,15 @@ from experiments.tune.log import (
     mend,
     read_log,
 )
+from byoc.tuning.state import Tried
+from byoc.tuning.subject import Clock, Subject
+from byoc.tuning.transfer import Donor, choose_donor, shares_of
+from dla_sim.presets import Preset
+from dla_sim.program_timing import ProgramTiming
+from dla_sim.timing import Timing
+from experiments.running.network import Network
 from experiments.tune.model import CostModel, load_model, require_library
 from experiments.tune.search import Evolution
-from experiments.tune.state import Tried
-from experiments.tune.subject import Subject
-from experiments.tune.transfer import Donor, choose_donor, shares_of
 from experiments.version import compiler_version
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -85,6 +87,11 @@ def model_file(log: Path) -> Path:
     return log.with_name(log.name + ".model")
 
 
+def clock_of(timing: Timing) -> Clock:
+    """The timing-only engine."""
+    return Clock(lambda program: ProgramTiming(program).layers(timing), timing.bus_bytes)
+
+
 def tune(
     network: Network,
     hardware: Preset,
@@ -107,7 +114,7 @@ def tune(
     if wanted.model:
         require_library()
     found = partition_package(network.package, hardware.arch, options)
-    subject = Subject(found.regions, found.graph.values, hardware.arch, hardware.timing)
+    subject = Subject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
     if not subject.sites:
         raise InputError(f"{network.name}: no layer runs on the accelerator; 'dla partition' says why")
     donors = tuple(read_log(donor) for donor in wanted.donors)

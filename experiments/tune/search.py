@@ -15,13 +15,13 @@ import numpy as np
 
 from byoc.choices import Choices
 from byoc.scheduling.chosen import choice_of
-from experiments.tune.covers import Covers
+from byoc.tuning.covers import Covers
+from byoc.tuning.moves import PLACES, Moves
+from byoc.tuning.state import Move, State, Tried, combined, state_of
+from byoc.tuning.subject import SHARES, Measurement, Subject
+from byoc.tuning.transfer import Donor
+from byoc.tuning.units import Features, Units
 from experiments.tune.model import CostModel
-from experiments.tune.moves import PLACES, Moves
-from experiments.tune.state import Move, State, Tried, combined, state_of
-from experiments.tune.subject import SHARES, Measurement, Subject
-from experiments.tune.transfer import Donor
-from experiments.tune.units import Features, Units
 
 POOL, GROUP_POOL = 24, 32
 """Candidates that the model ranks for every layer alone, and for every group."""

@@ -15,8 +15,8 @@ from dla_sim.device import Device
 from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.memory import SharedMemory
+from dla_sim.systems.spec import MEMORY_KEYS
 from dla_sim.timing import Timing
-from experiments.systems.spec import MEMORY_KEYS
 from isa.program import Program
 from tests.dla_sim.cases import build_program
 from tests.dla_sim.program_generator import random_case

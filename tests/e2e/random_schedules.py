@@ -19,10 +19,11 @@ from byoc.choices import Choices, LayerChoice
 from byoc.compiler import partition_package
 from byoc.options import CompileOptions
 from byoc.scheduling.chosen import choice_of
+from byoc.tuning.candidates import Drawing
+from byoc.tuning.grouping import Grouping
+from byoc.tuning.subject import Subject, placed
 from dla_sim.timing import Timing
-from experiments.tune.candidates import Drawing
-from experiments.tune.grouping import Grouping
-from experiments.tune.subject import Subject, placed
+from experiments.tune.run import clock_of
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import compare
@@ -43,7 +44,7 @@ def outcomes(seed: int) -> Iterator[Outcome]:
     arch = random_machine(seed)[0].model_copy(update={"numerics": "onnxruntime"})
     given = {name: feeds[name] for name in package.graph.inputs}
     partition = partition_package(package, arch, CompileOptions())
-    subject = Subject(partition.regions, partition.graph.values, arch, Timing())
+    subject = Subject(partition.regions, partition.graph.values, arch, clock_of(Timing()))
     random = np.random.default_rng(seed)
     for _ in repeat(None, DRAWS if subject.sites else 0):
         try:

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from byoc.compiler import partition_package
 from byoc.importing import import_model
 from byoc.package.package import Package
+from byoc.tuning.subject import Subject
 from dla_sim.timing import Timing
 from experiments.models import MODELS
+from experiments.tune.run import clock_of
 from experiments.tune.search import Evolution
-from experiments.tune.subject import Subject
 from isa.arch import Arch, PeArray
 from tests.e2e.harness import Comparison, compare, package
 from tests.e2e.random_networks import random_network
@@ -23,7 +24,7 @@ from tests.e2e.random_networks import random_network
 def tried(imported: Package, feed: dict[str, NDArray[Any]], arch: Arch, seed: int, count: int) -> list[Comparison]:
     """The first ``count`` schedules that a search without a model tries, run on data, but for those without a place."""
     found = partition_package(imported, arch)
-    subject = Subject(found.regions, found.graph.values, arch, Timing())
+    subject = Subject(found.regions, found.graph.values, arch, clock_of(Timing()))
     proposals = Evolution(subject, seed, None).proposals()
     choices, runs = next(proposals), []
     for _ in range(count):

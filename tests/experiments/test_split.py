@@ -11,11 +11,11 @@ import pytest
 from onnx import ModelProto
 
 import dla
+from byoc.splitting.split import WAYS, best_cuts
+from dla_sim.systems.spec import System, parse_system
 from experiments.cli.main import main
 from experiments.report.terminal import report_console
 from experiments.running.network import load_network
-from experiments.systems.spec import System, parse_system
-from experiments.systems.split import WAYS, best_cuts
 from experiments.systems.split_report import SplitReport, print_split, split_json, split_network
 from tests.byoc.small_models import ModelBuilder
 

@@ -12,17 +12,16 @@ from typing import ClassVar
 import pytest
 
 from dla_sim.engine.workload import Workload
-from dla_sim.systems import pieces
+from dla_sim.systems import pieces, simulate, work
 from dla_sim.systems.machines import Machines, Running
 from dla_sim.systems.pieces import Interruptible
+from dla_sim.systems.simulate import Interval
+from dla_sim.systems.spec import System, Variant, parse_system
 from experiments.cli.main import main
 from experiments.running.workflow import run
-from experiments.systems import simulate, work
+from experiments.systems.plans import make_plans
 from experiments.systems.report import SystemReport, report_json
 from experiments.systems.run import RATE_STEPS, _by_quality, co_optimise, highest_rate, run_system
-from experiments.systems.simulate import Interval
-from experiments.systems.spec import System, Variant, parse_system
-from experiments.systems.work import make_plans
 from isa.errors import InputError
 from tests.dla_sim.tick.system import TickSystem, Turn
 

@@ -11,13 +11,13 @@ import plotly.graph_objects
 import pytest
 
 import dla
+from dla_sim.systems.simulate import CAUSES, Interval
 from experiments.report.charts.interactive import figure
 from experiments.systems import timeline
 from experiments.systems.charts import system_charts, task_causes
 from experiments.systems.page import system_page
 from experiments.systems.presentation import deadline_lines
 from experiments.systems.report import SAVING, SystemReport, report_json
-from experiments.systems.simulate import CAUSES, Interval
 from experiments.systems.timeline import Recorder
 from tests.experiments.command_line import dla as command
 

@@ -10,11 +10,12 @@ from math import lcm
 
 import pytest
 
-from experiments.systems.policies import make_policy
+from dla_sim.systems.policies import make_policy
+from dla_sim.systems.simulate import Interval, Record, Simulation
+from dla_sim.systems.spec import CPU, Preemption, System, Variant, parse_system
+from dla_sim.systems.work import Piecework, Plan, Plans, Stage
+from experiments.systems.plans import make_plans
 from experiments.systems.run import co_optimise
-from experiments.systems.simulate import Interval, Record, Simulation
-from experiments.systems.spec import CPU, Preemption, System, Variant, parse_system
-from experiments.systems.work import Piecework, Plan, Plans, Stage, make_plans
 from tests.dla_sim.cases import Case, Step, build_program
 
 Tasks = list[dict[str, object]]

@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import dla
-from experiments.systems import work
+from dla_sim.systems.spec import parse_system
+from experiments.systems import plans
 from experiments.systems.run import run_system
-from experiments.systems.spec import parse_system
 from experiments.systems.sweep import figures, sweep_json
 from tests.experiments.command_line import dla as command
 
@@ -80,7 +80,7 @@ def test_every_point_is_the_run_of_the_edited_file(folder: Path, monkeypatch: py
         compiled.append(arch)
         return dla.compile(package, arch, options)
 
-    monkeypatch.setattr(work, "compile_network", counted)
+    monkeypatch.setattr(plans, "compile_network", counted)
     found = dla.sweep_system("busy.toml", AXES)
     assert len(compiled) == 1
     points = list(product(*AXES.values()))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from dla_sim.systems.simulate import CAUSES
+from dla_sim.systems.spec import parse_system
 from experiments.repro import table5
 from experiments.systems.report import MemoryResult, Response, SystemReport, TaskResult
-from experiments.systems.simulate import CAUSES
-from experiments.systems.spec import parse_system
 
 MODULES = ("sensing", *table5.LIDARS, table5.CAMERA)
 

@@ -16,18 +16,18 @@ from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.tiling.tiling import Slots, Tiling
+from byoc.tuning.covers import Covers
+from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
+from byoc.tuning.state import Move, State, Tried, combined, state_of
+from byoc.tuning.subject import Measurement, Subject
+from byoc.tuning.transfer import Donor, choose_donor, donor_score, schedules_of, shares_of
+from byoc.tuning.units import FEATURES, Features
 from dla_sim.presets import Preset, load_hardware
 from dla_sim.program_timing import ProgramTiming
 from experiments.running.network import Network, load_network
-from experiments.tune.covers import Covers
 from experiments.tune.explain import chosen_schedules, explain, explain_all
-from experiments.tune.log import LoggedSite, load_tuned, mend, read_log
 from experiments.tune.model import CostModel, load_model
-from experiments.tune.run import Wanted, model_file, tune
-from experiments.tune.state import Move, State, Tried, combined, state_of
-from experiments.tune.subject import Measurement, Subject
-from experiments.tune.transfer import Donor, choose_donor, donor_score, schedules_of, shares_of
-from experiments.tune.units import FEATURES, Features
+from experiments.tune.run import Wanted, clock_of, model_file, tune
 from experiments.version import compiler_version
 from isa.errors import InputError
 from tests.experiments.command_line import dla
@@ -219,7 +219,7 @@ def test_the_donor_by_hand() -> None:
 
 def test_shares_and_schedules(log: Path) -> None:
     found = partition_package(digits().package, machine().arch)
-    subject = Subject(found.regions, found.graph.values, machine().arch, machine().timing)
+    subject = Subject(found.regions, found.graph.values, machine().arch, clock_of(machine().timing))
     assert [site.kind for site in subject.sites] == ["OP_CONV", "OP_DEPTH_CONV", "OP_CONV", "OP_POOL", "OP_MAT_MUL"]
     shares = shares_of(subject.sites, (30, 20, 40, 5, 5))
     assert shares == {"OP_CONV": 0.7, "OP_DEPTH_CONV": 0.2, "OP_POOL": 0.05, "OP_MAT_MUL": 0.05}

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from byoc.choices import GroupChoice
 from byoc.tiling.tiling import Tiling
-from experiments.tune.state import State, Tried
+from byoc.tuning.state import State, Tried
 
 WIDTH = 8
 """Pieces for the same layers between the same tensors that stay, of which the fastest are taken into account."""

@@ -10,11 +10,11 @@ import numpy as np
 
 from byoc.operators.operator import Geometry
 from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.candidates import Drawing
-from experiments.tune.grouping import Grouping, with_group
-from experiments.tune.state import Move, State
-from experiments.tune.subject import Grouped, Subject
-from experiments.tune.transfer import Donor
+from byoc.tuning.candidates import Drawing
+from byoc.tuning.grouping import Grouping, with_group
+from byoc.tuning.state import Move, State
+from byoc.tuning.subject import Grouped, Subject
+from byoc.tuning.transfer import Donor
 
 PLACES = 64
 """Layers, groups, and tensors at which changes are drawn at a time, of each so many at most."""

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from experiments.systems.spec import Preemption, Task
+from dla_sim.systems.spec import Preemption, Task
 from isa.errors import InputError, meant
 
 

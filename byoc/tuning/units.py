@@ -9,8 +9,8 @@ from typing import NamedTuple
 from byoc.choices import GroupChoice
 from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.state import State
-from experiments.tune.subject import Subject
+from byoc.tuning.state import State
+from byoc.tuning.subject import Subject
 
 Features = tuple[float, ...]
 LAYER, GROUP = 30, 14
@@ -105,8 +105,8 @@ class Units:
 
     def _least(self, compute: int, loading: int) -> int:
         """What a unit takes at least that loads in so many bus cycles: a scratchpad full may be there already."""
-        arch, timing = self._subject.arch, self._subject.timing
-        return max(compute, (loading * BUS_BYTES - arch.sram_bytes) // timing.bus_bytes, 1)
+        arch, clock = self._subject.arch, self._subject.clock
+        return max(compute, (loading * BUS_BYTES - arch.sram_bytes) // clock.bus_bytes, 1)
 
     def _group(self, state: State, first: int, group: GroupChoice) -> _Sight:
         found = self._subject.account(first, group, state.residents)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dla_sim.device import Device
 from dla_sim.systems.pieces import Interruptible, leave, on_memory
-from experiments.systems.simulate import Ways
-from experiments.systems.work import Piecework
+from dla_sim.systems.simulate import Ways
+from dla_sim.systems.work import Piecework
 from isa.program import Program
 
 GARBAGE = 0xA5

@@ -15,8 +15,8 @@ from byoc.operators.nest import allowed_channels
 from byoc.scheduling.chosen import tiling_of
 from byoc.tiling.space import lies_dense, may_cut_depth, may_cut_rows
 from byoc.tiling.tiling import Resident, Tiling, working_set
-from experiments.tune.log import LoggedSite, TuningLog
-from experiments.tune.subject import Site, Subject, placed
+from byoc.tuning.log import LoggedSite, TuningLog
+from byoc.tuning.subject import Site, Subject, placed
 from isa.instruction import ceil_div
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from byoc.choices import Choices, as_json
 from byoc.options import CompileOptions
 from byoc.pins import of_json
-from experiments.tune.subject import Measurement
+from byoc.tuning.subject import Measurement
 from isa.errors import InputError
 from isa.reading import json_of, read_bytes
 

@@ -18,9 +18,9 @@ import numpy as np
 from dla_sim.engine.bus import NEVER, PORTS
 from dla_sim.systems.machines import Happening, Machines, Running
 from dla_sim.systems.memory import SharedMemory
-from experiments.systems.policies import Policy
-from experiments.systems.spec import CPU, System, Task, core_name
-from experiments.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles
+from dla_sim.systems.policies import Policy
+from dla_sim.systems.spec import CPU, System, Task, core_name
+from dla_sim.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles
 
 CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
 """What a job's response time consists of: what its stages take alone, waiting for an accelerator or a core, the other

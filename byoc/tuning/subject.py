@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -25,10 +25,9 @@ from byoc.scheduling.stream import Memory, TileSteps
 from byoc.tiling.cost import BURST_BYTES
 from byoc.tiling.search import TileSearch
 from byoc.tiling.tiling import Resident, aligned
-from dla_sim.program_timing import ProgramTiming
-from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
+from isa.program import Program
 
 SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
 """Per cent of the scratchpad for which the compiler chooses, too: the schedules that a search begins with, in order."""
@@ -62,6 +61,13 @@ class Site:
     name: str
     kind: str
     geometry: Geometry
+
+
+class Clock(NamedTuple):
+    """How long programs take on the machine: cycles by layer; and the bytes that its bus moves in a cycle."""
+
+    layers: Callable[[Program], Mapping[str, int]]
+    bus_bytes: int
 
 
 @dataclass(frozen=True)
@@ -130,11 +136,11 @@ def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> i
 class Subject:
     """Regions of a network on one machine; remembers how long each takes with the choices that it has met."""
 
-    def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, timing: Timing) -> None:
-        self.arch, self.timing = arch, timing
+    def __init__(self, regions: Sequence[Region], values: Mapping[str, Value], arch: Arch, clock: Clock) -> None:
+        self.arch, self.clock = arch, clock
         self._regions, self._values = tuple(regions), values
         self._pool = SearchPool[Compiled]()
-        self._known: dict[tuple[int, Choices], tuple[int, dict[str, int]] | None] = {}
+        self._known: dict[tuple[int, Choices], tuple[int, Mapping[str, int]] | None] = {}
         self._own: list[Choices] = []
         self._rooms: list[Rooms] = []
         self._firsts: list[int] = []
@@ -263,7 +269,7 @@ class Subject:
             yield _joined([layers.choices for _, layers in compiled])
 
     def measure(self, choices: Choices) -> Measurement:
-        """The cycles of the network with these choices, by the timing-only engine, everything compiled anew."""
+        """The cycles of the network with these choices, by the clock, everything compiled anew."""
         total, sites = 0, list[int]()
         for number in range(len(self._regions)):
             found = self._measured(number, self._part(number, choices))
@@ -282,7 +288,7 @@ class Subject:
             tuple(one for first, one in placed(self.names, choices.groups or ()) if here[first]),
         )
 
-    def _measured(self, number: int, choices: Choices) -> tuple[int, dict[str, int]] | None:
+    def _measured(self, number: int, choices: Choices) -> tuple[int, Mapping[str, int]] | None:
         key = number, choices
         if key not in self._known:
             try:
@@ -290,7 +296,7 @@ class Subject:
             except InputError:  # they find no place: that is what was measured
                 self._known[key] = None
             else:
-                layers = ProgramTiming(program).layers(self.timing)
+                layers = self.clock.layers(program)
                 self._known[key] = sum(layers.values()), layers
         return self._known[key]
 

@@ -12,9 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dla_sim.presets import DEFAULT_PRESET, SETTING_KEYS, Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
-from experiments.toml_text import toml_text
 from isa.errors import InputError, meant
 from isa.reading import read_bytes, toml_of
+from isa.toml_text import toml_text
 
 MAXIMUM_BYTES = 1 << 20
 IN_MEMORY = "<system>"

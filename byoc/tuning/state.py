@@ -9,7 +9,7 @@ from functools import cached_property
 from byoc.choices import Choices, GroupChoice
 from byoc.scheduling.chosen import tiling_of
 from byoc.tiling.tiling import Resident, Tiling
-from experiments.tune.subject import Grouped, Subject, placed
+from byoc.tuning.subject import Grouped, Subject, placed
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,27 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators.registry import annotate
 from byoc.options import CompileOptions
 from byoc.partition import boundary, partition
+from byoc.splitting import slicing
+from byoc.splitting.slicing import HEIGHT, ChannelCut, Span
 from byoc.target import target_of
-from experiments.systems import slicing
-from experiments.systems.slicing import HEIGHT, ChannelCut, Span
-from experiments.systems.spec import Accelerator
-from experiments.systems.work import Piecework
+from isa.arch import Arch
+from isa.program import Program
 
 WAYS = ("batch", "channels", "rows", "pipeline")
 ALIGNMENT = 64
 """Bytes at whose multiples a program has its tensors; where bursts are longer, theirs."""
 MOST_AGAIN = 0.1
 """Part of a group's work that bands may compute twice before another group begins."""
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One that a network is split over: its name, the bytes of a burst, the cycles that a program takes there alone."""
+
+    name: str
+    arch: Arch
+    burst_bytes: int
+    cycles: Callable[[Program], int]
 
 
 @dataclass(frozen=True)
@@ -42,10 +52,14 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A program on the accelerator of number ``accelerator``: what its tensors are of those in memory, by its names."""
+    """A program on the accelerator of number ``accelerator``: what its tensors are of those in memory, by its names.
+
+    ``cycles`` are those that it takes alone.
+    """
 
     accelerator: int
-    work: Piecework
+    program: Program
+    cycles: int
     values: Mapping[str, Value]
     reads: Mapping[str, Window]
     writes: Mapping[str, Window]
@@ -88,18 +102,19 @@ class Workshop:
         writes: Mapping[str, Window],
     ) -> Piece:
         """Nodes compiled for an accelerator. Raises RefusedError where one of them would not run there."""
-        hardware = self.accelerators[accelerator].hardware
-        arch, schedule = hardware.arch, self.options.schedule
+        machine = self.accelerators[accelerator]
+        arch, schedule = machine.arch, self.options.schedule
         small = Graph(self.region.name, tuple(reads), tuple(writes), values, tuple(nodes))
         fit = partial(fitted, arch=arch, schedule=schedule)
         found = partition(small, target_of(arch, self.options), fit, annotate(small))
         fallen = next((place for place in found.placement if place.on == "cpu"), None)
         if fallen is not None:
-            raise RefusedError(f"{fallen.op_type}: on {self.accelerators[accelerator].name} {fallen.reason}")
+            raise RefusedError(f"{fallen.op_type}: on {machine.name} {fallen.reason}")
         operations = tuple(operation for region in found.regions for operation in region.operations)
         region = Region(self.region.index, self.region.name, small.nodes, small.inputs, small.outputs, operations)
         program, _ = compile_region(region, values, arch, schedule)
-        return Piece(accelerator, Piecework(program, hardware), values, reads, writes, sum(node.macs for node in nodes))
+        macs = sum(node.macs for node in nodes)
+        return Piece(accelerator, program, machine.cycles(program), values, reads, writes, macs)
 
     def whole(self, nodes: Sequence[Node], accelerator: int = 0) -> Piece:
         """Consecutive nodes as they are, between whole tensors."""
@@ -128,7 +143,7 @@ def by_pipeline(shop: Workshop) -> list[Step]:
 
     def cost(number: int, start: int, stop: int) -> float:
         piece = group(number, start, stop)
-        return inf if piece is None else piece.work.alone
+        return inf if piece is None else piece.cycles
 
     cuts = best_cuts(len(shop.accelerators), len(nodes), cost)
     places = [(number, *ends) for number, ends in enumerate(pairwise(cuts)) if ends[0] < ends[1]]
@@ -191,7 +206,7 @@ class _Run:
             for name in (*node.outputs, *(n for n, axis in zip(node.inputs, one.axes, strict=True) if axis is not None))
             if shop.graph.values[name].constant is None
         ]
-        bursts = [one.hardware.timing.burst_bytes for one in shop.accelerators]
+        bursts = [one.burst_bytes for one in shop.accelerators]
         return slicing.channel_unit(cut, max(ALIGNMENT, *bursts))
 
     def shares(self, shop: Workshop) -> int:
@@ -469,7 +484,7 @@ def _steps(
 
 def _once(shop: Workshop, nodes: Sequence[Node]) -> int | None:
     try:
-        return shop.whole(nodes).work.alone
+        return shop.whole(nodes).cycles
     except RefusedError:
         return None
 

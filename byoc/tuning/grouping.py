@@ -9,8 +9,8 @@ import numpy as np
 
 from byoc.choices import GroupChoice
 from byoc.operators.nest import allowed_channels
-from experiments.tune.candidates import beside, even_sizes
-from experiments.tune.subject import Grouped, Site, Subject
+from byoc.tuning.candidates import beside, even_sizes
+from byoc.tuning.subject import Grouped, Site, Subject
 
 RIDES = 0.5
 """Share of what could go tile by tile that comes to do so, or no longer does, other than to be taken apart."""
