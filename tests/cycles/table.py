@@ -1,0 +1,79 @@
+"""The recorded cycles: a line a case, a column a machine; how they are measured, compared and written."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dla_sim.program_timing import ProgramTiming
+from dla_sim.timing import Timing
+from isa.files import write_atomically
+from tests.cycles.cases import MACHINES, Compile
+
+FILE = Path(__file__).with_name("cycles.csv")
+BLESS = "python -m tests.cycles --bless"
+Table = Mapping[str, Mapping[str, int]]
+"""Cycles by case and machine."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Cycles of a case on a machine that are not as recorded; None where there are none, or none are recorded."""
+
+    case: str
+    machine: str
+    recorded: int | None
+    found: int | None
+
+    def __str__(self) -> str:
+        """Case, machine, both figures and what that is in per cent."""
+        share = ""
+        if self.recorded and self.found is not None:
+            share = f" ({(self.found - self.recorded) / self.recorded:+.2%})"
+        return f"{self.case} on {self.machine}: {_told(self.recorded)} -> {_told(self.found)}{share}"
+
+
+def _told(cycles: int | None) -> str:
+    return "nothing" if cycles is None else f"{cycles:,}"
+
+
+def measure(make: Callable[[], Compile]) -> Iterator[tuple[str, int]]:
+    """The cycles of a case under the default Timing, machine after machine."""
+    compiled = make()
+    for name, arch in MACHINES.items():
+        yield name, sum(ProgramTiming(program).run(Timing()).total for program in compiled(arch))
+
+
+def changes(case: str, found: Mapping[str, int], recorded: Table) -> list[Change]:
+    """Where a case is not as recorded. Fewer cycles are a change, too."""
+    wanted = recorded.get(case, {})
+    both = ((machine, wanted.get(machine), found.get(machine)) for machine in (*MACHINES, *(wanted.keys() - MACHINES)))
+    return [Change(case, machine, before, after) for machine, before, after in both if before != after]
+
+
+def read_table(file: Path = FILE) -> Table:
+    """What is recorded."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        return {
+            row.pop("case"): {machine: int(cycles) for machine, cycles in row.items()} for row in csv.DictReader(lines)
+        }
+
+
+def write_table(table: Table, file: Path = FILE) -> None:
+    """Record these."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(("case", *MACHINES))
+    rows.writerows((case, *(found[machine] for machine in MACHINES)) for case, found in table.items())
+    write_atomically(file, text.getvalue())
+
+
+def told(found: Sequence[Change]) -> str:
+    """What has changed, by name, the cycles in all, and what to do about it."""
+    lines = [str(change) for change in found]
+    more = sum(1 for change in found if (change.found or 0) > (change.recorded or 0))
+    lines.append(f"{len(found)} figures are not as recorded, {more} of them larger; if that is meant: {BLESS}")
+    return "\n".join(lines)
