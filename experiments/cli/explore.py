@@ -30,7 +30,7 @@ class Sampler(StrEnum):
 
 
 Names = Annotated[
-    str, typer.Option("--objectives", metavar="A,B", help="What to trade, e.g. cycles,area (docs/explore.md).")
+    str, typer.Option("--objectives", metavar="A,B", help="What to trade, e.g. cycles,area (docs/sweeps.md).")
 ]
 Trials = Annotated[int, typer.Option("--trials", metavar="N", help="Points to evaluate.")]
 SamplerChoice = Annotated[Sampler, typer.Option("--sampler", help="Optuna's sampler: TPE, NSGA-II or random.")]

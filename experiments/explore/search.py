@@ -30,7 +30,7 @@ SamplerName = Literal["nsga2", "tpe", "random"]
 SAMPLERS: tuple[SamplerName, ...] = ("nsga2", "tpe", "random")
 
 POPULATION = 8
-"""Of NSGA-II; TPE begins with as many random trials. Larger ones took longer to get anywhere (docs/explore.md)."""
+"""Of NSGA-II; TPE begins with as many random trials. Larger ones took longer to get anywhere (docs/sweeps.md)."""
 TRIES = 100
 """Neighbours looked at for one that is new."""
 

@@ -33,7 +33,7 @@ def explore(
     """Search the grid of a specification for the best compromises of two objectives, as ``dla explore`` does.
 
     ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
-    (docs/explore.md), ``trials`` how many points to evaluate, ``sampler`` and ``seed`` how they are proposed, ``cost``
+    (docs/sweeps.md), ``trials`` how many points to evaluate, ``sampler`` and ``seed`` how they are proposed, ``cost``
     the cost table of estimates. ``grid``: run the whole grid as well; None for small ones only. ``stage`` is called
     with what goes on, ``report`` with how many points there are. Raises InputError for bad input.
     """

@@ -2,7 +2,7 @@
 
 The publication's networks and board are not to be had. Its modules are stand-ins here, of work in the same proportion
 to the deadlines: the lidars' networks alone want more than one accelerator has, and the cameras' one more. What is
-compared is what the table says of the ways of scheduling, never its milliseconds (docs/table5.md).
+compared is what the table says of the ways of scheduling, never its milliseconds (docs/published.md).
 """
 
 from __future__ import annotations

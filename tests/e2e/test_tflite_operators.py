@@ -49,8 +49,8 @@ def test_scales_far_apart(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_is_of_these_operators() -> None:
-    """Else run ``python -m tests.e2e.tflite_operators --cases 100 --output docs/tflite.md``."""
-    text = (Path(__file__).parents[2] / "docs" / "tflite.md").read_text(encoding="utf-8").partition(HEADER)[2]
+    """Else run ``python -m tests.e2e.tflite_operators --cases 100 --output docs/inputs.md``."""
+    text = (Path(__file__).parents[2] / "docs" / "inputs.md").read_text(encoding="utf-8").partition(HEADER)[2]
     found = re.findall(r"^\| ([A-Z0-9_]+) \| (\d+) \| (\d+) \| ([\d,]+) \| (\d+) \|$", text, re.MULTILINE)
     assert [line[0] for line in found] == sorted(DRAWN)
     assert {line[4] for line in found} == {"0"}

@@ -494,7 +494,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.tflite_operators", description=main.__doc__)
     parser.add_argument("--cases", type=int, default=100, help="models an operator")
     parser.add_argument("--operator", action="append", choices=sorted(DRAWN))
-    parser.add_argument("--output", type=Path, help="a page (docs/tflite.md) whose last table becomes this one")
+    parser.add_argument("--output", type=Path, help="a page (docs/inputs.md) whose last table becomes this one")
     chosen = parser.parse_args(arguments)
     outcomes = []
     for kind in sorted(chosen.operator or DRAWN):
