@@ -7,7 +7,7 @@ compiles once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -56,37 +56,44 @@ class Timing(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bus_bytes: Annotated[int, about("bytes/cycle", "width of the shared bus, a power of two", 1, 4096)] = 8
-    burst_bytes: Annotated[
-        int, about("bytes", "aligned block of system memory that one burst can cover, a power of two", 1, 65536)
-    ] = 64
-    dram_latency: Annotated[int, about("cycles", "request to first data; last data to acknowledgement", 0, 1 << 20)] = (
-        100
+    bus_bytes: int = about(8, "bytes/cycle", "bus width", "width of the shared bus, a power of two", 1, 4096)
+    burst_bytes: int = about(
+        64, "bytes", "burst", "aligned block of system memory that one burst can cover, a power of two", 1, 65536
     )
-    outstanding_bursts: Annotated[int, about("bursts", "in flight, all requesters together", 1, 1 << 20)] = 16
-    flash_bytes: Annotated[
-        int,
-        about("bytes/cycle", "width of the flash, which holds constants and command words; 0 is none", 0, 4096),
-    ] = 0
-    flash_burst_bytes: Annotated[
-        int, about("bytes", "aligned block of the flash that one burst can cover, a power of two", 1, 65536)
-    ] = 128
-    flash_latency: Annotated[int, about("cycles", "flash: request to first data", 0, 1 << 20)] = 64
-    flash_outstanding_bursts: Annotated[int, about("bursts", "flash: in flight", 1, 1 << 20)] = 2
-    queue_depth: Annotated[
-        int, about("commands", "entries of a unit's queue, the executing one included", 1, 1 << 16)
-    ] = 2
-    fetch_bytes: Annotated[int, about("bytes", "one chunk of command words, a multiple of 8", 8, 1 << 20)] = 512
-    fetch_buffers: Annotated[int, about("chunks", "chunks of command words held or requested", 1, 1 << 16)] = 4
-    dma_setup: Annotated[int, about("cycles", "LD, ST: before the first request", 0, 1 << 20)] = 4
-    dma_drain: Annotated[int, about("cycles", "LD, ST: after the last data or acknowledgement", 0, 1 << 20)] = 4
-    ex_fill: Annotated[int, about("cycles", "EX: pipeline fill of one operation", 0, 1 << 20)] = 8
-    ex_drain: Annotated[int, about("cycles", "EX: pipeline drain of one operation", 0, 1 << 20)] = 8
-    sync_cycles: Annotated[int, about("cycles", "duration of OP_SYNC", 1, 1 << 20)] = 1
-    sram_read_bytes: Annotated[int, about("bytes/cycle", "EX read ports; 0 is wide enough", 0, 1 << 20)] = 0
-    sram_write_bytes: Annotated[int, about("bytes/cycle", "EX write ports; 0 is wide enough", 0, 1 << 20)] = 0
-    bank_ports: Annotated[int, about("accesses/cycle", "operand streams of EX that one bank serves", 1, 1024)] = 4
-    clock_hz: Annotated[int, about("Hz", "only where a time is printed", 1, 10**15)] = 1_000_000_000
+    dram_latency: int = about(
+        100, "cycles", "DRAM latency", "request to first data; last data to acknowledgement", 0, 1 << 20
+    )
+    outstanding_bursts: int = about(16, "bursts", "bursts in flight", "in flight, all requesters together", 1, 1 << 20)
+    flash_bytes: int = about(
+        0, "bytes/cycle", "width of the flash",
+        "width of the flash, which holds constants and command words; 0 is none", 0, 4096,
+    )  # fmt: skip
+    flash_burst_bytes: int = about(
+        128, "bytes", "burst of the flash",
+        "aligned block of the flash that one burst can cover, a power of two", 1, 65536,
+    )  # fmt: skip
+    flash_latency: int = about(64, "cycles", "latency of the flash", "flash: request to first data", 0, 1 << 20)
+    flash_outstanding_bursts: int = about(2, "bursts", "bursts of the flash in flight", "flash: in flight", 1, 1 << 20)
+    queue_depth: int = about(
+        2, "commands", "depth of queues", "entries of a unit's queue, the executing one included", 1, 1 << 16
+    )
+    fetch_bytes: int = about(
+        512, "bytes", "chunk of command words", "one chunk of command words, a multiple of 8", 8, 1 << 20
+    )
+    fetch_buffers: int = about(
+        4, "chunks", "chunks fetched ahead", "chunks of command words held or requested", 1, 1 << 16
+    )
+    dma_setup: int = about(4, "cycles", "DMA setup", "LD, ST: before the first request", 0, 1 << 20)
+    dma_drain: int = about(4, "cycles", "DMA drain", "LD, ST: after the last data or acknowledgement", 0, 1 << 20)
+    ex_fill: int = about(8, "cycles", "pipeline fill", "EX: pipeline fill of one operation", 0, 1 << 20)
+    ex_drain: int = about(8, "cycles", "pipeline drain", "EX: pipeline drain of one operation", 0, 1 << 20)
+    sync_cycles: int = about(1, "cycles", "synchronisation", "duration of OP_SYNC", 1, 1 << 20)
+    sram_read_bytes: int = about(0, "bytes/cycle", "SRAM read width", "EX read ports; 0 is wide enough", 0, 1 << 20)
+    sram_write_bytes: int = about(0, "bytes/cycle", "SRAM write width", "EX write ports; 0 is wide enough", 0, 1 << 20)
+    bank_ports: int = about(
+        4, "accesses/cycle", "ports of a bank", "operand streams of EX that one bank serves", 1, 1024
+    )
+    clock_hz: int = about(1_000_000_000, "Hz", "clock", "only where a time is printed", 1, 10**15)
 
     @model_validator(mode="after")
     def _consistent(self) -> Timing:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -17,9 +17,11 @@ CHANNEL_RECORD_BYTES = {"onnxruntime": 8, "fixed": 12}
 """Bytes of one channel record: int32 bias, then float32 scale, or int32 multiplier and int32 shift."""
 
 
-def about(unit: str, meaning: str, least: int | None = None, most: int | None = None) -> Any:
-    """What a key of a machine is: its unit ("" for words), its meaning, and the values it may have."""
-    return Field(ge=least, le=most, description=meaning, json_schema_extra={"unit": unit})
+def about(default: Any, unit: str, words: str, meaning: str, least: int | None = None, most: int | None = None) -> Any:
+    """What a key of a machine is: its default, its unit ("" for words), its name in plain words, its meaning, and the
+    values it may have.
+    """
+    return Field(default, ge=least, le=most, title=words, description=meaning, json_schema_extra={"unit": unit})
 
 
 class PeArray(BaseModel):
@@ -30,9 +32,9 @@ class PeArray(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ic: Annotated[int, about("elements", "input channels in parallel", 1, 65536)] = 8
-    oc: Annotated[int, about("elements", "output channels in parallel", 1, 65536)] = 8
-    ow: Annotated[int, about("elements", "output columns in parallel", 1, 65536)] = 1
+    ic: int = about(8, "elements", "PEs over input channels", "input channels in parallel", 1, 65536)
+    oc: int = about(8, "elements", "PEs over output channels", "output channels in parallel", 1, 65536)
+    ow: int = about(1, "elements", "PEs over output columns", "output columns in parallel", 1, 65536)
 
     @property
     def count(self) -> int:
@@ -45,19 +47,21 @@ class Arch(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    isa: Annotated[str, about("", "instruction set (dla isa)")] = "v2"
+    isa: str = about("v2", "", "instruction set", "instruction set (dla isa)")
     pe: PeArray = PeArray()
-    sram_bytes: Annotated[int, about("bytes", "the scratchpad", 64, 1 << 32)] = 512 * 1024
-    sram_banks: Annotated[int, about("banks", "equal parts of the scratchpad", 1, 1024)] = 16
-    alignment: Annotated[int, about("bytes", "granularity of every buffer's address, a power of two", 1, 4096)] = 8
-    row_alignment: Annotated[int, about("bytes", "rows are dense in version 0", 1, 1)] = 1
-    numerics: Annotated[
-        Literal["onnxruntime", "fixed"],
-        about("", "rounding: as ONNX Runtime's operators, or in integers alone (LiteRT)"),
-    ] = "onnxruntime"
-    post_lanes: Annotated[
-        int | None, about("elements/cycle", "requantised, added or compared; none: one a processing element", 1, 65536)
-    ] = None
+    sram_bytes: int = about(512 * 1024, "bytes", "SRAM", "the scratchpad", 64, 1 << 32)
+    sram_banks: int = about(16, "banks", "SRAM banks", "equal parts of the scratchpad", 1, 1024)
+    alignment: int = about(
+        8, "bytes", "alignment of buffers", "granularity of every buffer's address, a power of two", 1, 4096
+    )
+    row_alignment: int = about(1, "bytes", "alignment of rows", "rows are dense in version 0", 1, 1)
+    numerics: Literal["onnxruntime", "fixed"] = about(
+        "onnxruntime", "", "numerics", "rounding: as ONNX Runtime's operators, or in integers alone (LiteRT)"
+    )
+    post_lanes: int | None = about(
+        None, "elements/cycle", "post-processing lanes",
+        "requantised, added or compared; none: one a processing element", 1, 65536,
+    )  # fmt: skip
 
     @model_validator(mode="after")
     def _consistent(self) -> Arch:

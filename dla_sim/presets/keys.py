@@ -19,7 +19,7 @@ Table = Literal["arch", "timing"]
 class Setting:
     """One key: what programs depend on is in table ``arch``, what changes only cycles in ``timing``.
 
-    ``values`` says what it may be, ``unit`` is empty for words.
+    ``values`` says what it may be, ``unit`` is empty for words, ``words`` are its name in plain words.
     """
 
     key: str
@@ -28,6 +28,7 @@ class Setting:
     default: int | str | None
     unit: str
     meaning: str
+    words: str
 
 
 def declared_settings() -> tuple[Setting, ...]:
@@ -43,7 +44,8 @@ def _declared(model: type[BaseModel], table: Table, prefix: str = "") -> Iterato
             continue
         rules = {end: getattr(rule, end) for rule in field.metadata for end in ("ge", "le") if hasattr(rule, end)}
         unit = str(extra["unit"]) if isinstance(extra, dict) else ""
-        yield Setting(f"{prefix}{name}", table, _values(kind, rules), field.default, unit, field.description or "")
+        values, meaning = _values(kind, rules), field.description or ""
+        yield Setting(f"{prefix}{name}", table, values, field.default, unit, meaning, field.title or "")
 
 
 def _values(kind: Any, rules: Mapping[str, Any]) -> str:

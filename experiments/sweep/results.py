@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,13 +16,20 @@ from experiments.sweep.frame import flat_rows
 from experiments.sweep.store import Store
 from isa.errors import InputError, meant
 
-AXES = (
-    "network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), "pe.ic", "pe.oc", "pe.ow", "pe.count",
-    "sram_bytes", "sram_banks", "alignment", "row_alignment", "numerics", "post_lanes", "bus_bytes", "burst_bytes",
-    "dram_latency", "outstanding_bursts", "flash_bytes", "flash_burst_bytes", "flash_latency",
-    "flash_outstanding_bursts", "queue_depth", "fetch_bytes", "fetch_buffers", "dma_setup", "dma_drain",
-    "ex_fill", "ex_drain", "sync_cycles", "sram_read_bytes", "sram_write_bytes", "bank_ports", "clock_hz",
-)  # fmt: skip
+PES = "pe.count"
+"""Processing elements: a column that follows from the array."""
+_SETTINGS = {setting.key: setting for setting in declared_settings()}
+
+
+def _keys() -> Iterator[str]:
+    """Every key of a machine, and behind the sides of its array how many processing elements they make."""
+    for key in _SETTINGS:
+        yield key
+        if key == "pe.ow":
+            yield PES
+
+
+AXES = tuple(dict.fromkeys(("network", "preset", "isa", *(option.name for option in PROGRAM_OPTIONS), *_keys())))
 """Columns that a specification chooses; further ones come from it, too, where a row of any status has them."""
 IGNORED = ("key", "package", "version", "status", "message")
 """Columns that are neither."""
@@ -31,39 +38,9 @@ SIZE = "pe_sram"
 MORE_IS_BETTER = ("utilization",)
 
 _WORDS = {
-    "network": "network",
-    "preset": "preset",
-    "isa": "instruction set",
-    "pe.ic": "PEs over input channels",
-    "pe.oc": "PEs over output channels",
-    "pe.ow": "PEs over output columns",
-    "pe.count": "processing elements",
+    **{setting.key: setting.words for setting in _SETTINGS.values()},
+    PES: "processing elements",
     SIZE: "PEs × SRAM",
-    "sram_bytes": "SRAM",
-    "sram_banks": "SRAM banks",
-    "row_alignment": "alignment of rows",
-    "alignment": "alignment of buffers",
-    "post_lanes": "post-processing lanes",
-    "bus_bytes": "bus width",
-    "burst_bytes": "burst",
-    "dram_latency": "DRAM latency",
-    "outstanding_bursts": "bursts in flight",
-    "flash_bytes": "width of the flash",
-    "flash_burst_bytes": "burst of the flash",
-    "flash_latency": "latency of the flash",
-    "flash_outstanding_bursts": "bursts of the flash in flight",
-    "queue_depth": "depth of queues",
-    "fetch_bytes": "chunk of command words",
-    "fetch_buffers": "chunks fetched ahead",
-    "dma_setup": "DMA setup",
-    "dma_drain": "DMA drain",
-    "ex_fill": "pipeline fill",
-    "ex_drain": "pipeline drain",
-    "sync_cycles": "synchronisation",
-    "sram_read_bytes": "SRAM read width",
-    "sram_write_bytes": "SRAM write width",
-    "bank_ports": "ports of a bank",
-    "clock_hz": "clock",
     "missing_bytes": "SRAM missing",
     "host_nodes": "nodes on the CPU",
     "host_estimated_cycles": "CPU, estimated",
@@ -82,7 +59,7 @@ _WORDS = {
 }
 """Columns in plain words."""
 _UNITS = {
-    **{setting.key: setting.unit for setting in declared_settings() if setting.unit != "elements"},
+    **{setting.key: setting.unit for setting in _SETTINGS.values() if setting.unit != "elements"},
     SIZE: "PE·KiB", "macs": "MACs", "utilization": "0 to 1", "host_nodes": "nodes",
     "instructions": "instructions", "register_writes": "writes", "regions": "regions",
 }  # fmt: skip

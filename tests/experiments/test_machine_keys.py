@@ -1,0 +1,170 @@
+"""Every key of ``Arch`` and ``Timing`` is known to engine, tick model, hardware and sweeps, or is excused here by name.
+
+Known is what matters there: with another value of the key the cycles change, or what the hardware is built for.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+import dla_sim.rtl
+from dla_sim.engine.simulation import simulate
+from dla_sim.presets.keys import Setting, declared_settings
+from dla_sim.rtl.parameters import limits_of, strap_values
+from dla_sim.timing import Timing
+from experiments.sweep.constraints import NAMES
+from experiments.sweep.results import AXES, title, words
+from experiments.sweep.spec import parse_spec
+from isa.arch import Arch, flat
+from isa.errors import InputError
+from tests.dla_sim.cases import Case, build_program
+from tests.dla_sim.comparison import observe
+from tests.dla_sim.program_generator import random_case
+from tests.dla_sim.tick import run_ticks
+
+SIMULATORS = ("engine", "tick model")
+EXCUSED = {
+    "clock_hz": (*SIMULATORS, "hardware"),  # only where a time is printed
+    "alignment": (*SIMULATORS, "hardware"),  # where the compiler puts buffers; the machine takes any address
+    "row_alignment": (*SIMULATORS, "hardware"),  # has one value
+    "isa": ("hardware",),  # is built for the newest, in which programs of all others mean the same
+}
+"""Who need not know a key, and why not."""
+SEEDS = range(60)
+KEYS = {setting.key: setting for setting in declared_settings()}
+
+
+def other_values(setting: Setting, value: Any) -> list[Any]:
+    """Values that a key might have instead."""
+    texts = {"isa": ("v1", "v3"), "numerics": ("onnxruntime", "fixed")}
+    if setting.key in texts:
+        return [other for other in texts[setting.key] if other != value]
+    given = value or 0
+    return [other for other in (2 * given, given // 2, given + 1, 1, 2, 64) if other != value]
+
+
+def machine(case: Case) -> tuple[Arch, Timing]:
+    return case.arch, Timing.model_validate(case.timing)
+
+
+def with_value(case: Case, setting: Setting, value: Any) -> Case | None:
+    """The case on a machine with that value; None where there is no such machine."""
+    arch, timing = case.arch.model_dump(), dict(case.timing)
+    table, _, side = setting.key.partition(".")
+    if side:
+        arch[table] |= {side: value}
+    else:
+        (arch if setting.table == "arch" else timing)[table] = value
+    try:
+        changed = Arch.model_validate(arch), Timing.model_validate(timing)
+    except ValidationError:
+        return None
+    return Case(changed[0], timing, case.steps, case.command_address, case.segments, case.tensors)
+
+
+def changed_cases(setting: Setting) -> Iterator[tuple[Case, Case]]:
+    """Random programs on random machines, and on those with another value of a key; a few where nothing is expected."""
+    for seed in SEEDS[:6] if setting.key in EXCUSED else SEEDS:
+        case = random_case(seed)
+        value = (flat(case.arch.model_dump()) | dict(Timing.model_validate(case.timing)))[setting.key]
+        for other in other_values(setting, value):
+            changed = with_value(case, setting, other)
+            if changed is not None:
+                yield case, changed
+
+
+def engine_cycles(case: Case) -> int | None:
+    """None of a program that the machine refuses."""
+    try:
+        return observe(simulate, build_program(case), machine(case)[1]).total
+    except (InputError, KeyError):
+        return None
+
+
+def tick_cycles(case: Case) -> int | None:
+    try:
+        return run_ticks(build_program(case), machine(case)[1]).total
+    except (InputError, KeyError):
+        return None
+
+
+def simulators_that_know(setting: Setting) -> set[str]:
+    """Whose cycles another value of the key changes, in the first program in which it changes anybody's."""
+    for case, changed in changed_cases(setting):
+        known = {"engine"} if engine_cycles(case) != engine_cycles(changed) else set()
+        known |= {"tick model"} if known and tick_cycles(case) != tick_cycles(changed) else set()
+        if known:
+            return known
+    return set()
+
+
+def read_by_components() -> set[str]:
+    """Names of attributes that the hardware's components read, those that say what it is built for left out."""
+    found = set()
+    for path in Path(dla_sim.rtl.__path__[0]).rglob("*.py"):
+        if path.name != "parameters.py":
+            tree = ast.parse(path.read_text("utf-8"))
+            found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return found
+
+
+def build(case: Case) -> Mapping[str, Any] | None:
+    """Sizes and configuration of the hardware; None of a machine that is refused."""
+    try:
+        arch, timing = machine(case)
+        limits = limits_of(arch, timing)
+        return {**vars(limits), "fixed": limits.fixed, **strap_values(arch, timing)}
+    except InputError:
+        return None
+
+
+def hardware_knows(setting: Setting) -> bool:
+    """Whether another value of the key changes something that a component reads."""
+    read = read_by_components()
+    for case, changed in changed_cases(setting):
+        before, after = build(case), build(changed)
+        if before is not None and after is not None and any(before[name] != after[name] for name in read & {*before}):
+            return True
+    return False
+
+
+def sweeps_know(setting: Setting) -> bool:
+    """As an axis with words, in constraints, and as a column."""
+    if setting.key != "isa":
+        section = {"arch": "arch", "timing": "timing"}[setting.table]
+        value = f'"{setting.default}"' if isinstance(setting.default, str) else setting.default or 1
+        parse_spec(f'networks = "digits-cnn"\n{section}.{setting.key} = [{value}]\n')
+    plain = bool(setting.words) and words(setting.key) == setting.words
+    return plain and setting.key in AXES and setting.key in NAMES and title(setting.key).startswith(setting.words)
+
+
+def strangers(setting: Setting) -> set[str]:
+    """Who does not know a key and is not excused."""
+    known = {*EXCUSED.get(setting.key, ())}
+    if not {*SIMULATORS} <= known:
+        known |= simulators_that_know(setting)
+    if "hardware" not in known and hardware_knows(setting):
+        known.add("hardware")
+    if sweeps_know(setting):
+        known.add("sweeps")
+    return {*SIMULATORS, "hardware", "sweeps"} - known
+
+
+@pytest.mark.parametrize("setting", declared_settings(), ids=lambda setting: setting.key)
+def test_a_key_is_known_to_all_or_excused_by_name(setting: Setting) -> None:
+    missing = strangers(setting)
+    assert not missing, f"{setting.key} is declared, and unknown to: {', '.join(sorted(missing))}"
+
+
+def test_who_is_excused_knows_nothing_of_it() -> None:
+    """An excuse that is no longer needed goes."""
+    assert EXCUSED.keys() <= KEYS.keys()
+    for key, excused in EXCUSED.items():
+        known = simulators_that_know(KEYS[key]) | ({"hardware"} if hardware_knows(KEYS[key]) else set())
+        assert not known & {*excused}, f"{key} is known to {', '.join(sorted(known & {*excused}))}"
