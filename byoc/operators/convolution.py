@@ -156,6 +156,7 @@ class Convolution(Product, Window):
         Form(
             "Conv",
             operands=3,
+            weights=True,
             attributes=(*ATTRIBUTES, "group"),
             activation=True,
             integer=(

@@ -79,13 +79,14 @@ class Form:
     have. The first ``flags`` operands are flags, which have no quantisation, as the result has none where it
     is ``bare``. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``:
     it works on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies
-    elements, which ones is found by running it.
+    elements, which ones is found by running it. ``weights``: constants at its second operand have a scale a channel,
+    and a constant third one is a bias in the scale of their products.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
     is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
     of its own, or that of its first operand, or one with all its operands; ``clamps``: at which ends the result's
     range is the operator's own limit; ``range_ratio``: how many times its operand's range may be as wide as its
-    result's (0: any).
+    result's (0: any); ``limits``: its result has that range whatever is observed.
     """
 
     onnx: str
@@ -103,7 +104,9 @@ class Form:
     ranges: Literal["own", "first", "all"] = "own"
     clamps: tuple[Literal["low", "high"], ...] = ()
     range_ratio: int = 0
+    limits: tuple[float, float] | None = None
     traced: bool = False
+    weights: bool = False
 
     @property
     def op_type(self) -> str:

@@ -217,6 +217,7 @@ class MatMul(Product):
         Form(
             "MatMul",
             operands=2,
+            weights=True,
             activation=True,
             integer=(
                 QLinear("QLinearMatMul", ((0, 1, 2), (3, 4, 5)), (6, 7)),
@@ -227,6 +228,7 @@ class MatMul(Product):
             "Gemm",
             canonical="MatMul",
             operands=3,
+            weights=True,
             activation=True,
             integer=(QLinear("QGemm", ((0, 1, 2), (3, 4, 5)), (7, 8), bias=6),),
         ),

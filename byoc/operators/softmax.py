@@ -62,7 +62,12 @@ class Softmax(Rows):
 
     family: ClassVar[str] = "softmax"
     forms: ClassVar[tuple[Form, ...]] = (
-        Form("Softmax", attributes=("axes",), integer=(QLinear("QLinearSoftmax", ((0, 1, 2),), (3, 4)),)),
+        Form(
+            "Softmax",
+            attributes=("axes",),
+            integer=(QLinear("QLinearSoftmax", ((0, 1, 2),), (3, 4)),),
+            limits=(0.0, 1.0),
+        ),
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_SOFTMAX",)
     arity: ClassVar[tuple[int, int]] = (1, 1)

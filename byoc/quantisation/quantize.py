@@ -1,21 +1,38 @@
-"""Float ONNX model → int8 QDQ model, by ONNX Runtime's static quantiser."""
+"""Float ONNX model → int8 QDQ model: which tensors are quantised, how, and the nodes that do it.
+
+The rules are those of ONNX Runtime's static quantiser, which the tests hold every scale and every integer to.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
-from weakref import proxy
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto
+from onnx.helper import make_node
 
 from byoc.frontend.onnx.closures import Closure, float_closures
 from byoc.frontend.onnx.reading import build_view, captured_names, read_node
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, add_constant, copy_model, is_float32, sort_nodes
+from byoc.frontend.onnx.rewriting.edit import (
+    ConstantArrays,
+    add_tensor,
+    all_nodes,
+    copy_model,
+    is_float32,
+    names_of,
+    sort_nodes_in_waves,
+    unused,
+    use_counts,
+    without_initializers,
+)
 from byoc.frontend.onnx.shapes import tensor_types
+from byoc.operators.forms import Form
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
+from byoc.operators.operator import Operator
 from byoc.operators.registry import installed
 from byoc.quantisation.calibrate import (
     Feeds,
@@ -26,11 +43,10 @@ from byoc.quantisation.calibrate import (
     share_ranges,
     useful_limits,
 )
+from isa.numerics import steps
+from isa.numerics.integers import INT8_LOW, INT32_HIGH
 
-
-def quantised_operators() -> tuple[str, ...]:
-    """What the operator families want quantised: what the accelerator can run, and what merely passes values on."""
-    return tuple(name for name, (_, form) in installed().forms.items() if form.quantise)
+Scale = NDArray[np.float32]
 
 
 def quantise(model: ModelProto, calibration: Iterable[Feeds] | None = None, seed: int = 0) -> ModelProto:
@@ -59,155 +75,326 @@ def quantise_within(model: ModelProto, ranges: Ranges) -> ModelProto:
     """The second half of :func:`quantise`: a ``model`` that its caller does not keep is gone while it runs."""
     if not has_floats(model):
         return copy_model(model)
-    with _quiet():
-        quantizer, outputs = _instructed(model, ranges), len(model.graph.output)
-        del model
-        quantizer.quantize_model()
-        quantizer.model.topological_sort()
-    result: ModelProto = quantizer.model.model
-    sort_nodes(result.graph)  # the quantiser's order does not mind what bodies read
-    del result.graph.output[outputs:]
-    kept = [entry for entry in result.metadata_props if entry.key != _MARK]
-    del result.metadata_props[:]
-    result.metadata_props.extend(kept)
-    return copy_model(result)  # without the memory of all that the quantiser replaced
+    model = _with_cut_constants(model, ranges)
+    return _Boundaries(model, _Plan(model, ranges)).written()
 
 
-def _instructed(model: ModelProto, ranges: Ranges) -> Any:
-    """ONNX Runtime's quantiser, told what to quantise."""
-    closures = _quantised_closures(model)
-    stay_float = _float_nodes(model, {closure.result for closure in closures})
-    makers = {output: node for node in model.graph.node for output in node.output}
-    stay_float += [makers[node.outputs[0]].name for closure in closures for node in closure.nodes]
-    bordered = [node for node in model.graph.node if _has_parameters(node) and node.name not in stay_float]
-    stay_float += [node.name for node in bordered]
-    quantizer = _quantizer(model, ranges, stay_float)
-    # The quantiser skips activations whose operand nobody else has quantised.
-    clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
-    for node in model.graph.node:
-        if node.op_type in clamps and node.name not in stay_float:
-            quantizer.quantize_activation_tensor(node.input[0])
-    for node in bordered:
-        quantizer.quantize_activation_tensor(node.input[0])
-        quantizer.quantize_activation_tensor(node.output[0])
-    inputs = {value.name for value in model.graph.input}
-    for closure in closures:
-        for name in (closure.source, closure.result) if closure.source in inputs else (closure.result,):
-            quantizer.quantize_activation_tensor(name)
-    return quantizer
+# What is quantised, and how. ----------------------------------------------------------------------------------------
 
 
-_MARK = "onnx.infer"
-"""The quantiser writes the model to a file and infers shapes again unless it finds this mark."""
+@dataclass(frozen=True)
+class Scaling:
+    """How a constant is quantised: with a scale for every position of ``axis``, or one; around zero or not."""
+
+    axis: int | None = None
+    symmetric: bool = True
 
 
-def _quantizer(model: ModelProto, ranges: Ranges, stay_float: list[str]) -> Any:
-    """ONNX Runtime's quantiser on a copy of the model, to whose outputs are added what bodies read of it."""
-    from onnxruntime.quantization import CalibrationMethod, QuantType
-    from onnxruntime.quantization.calibrate import TensorsData
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+class _Plan:
+    """What of a float model is quantised: decided in one walk over its nodes, in order of execution."""
 
-    source = copy_model(model)
-    _cut_constants(source, ranges)
-    # The quantiser does not see who reads a tensor inside a body; it leaves alone what the model shows.
-    captured = _captured(model) - {value.name for value in model.graph.output}
-    source.graph.output.extend(value for value in model.graph.value_info if value.name in captured)
-    source.metadata_props.add(key=_MARK, value="onnxruntime.quant")
-    quantizer = QDQQuantizer(
-        source,
-        True,  # per channel
-        False,  # full 8-bit range
-        QuantType.QInt8,
-        QuantType.QInt8,
-        TensorsData(CalibrationMethod.MinMax, dict(ranges)),
-        [],
-        stay_float,
-        list(quantised_operators()),
-        {
-            "ForceQuantizeNoInputCheck": True,
-            "WeightSymmetric": True,
-            "TensorQuantOverrides": {**_own_ranges(model, ranges), **_single_scales(model)},
-        },
-    )
-    _leave_room(quantizer)
-    _remember_readers(quantizer.model)
-    return quantizer
+    def __init__(self, model: ModelProto, ranges: Ranges) -> None:
+        graph = model.graph
+        self.ranges = dict(ranges)
+        self.roots: dict[str, str] = {}
+        """Tensors that are quantised, with that whose scale they have: itself, or an operand of what makes it."""
+        self.absorbed: dict[str, str] = {}
+        """Operands of nodes that go, for their results' ranges do what they do; with these, which take their places."""
+        self.scalings: dict[tuple[str, int], Scaling] = {}
+        """Constant operands, by the node's name and their position in it."""
+        self.biases: set[str] = set()
+        """Nodes with a constant bias, which has the scale of their products, as their third operand."""
+        self.constants = ConstantArrays(graph, is_float32)
+        self.inputs = {value.name for value in graph.input}
+        self.shown = {value.name for value in graph.output} | {n for node in graph.node for n in captured_names(node)}
+        self._readers = Counter(name for node in graph.node for name in node.input)
+        closures = _quantised_closures(model)
+        inside = {node.outputs[0] for closure in closures for node in closure.nodes}
+        stay_float = set(_float_nodes(model, {closure.result for closure in closures}))
+        for closure in closures:
+            self._mark(closure.result, *([closure.source] if closure.source in self.inputs else []))
+        for node in graph.node:
+            found = installed().forms.get(node.op_type)
+            if found is not None and found[1].quantise and not (node.name in stay_float or node.output[0] in inside):
+                self._visit(node, *found)
+
+    def _visit(self, node: NodeProto, family: type[Operator], form: Form) -> None:
+        result = node.output[0]
+        if form.limits is not None and result in self.ranges:
+            self.ranges[result] = np.float32(form.limits[0]), np.float32(form.limits[1])
+        if form.weights:
+            self._product(node, family)
+        elif form.clamps:
+            self._clamp(node)
+        else:
+            data = node.input if form.operands is None else node.input[: form.operands]
+            for position, name in enumerate(data):
+                if name in self.constants:
+                    self.scalings[node.name, position] = Scaling(symmetric=False)
+            self._mark(*data)
+        self._mark(*node.output)
+        if form.ranges == "first" and result in self.roots and node.input[0] in self.roots:
+            self.roots[result] = self.roots[node.input[0]]
+
+    def _mark(self, *names: str) -> None:
+        self.roots.update((name, name) for name in names if name in self.ranges and name not in self.roots)
+
+    def _product(self, node: NodeProto, family: type[Operator]) -> None:
+        """Constant operands around zero, weights with a scale a channel where they can have several."""
+        view = read_node(node, node.name)
+        single = family.single_scales(view, self.constants)
+        for position, name in enumerate(node.input[:2]):
+            if name in self.constants:
+                several = position == 1 and name not in single
+                axis = family.channel_axis(view, self.constants[name].ndim) if several else None
+                self.scalings[node.name, position] = Scaling(axis, symmetric=position == 1 or name in single)
+        self._mark(*node.input[:2])
+        if view.input(2) in self.constants:
+            self.biases.add(node.name)
+
+    def _clamp(self, node: NodeProto) -> None:
+        """A clamp of what nobody else reads goes, or its operand has its range at least."""
+        operand, result = node.input[0], node.output[0]
+        self._mark(operand)
+        if operand not in self.ranges or result not in self.ranges:
+            return
+        if self._readers[operand] == 1 and operand not in self.shown:
+            self.ranges[operand] = self.ranges[result]
+            if operand not in self.inputs:
+                self.absorbed[operand] = result
+                del self.roots[operand]
 
 
-def _remember_readers(model: Any) -> None:
-    """Let the quantiser's model know who reads what: it asks all nodes for each tensor, which takes their square.
+# The nodes that do it. -----------------------------------------------------------------------------------------------
 
-    It renames what the nodes read that are there when it begins, each name before any other node reads it.
+
+@dataclass(eq=False)
+class _Parameters:
+    """Scale and zero point of a tensor, and their names once they are written."""
+
+    scale: Scale
+    zero_point: NDArray[np.int8]
+    names: tuple[str, str] | None = None
+
+
+class _Boundaries:
+    """Writes a planned model: every new tensor and node under a name that nothing in the model has."""
+
+    def __init__(self, model: ModelProto, plan: _Plan) -> None:
+        self._plan = plan
+        self._given = model
+        self._model = without_initializers(model)
+        self._graph = self._model.graph
+        nodes = list(all_nodes(model.graph))
+        self._taken = names_of(model.graph) | {name for node in nodes for name in (*node.input, *node.output)}
+        self._node_names = {node.name for node in nodes}
+        self._nodes: list[NodeProto] = []
+        self._real: dict[str, str] = {}  # what readers of a quantised tensor read: it, dequantised
+        self._constants: dict[tuple[str, Scaling], str] = {}
+        self._tensors = {name: _range_parameters(*plan.ranges[name]) for name in {*plan.roots.values()}}
+        self._weights = {
+            (node.input[position], scaling): _constant_parameters(plan.constants[node.input[position]], scaling)
+            for node in model.graph.node
+            for position in range(len(node.input))
+            if (scaling := plan.scalings.get((node.name, position))) is not None
+        }
+
+    def written(self) -> ModelProto:
+        """The quantised model."""
+        given = list(self._graph.node)
+        del self._graph.node[:]
+        for node in given:
+            self._leave_room(node)
+        for value in self._graph.input:
+            if value.name in self._plan.roots:
+                self._pair(value.name, value.name)
+        gone = {self._plan.absorbed[name]: name for name in self._plan.absorbed}
+        for node in given:
+            if gone.get(node.output[0]) != node.input[0]:
+                self._write(node)
+        self._graph.node.extend(self._nodes)
+        sort_nodes_in_waves(self._graph)
+        used = use_counts(self._graph)
+        for tensor in self._given.graph.initializer:
+            if used[tensor.name]:
+                self._graph.initializer.add().CopyFrom(tensor)
+        return self._model
+
+    def _write(self, node: NodeProto) -> None:
+        """A node that reads what is dequantised, and the quantisation of what it makes."""
+        operands = list(node.input)
+        for position, name in enumerate(operands):
+            scaling = self._plan.scalings.get((node.name, position))
+            if scaling is not None:
+                node.input[position] = self._constant(name, scaling)
+            elif position == BIAS and node.name in self._plan.biases:
+                node.input[position] = self._bias(name, self._product_scale(node, operands))
+            else:
+                node.input[position] = self._real.get(name, name)
+        results = []
+        for position, name in enumerate(node.output):
+            while name in self._plan.absorbed:
+                name = self._plan.absorbed[name]
+            source = name
+            if name in self._plan.roots:
+                source = self._name(f"{name}_QuantizeLinear_Input") if name in self._plan.shown else name
+                results.append((name, source))
+            node.output[position] = source
+        self._nodes.append(node)
+        for name, source in results:
+            self._pair(name, source)
+
+    def _pair(self, name: str, source: str) -> None:
+        """Quantise ``source`` and dequantise it, as ``name`` where that is another tensor."""
+        parameters = self._tensors[root := self._plan.roots[name]]
+        scale, zero_point = self._named(parameters, root)
+        steps_name = self._name(f"{name}_QuantizeLinear_Output")
+        self._real[name] = name if source != name else self._name(f"{name}_DequantizeLinear_Output")
+        self._add(QUANTIZE, name, [source, scale, zero_point], steps_name)
+        self._add(DEQUANTIZE, name, [steps_name, scale, zero_point], self._real[name])
+
+    def _constant(self, name: str, scaling: Scaling) -> str:
+        """Name of a dequantised constant."""
+        if (name, scaling) not in self._constants:
+            parameters, array = self._weights[name, scaling], self._plan.constants[name]
+            scale, zero_point = (
+                _along(part, array, scaling.axis) for part in (parameters.scale, parameters.zero_point)
+            )
+            integers = steps(array, scale, zero_point, np.int8)
+            inputs = [self._tensor(f"{name}_quantized", integers), *self._named(parameters, name)]
+            self._constants[name, scaling] = self._dequantised(name, inputs, scaling.axis)
+        return self._constants[name, scaling]
+
+    def _bias(self, name: str, scale: Scale) -> str:
+        """Name of a dequantised bias."""
+        bias, scale = self._plan.constants[name], scale.reshape(-1)
+        integers = steps(bias.astype(np.float64), scale.astype(np.float64), 0, np.int32)
+        zeros = np.zeros(scale.shape if scale.size > 1 else (), np.int32)
+        labels = f"{name}_quantized", f"{name}_quantized_scale", f"{name}_quantized_zero_point"
+        inputs = [self._tensor(*pair) for pair in zip(labels, (integers, scale, zeros), strict=True)]
+        return self._dequantised(name, inputs, 0 if scale.size > 1 else None)
+
+    def _dequantised(self, name: str, inputs: Sequence[str], axis: int | None) -> str:
+        result = self._name(f"{name}_DequantizeLinear_Output")
+        self._add(DEQUANTIZE, name, inputs, result, **({} if axis is None else {"axis": axis}))
+        return result
+
+    def _product_scale(self, node: NodeProto, operands: Sequence[str]) -> Scale:
+        """The scale of the products of a node: of its operands' ones."""
+        first, second = (self._parameters(node, position, operands[position]).scale for position in range(2))
+        return np.asarray(first * second)
+
+    def _parameters(self, node: NodeProto, position: int, name: str) -> _Parameters:
+        scaling = self._plan.scalings.get((node.name, position))
+        return self._tensors[self._plan.roots[name]] if scaling is None else self._weights[name, scaling]
+
+    def _leave_room(self, node: NodeProto) -> None:
+        """Give weights a coarser scale where the bias would take more than half of an accumulator's range."""
+        if node.name not in self._plan.biases or (node.name, 1) not in self._plan.scalings:
+            return
+        weights = self._parameters(node, 1, node.input[1])
+        first = self._parameters(node, 0, node.input[0]).scale.astype(np.float64)
+        weights.scale = _coarser(weights.scale, first, self._plan.constants[node.input[BIAS]])
+
+    def _named(self, parameters: _Parameters, name: str) -> tuple[str, str]:
+        """Names of scale and zero point, which are written once."""
+        if parameters.names is None:
+            zero_point = self._tensor(f"{name}_zero_point", parameters.zero_point)
+            parameters.names = self._tensor(f"{name}_scale", parameters.scale), zero_point
+        return parameters.names
+
+    def _tensor(self, name: str, array: NDArray[np.generic]) -> str:
+        return add_tensor(self._graph, self._name(name), array)
+
+    def _name(self, name: str) -> str:
+        return unused(name, self._taken)
+
+    def _add(self, op_type: str, name: str, inputs: Sequence[str], result: str, **options: Any) -> None:
+        label = unused(f"{name}_{op_type}", self._node_names)
+        self._nodes.append(make_node(op_type, list(inputs), [result], label, **options))
+
+
+BIAS = 2
+"""Where the bias of a product stands."""
+
+
+def _range_parameters(low: np.float32, high: np.float32) -> _Parameters:
+    """For a computed tensor between two numbers."""
+    return _between(np.asarray(low), np.asarray(high), symmetric=False)
+
+
+def _constant_parameters(array: NDArray[np.float32], scaling: Scaling) -> _Parameters:
+    """For a constant: of all its numbers, or those of each channel."""
+    others = None if scaling.axis is None else tuple(axis for axis in range(array.ndim) if axis != scaling.axis)
+    low, high = array.min(axis=others, initial=0), array.max(axis=others, initial=0)
+    if scaling.symmetric:
+        high = np.maximum(-low, high)
+        low = -high
+    return _between(np.asarray(low), np.asarray(high), symmetric=scaling.symmetric)
+
+
+def _between(low: NDArray[np.float32], high: NDArray[np.float32], *, symmetric: bool) -> _Parameters:
+    """255 steps from ``low`` to ``high``, 0 among them; or 254 around it. What has no range has steps of 1.
+
+    In float64, rounded once (``compute_scale_zp`` in onnxruntime/python/tools/quantization/quant_utils.py).
     """
-    readers: dict[str, list[NodeProto]] = {}
-    rename = type(model).replace_node_input  # not of itself, for the same reason as below
-    for node in model.model.graph.node:
-        for name in set(node.input):
-            readers.setdefault(name, []).append(node)
-
-    def replace(old: str, new: str) -> None:
-        moved = readers.pop(old, [])
-        for node in moved:
-            rename(node, old, new)
-        readers.setdefault(new, []).extend(moved)
-
-    model.replace_input_of_all_nodes = replace
+    low, high = np.minimum(low, np.float32(0)), np.maximum(high, np.float32(0))
+    exact = (high.astype(np.float64) - low) / (254 if symmetric else 255)
+    empty = exact < np.finfo(np.float32).tiny
+    exact = np.where(empty, 1.0, exact)
+    zero_point = np.zeros(exact.shape) if symmetric else np.where(empty, 0, np.rint(INT8_LOW - low / exact))
+    return _Parameters(exact.astype(np.float32), zero_point.astype(np.int8))
 
 
-def _leave_room(quantizer: Any) -> None:
-    """Let biases be at most 2**30: the sums of a product need room beside them.
+def _along(values: NDArray[Any], array: NDArray[Any], axis: int | None) -> NDArray[Any]:
+    """One value a position of ``axis`` in a shape that broadcasts against ``array``."""
+    return values if axis is None else values.reshape([-1 if number == axis else 1 for number in range(array.ndim)])
 
-    Where a bias would not fit int32 the quantiser gives the weights a coarser scale; now, where its double would not.
+
+ROOM = 1.0001
+"""How much more than it must a step is, so that what is divided by it stays within its integers."""
+
+
+def _coarser(scale: Scale, first: NDArray[np.float64], bias: NDArray[np.float32]) -> Scale:
+    """Scales of weights with which no bias takes more than half of int32: sums of products need room beside it.
+
+    As ``_adjust_weight_scale_for_int32_bias`` in onnxruntime/python/tools/quantization/qdq_quantizer.py has it for all
+    of int32: one scale in float64, scales of channels in float32.
     """
-    from onnx import numpy_helper
-
-    # A reference to itself would keep it and all its weights.
-    adjust = partial(type(quantizer)._adjust_weight_scale_for_int32_bias, proxy(quantizer))
-
-    def adjusted(input_scale: Any, weight_scale: Any, weight_name: str, bias: Any, is_per_channel: bool) -> Any:
-        doubled = numpy_helper.from_array(2 * numpy_helper.to_array(bias), bias.name)
-        return adjust(input_scale, weight_scale, weight_name, doubled, is_per_channel)
-
-    quantizer._adjust_weight_scale_for_int32_bias = adjusted
+    doubled = 2 * np.abs(bias.reshape(-1))
+    largest = doubled if scale.ndim else np.asarray(doubled.max(initial=0), np.float64)
+    smallest = ROOM * (2.0 * largest) / np.float64(2 * INT32_HIGH)
+    products = first * scale.astype(np.float64)
+    short = (products < smallest) & (products > 0)
+    wanted = scale * (smallest / np.where(short, products, 1))
+    return np.where(short, wanted, scale).astype(np.float32)
 
 
-def _captured(model: ModelProto) -> set[str]:
-    """Tensors that the bodies of control flow read from outside."""
-    return {name for node in model.graph.node for name in captured_names(node)}
+# What stays float. --------------------------------------------------------------------------------------------------
 
 
-def _own_ranges(model: ModelProto, ranges: Ranges) -> dict[str, list[dict[str, Any]]]:
-    """Ranges that the quantiser must not take from the clamp behind them, for the model's outputs show them, too."""
-    outputs = {value.name for value in model.graph.output} | _captured(model)
-    clamps = {name for name, (_, form) in installed().forms.items() if form.clamps}
-    shown = {node.input[0] for node in model.graph.node if node.op_type in clamps} & outputs & ranges.keys()
-    return {name: [dict(zip(("rmin", "rmax"), ranges[name], strict=True))] for name in sorted(shown)}
-
-
-def _cut_constants(model: ModelProto, ranges: Ranges) -> None:
-    """Bring constant operands into the limits beyond which they make no difference to the result, in place.
+def _with_cut_constants(model: ModelProto, ranges: Ranges) -> ModelProto:
+    """The model, with constant operands within the limits beyond which they make no difference to the result.
 
     Not those of nodes that stay float, where results are not cut.
     """
     constants = ConstantArrays(model.graph, is_float32)
     float_nodes = set(_float_nodes(model, ()))
-    for node in model.graph.node:
-        if node.name in float_nodes:
-            continue
-        for position, limits in useful_limits(node, ranges, constants):
+    cut: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for index, node in enumerate(model.graph.node):
+        for position, limits in () if node.name in float_nodes else useful_limits(node, ranges, constants):
             array = constants.get(node.input[position])
             if array is not None and array.size and (array.min() < limits[0] or array.max() > limits[1]):
-                within = np.clip(array, np.float32(limits[0]), np.float32(limits[1]))
-                node.input[position] = add_constant(model.graph, f"{node.output[0]}_within{position}", within)
-
-
-def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:
-    """Overrides for the constant operands that can have one scale only."""
-    constants = ConstantArrays(model.graph, lambda tensor: True)
-    forms = installed().forms
-    known = [(forms[node.op_type][0], node) for node in model.graph.node if node.op_type in forms]
-    found = {name for family, node in known for name in family.single_scales(read_node(node, node.name), constants)}
-    return {name: [{"symmetric": True}] for name in sorted(found)}
+                cut[index, position] = np.clip(array, np.float32(limits[0]), np.float32(limits[1]))
+    if not cut:
+        return model
+    result = copy_model(model)
+    taken = names_of(result.graph)
+    for (index, position), array in cut.items():
+        node = result.graph.node[index]
+        name = unused(f"{node.output[0]}_within{position}", taken)
+        node.input[position] = add_tensor(result.graph, name, array)
+    return result
 
 
 def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
@@ -252,26 +439,6 @@ def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[
     return family.stays_float(read_node(node, node.name), constants)
 
 
-def _has_parameters(node: NodeProto) -> bool:
-    """Whether a node is quantised at its data only: its other operands stay real numbers."""
-    found = installed().forms.get(node.op_type)
-    return found is not None and found[1].quantise and bool(found[1].parameters)
-
-
 def _is_quantised_operator(node: NodeProto) -> bool:
     found = installed().forms.get(node.op_type)
     return found is not None and found[1].quantise
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps the quantiser's messages from the root logger, and ``logging.warning`` from configuring it."""
-    root, handler = logging.getLogger(), logging.NullHandler()
-    level: Any = logging.root.manager.disable
-    root.addHandler(handler)
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(level)
-        root.removeHandler(handler)

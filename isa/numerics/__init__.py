@@ -84,7 +84,7 @@ from isa.numerics.pooling import (
     mean_multiplier,
     resize_coordinates,
 )
-from isa.numerics.requantising import requantise, requantise_float32, requantise_scale
+from isa.numerics.requantising import requantise, requantise_float32, requantise_scale, steps
 from isa.numerics.rows import (
     normalisation_scales,
     normalise,
@@ -152,6 +152,7 @@ __all__ = [
     "softmax_table_fixed",
     "squared_difference_constants",
     "squared_difference_fixed",
+    "steps",
     "subtract",
     "unary",
     "unary_fixed",

@@ -1,10 +1,25 @@
-"""From int32 accumulators to int8 by ONNX Runtime's rule (QLinearConv, QLinearMatMul, QGemm)."""
+"""To integers by ONNX Runtime's rules: from real numbers (QuantizeLinear), from accumulators (QLinearConv, QGemm)."""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from isa.errors import InputError
 from isa.numerics.floats import Float32Array, ScaleLike, checked_scale, rint_to_int64
 from isa.numerics.integers import INT8_HIGH, INT8_LOW, Int8Array, IntegerArray, saturate_int8
+
+
+def steps(real: ArrayLike, scale: ArrayLike, zero_point: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
+    """Return ``clip(rint(real / scale) + zero_point)`` as integers of type ``dtype``; operands broadcast.
+
+    In the floating type of ``real`` and ``scale``, each step rounded, as QuantizeLinear has it in float32. The rule of
+    every real number that becomes an integer but for accumulators, which :func:`requantise` multiplies.
+    """
+    quotient = np.asarray(np.asarray(real) / np.asarray(scale))
+    limits = np.iinfo(dtype)
+    moved = np.rint(quotient) + np.asarray(zero_point).astype(quotient.dtype)
+    return np.asarray(np.clip(moved, limits.min, limits.max).astype(dtype))
 
 
 def requantise_scale(input_scale: ScaleLike, weight_scale: ScaleLike, output_scale: ScaleLike) -> Float32Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from pathlib import Path
 
@@ -174,18 +173,6 @@ def test_deterministic_quiet_and_without_side_effects(
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
     onnx.checker.check_model(first, full_check=True)
-
-
-def test_the_quantiser_with_all_its_weights_is_gone_at_once() -> None:
-    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
-
-    gc.collect()
-    gc.disable()
-    try:
-        quantise(network())
-        assert not [item for item in gc.get_objects() if isinstance(item, QDQQuantizer)]
-    finally:
-        gc.enable()
 
 
 def test_calibration_decides_the_scale() -> None:

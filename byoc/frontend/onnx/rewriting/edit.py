@@ -84,8 +84,13 @@ def add_constant(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
     """Add an initialiser under ``name``, made unique with a number if taken; returns the name used."""
     taken = {tensor.name for tensor in graph.initializer} | {output for node in graph.node for output in node.output}
     unique = unused(name, taken | {value.name for value in graph.input})
-    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), unique))
-    return unique
+    return add_tensor(graph, unique, array)
+
+
+def add_tensor(graph: GraphProto, name: str, array: NDArray[Any]) -> str:
+    """Add an initialiser under ``name``, which nothing in the graph has; that name."""
+    graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array).reshape(np.shape(array)), name))
+    return name
 
 
 def names_of(graph: GraphProto) -> set[str]:
@@ -220,6 +225,30 @@ def sort_nodes(graph: GraphProto) -> None:
                 if not waiting[reader]:
                     heappush(ready, reader)
     set_nodes(graph, order)
+
+
+def sort_nodes_in_waves(graph: GraphProto) -> None:
+    """Bring the nodes, in place, into the order in which their operands are there: first come, first served.
+
+    So branches advance together. Those that wait for no other node begin in the order of what they read, by name.
+    """
+    nodes = list(graph.node)
+    made = {name for node in nodes for name in node.output if name}
+    waiting = [{name for name in node.input if name in made} for node in nodes]
+    readers: dict[str, list[int]] = {}
+    for index, names in enumerate(waiting):
+        for name in names:
+            readers.setdefault(name, []).append(index)
+    first = (index for index, names in enumerate(waiting) if not names)
+    order = sorted(first, key=lambda index: max(nodes[index].input, default=""))
+    for index in order:  # which grows
+        for name in nodes[index].output:
+            for reader in readers.get(name, ()):
+                waiting[reader].discard(name)
+                if not waiting[reader]:
+                    order.append(reader)
+    set_nodes(graph, (nodes[index] for index in order))
+    sort_nodes(graph)  # behind what bodies read, too
 
 
 def remove_dead_code(graph: GraphProto) -> None:
