@@ -25,6 +25,9 @@ from benchmarks.compiler import arch as machine_of
 from benchmarks.compiler import write_markdown
 from byoc.choices import NOTHING, Choices
 from byoc.emission.region import Region, compile_region
+from byoc.estimate.account import pieces
+from byoc.estimate.compute import Compute
+from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.graph import Value
 from byoc.operators.arithmetic import Add
 from byoc.operators.convolution import Convolution
@@ -34,10 +37,9 @@ from byoc.operators.nest import Tile, Transfer, make_tile, split
 from byoc.operators.operator import Operand, Operator, Settings
 from byoc.operators.pooling import MaxPool
 from byoc.operators.requantisation import Requantise
+from byoc.operators.tiling import Tiling, chunk_count, counts, sizes, streamed, working_set
 from byoc.scheduling.chosen import choice_of
-from byoc.tiling.cost import COMMAND_OVERHEAD, LayerCost, pieces
 from byoc.tiling.space import buffered, shapes
-from byoc.tiling.tiling import Tiling, chunk_count, counts, sizes, streamed, working_set
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch
@@ -183,7 +185,7 @@ class Bound:
 
     def __init__(self, layer: Layer, arch: Arch) -> None:
         self._layer, self._geometry = layer, layer.geometry
-        self._cost = LayerCost(layer.geometry, arch)
+        self._compute = Compute(layer.geometry, arch)
         operation = layer.operation
         self._input_slots = [ceil_div(operand.nbytes, TIMING.bus_bytes) for operand in operation.inputs]
         self._output_slots = ceil_div(operation.output.nbytes, TIMING.bus_bytes)
@@ -258,7 +260,7 @@ class Bound:
     def _ex(self, channels: int, rows: int, depth: int) -> int:
         """A command of EX."""
         overhead = TIMING.ex_fill + TIMING.ex_drain - COMMAND_OVERHEAD
-        return self._cost.tile_cycles(channels, rows, depth) + overhead
+        return self._compute.tile(channels, rows, depth) + overhead
 
 
 def _slots(transfer: Transfer) -> int:

@@ -13,8 +13,8 @@ from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
 from byoc.operators.registry import Annotation, annotate, installed, open_shape, unknown_operator
 from byoc.operators.rules import Finding, Refusal, finding
+from byoc.operators.tiling import Shortage
 from byoc.target import Target
-from byoc.tiling.tiling import Shortage
 
 Outcome = tuple[Operator, ...] | Refusal
 

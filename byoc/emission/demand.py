@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from byoc.estimate.compute import Compute
 from byoc.fusing import fuse
 from byoc.graph import Value
 from byoc.lowering import Lowered, value_bytes
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operator
-from byoc.tiling.cost import LayerCost
 from isa.arch import Arch
 
 
@@ -41,7 +41,7 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
     original = tuple(operations)
     # What can be fused is, however small the scratchpad: a schedule that fuses less computes more.
     fused = fuse(original, tuple(stored), arch, lambda one: True)
-    work = [LayerCost(make_layer(one, arch).geometry, arch).least_compute() for one in fused if not one.free]
+    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.free]
     constants = _constants(original, fused, arch)
     return Demand(
         compute_cycles=sum(item.cycles for item in work),

@@ -11,15 +11,17 @@ from byoc.batches import by_image
 from byoc.choices import NOTHING, Choices
 from byoc.emission.demand import Demand, demand, moved_bytes
 from byoc.emission.emit import emit
+from byoc.estimate.account import priced
 from byoc.fusing import fuse
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split
 from byoc.operators.layer import Layer, make_layer
 from byoc.operators.operator import Geometry, Operator
+from byoc.operators.tiling import Shortage, find_shortage, streamed, working_set
 from byoc.options import Schedule
 from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.default import schedule_default
-from byoc.scheduling.fetches import step_cycles
+from byoc.scheduling.fetches import slots_of
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.pool import ONE_SIZE, SearchPool
 from byoc.scheduling.schedule import Scheduled
@@ -27,9 +29,7 @@ from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory
 from byoc.tiling.budget import Budget
-from byoc.tiling.cost import TRAFFIC
-from byoc.tiling.search import smallest_tiling
-from byoc.tiling.tiling import Shortage, find_shortage, streamed, working_set
+from byoc.tiling.space import smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Unit
@@ -133,9 +133,8 @@ def _orders(region: Region, values: Mapping[str, Value]) -> tuple[Region, ...]:
 
 
 def _price(scheduled: Scheduled) -> float:
-    """Estimated cycles, and a tenth of those of the bus, which costs something even where nobody waits for it."""
-    moves = (step for step in scheduled.steps if step.unit is not Unit.EX)
-    return scheduled.cycles + TRAFFIC * sum(step_cycles(step, step.unit.name) for step in moves)
+    """Estimated cycles, and what those of the bus cost even where nobody waits for them."""
+    return priced(scheduled.cycles, sum(slots_of(step) for step in scheduled.steps if step.unit is not Unit.EX))
 
 
 def _fresh(lowered: Lowered, arch: Arch, *, data: bool) -> Callable[[], Memory]:

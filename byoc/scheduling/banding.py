@@ -7,18 +7,20 @@ of all rows is the whole tensor; one of as many rows as a band has is dense in e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
+from byoc.estimate.account import LayerCost
+from byoc.estimate.compute import Compute, copy_cycles
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Box, Span, Transfer, make_tile, plane_transfer, split
 from byoc.operators.pieces import Dim
 from byoc.scheduling.groups import Fabric, Group, Member, members_of, stays, window_bytes
 from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, copy_planes, load, source_of, store
 from byoc.scheduling.stream import Memory, TileBuffers, TileSteps
-from byoc.tiling.cost import COMMAND_OVERHEAD, LayerCost
 from isa.instruction import ceil_div
 from isa.ops.movement import OP_PERMUTE
 from isa.plugins import variant
@@ -112,7 +114,7 @@ class _Walk:
 
 def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
     """Rows of the window of a buffer that is kept from band to band; ``made``: positions of its makers in the group."""
-    lowest, most = 1 << 62, 0
+    lowest, most = sys.maxsize, 0
     for band in reversed(bands):
         spans = [span for span in (band.wanted.get(buffer), *(band.rows[maker] for maker in made)) if span is not None]
         if spans:
@@ -163,7 +165,7 @@ class _GroupStream:
         self._members = members_of(fabric, group.first, group.last)
         self.bands = bands_of(group, layers, fabric)
         self._layers = [
-            _LayerBands(layers[group.first + position], group, position, costs[group.first + position], memory)
+            _LayerBands(layers[group.first + position], group, position, costs[group.first + position].compute, memory)
             for position in range(len(self._members))
         ]
         self._made: dict[str, list[int]] = {}
@@ -302,8 +304,8 @@ class _GroupStream:
 class _LayerBands:
     """One layer of a group: its tiles, its constants, the buffers of its results. ``number``: tiles so far."""
 
-    def __init__(self, layer: Layer, group: Group, position: int, cost: LayerCost, memory: Memory) -> None:
-        self._layer, self._cost, self._memory = layer, cost, memory
+    def __init__(self, layer: Layer, group: Group, position: int, compute: Compute, memory: Memory) -> None:
+        self._layer, self._compute, self._memory = layer, compute, memory
         self._channels, self._held, self._slots = group.channels[position], group.held[position], group.slots
         self._pack, self._pack_tables = memory.constants.packer(layer), memory.constants.table_packer(layer)
         self._constants: TileBuffers | None = None
@@ -346,7 +348,7 @@ class _LayerBands:
         """Loads of constants, commands, and their estimated cycles: of some channels of a band of rows."""
         loads: list[Step] = []
         constants, tables = self._load_constants(channels, loads), self._load_tables(channels, loads)
-        layer, source, cost = self._layer, self.source, self._cost
+        layer, source = self._layer, self.source
         if member.moves is not None:
             return loads, *self._moved(member, rows, sources[0], target)
         if not member.flat:
@@ -356,7 +358,8 @@ class _LayerBands:
             result = target.at(member.writes.first + channels.start, rows.start)
             planes = sources[0].plane(read.rows.size), target.plane(rows.size)
             operands = Operands((operand,), constants, result, *planes, tables)
-            return loads, compute_steps(layer, tile, operands, source), cost.tile_cycles(channels.size, rows.size)
+            computed = self._compute.tile(channels.size, rows.size)
+            return loads, compute_steps(layer, tile, operands, source), computed
         places = [(window, piece.first) for window, piece in zip(sources, member.reads, strict=True)]
         places.append((target, member.writes.first))
         steps, computed = self._element_wise(places, member.writes.planes, rows, constants, tables)
@@ -397,8 +400,8 @@ class _LayerBands:
                 dims = (Dim(planes, run, window.plane(rows.size)),)
                 after.append(copy_planes(pointers[-1], there, run, dims, self.source))
         steps, cycles = self._flat(pointers, length, constants, tables)
-        each = COMMAND_OVERHEAD + planes * ceil_div(run, self._memory.arch.lanes)
-        return [*before, *steps, *after], cycles + sum(apart) * each
+        copied = sum(apart) * copy_cycles(planes, run, self._memory.arch)
+        return [*before, *steps, *after], cycles + copied
 
     def _moved(self, member: Member, rows: Span, operand: Window, target: Window) -> tuple[tuple[Step, ...], int]:
         """The copy of a band of planes, and its cycles."""
@@ -409,7 +412,7 @@ class _LayerBands:
         )
         dims = [Dim(dim.size, dim.source * here, dim.target * there) for dim in member.moves or ()]
         pointers = operand.at(member.reads[0].first, rows.start), target.at(member.writes.first, rows.start)
-        cycles = COMMAND_OVERHEAD + member.writes.planes * ceil_div(run, self._memory.arch.lanes)
+        cycles = copy_cycles(member.writes.planes, run, self._memory.arch)
         return (copy_planes(*pointers, run, dims, self.source),), cycles
 
     def _flat(
@@ -419,7 +422,7 @@ class _LayerBands:
         *inputs, result = pointers
         tile = make_tile(self._layer.nest, Span(0, 1), Span(0, length))
         operands = Operands(tuple(inputs), constants, result, tables=tables)
-        return compute_steps(self._layer, tile, operands, self.source), self._cost.tile_cycles(1, length)
+        return compute_steps(self._layer, tile, operands, self.source), self._compute.tile(1, length)
 
     def _load_constants(self, channels: Span, loads: list[Step]) -> Pointer | None:
         if self._constants is None:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.operators.layer import Layer
 from byoc.operators.nest import allowed_channels
+from byoc.operators.tiling import Slots, Tiling, counts, find_shortage, order_of
 from byoc.scheduling.groups import Fabric, Group, lawful, may_ride, members_of, ridden_buffers, stays
 from byoc.tiling.space import may_cut_rows
-from byoc.tiling.tiling import Slots, Tiling, counts, find_shortage, order_of
 from isa.arch import Arch
 from isa.errors import InputError
 

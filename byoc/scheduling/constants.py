@@ -9,14 +9,13 @@ from collections.abc import Callable, Hashable
 import numpy as np
 from numpy.typing import NDArray
 
+from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Span
 from byoc.operators.operator import ChannelConstants
+from byoc.operators.tiling import aligned
 from isa.arch import Arch
 from isa.ops.requant import ChannelScales, pack_records
-
-ALIGNMENT = 64
-"""Every packed tile begins at a multiple of this, so that its bursts are whole."""
 
 _Part = tuple[Span, Span | None]
 """Output channels, and the input channels that they are of; None: all."""
@@ -83,7 +82,7 @@ class ConstantPool:
 
     def _begin(self, nbytes: int) -> int:
         """Where so many bytes more begin."""
-        start = -(-self.nbytes // ALIGNMENT) * ALIGNMENT
+        start = aligned(self.nbytes, PIECE_ALIGNMENT)
         self.nbytes = start + nbytes
         return start
 

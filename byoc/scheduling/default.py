@@ -11,6 +11,20 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from byoc.choices import NOTHING, Choices
+from byoc.estimate.account import least_cycles
+from byoc.estimate.compute import Compute
+from byoc.estimate.constants import (
+    BETTER,
+    ENOUGH,
+    FEW_TILES,
+    FEWER_SHARES,
+    LARGEST_FREE,
+    MOST_NEAR,
+    MOST_OTHERS,
+    MOST_TILES,
+    RESIDENT_SHARES,
+    SIZES,
+)
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile
 from byoc.scheduling.banding import stream_group
@@ -20,27 +34,8 @@ from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
-from byoc.tiling.cost import BUS_BYTES, LayerCost
 from isa.arch import Arch
 from isa.errors import InputError
-
-_RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
-_FEWER = (90, 80)
-"""Per cent of the scratchpad for residents in other plans that are tried."""
-SIZES = tuple(1 << power for power in range(40, 12, -1))
-"""Bytes of smaller scratchpads for which other plans are made: a larger machine has all that a smaller one has."""
-LARGEST_FREE = 1 << 16
-"""The largest of them where the first plan wants no more memory."""
-MOST_OTHERS = 4
-"""Other plans that are ranked."""
-ENOUGH = 1.02
-"""A schedule that is estimated to take at most so many times what it takes at least is taken."""
-BETTER = 0.999
-"""What another plan must be estimated to take, times the best one's cycles."""
-MOST_TILES = 1000
-"""Tiles of all plans tried so far, an image, beyond which no other is."""
-FEW_TILES, MOST_NEAR = 64, 400
-"""A plan of so many tiles is improved by trying tilings near its own, in so many tiles altogether."""
 
 
 def schedule_default(
@@ -56,9 +51,9 @@ def schedule_default(
     """
     arch = fresh().arch
     best: _Candidate | None = None
-    for share in _RESIDENT_SHARES if choices.residents is None else _RESIDENT_SHARES[:1]:
+    for share in RESIDENT_SHARES if choices.residents is None else RESIDENT_SHARES[:1]:
         chosen = plan_layers(ground, arch, arch.sram_bytes * share // 100, choices)
-        first = share == _RESIDENT_SHARES[0]
+        first = share == RESIDENT_SHARES[0]
         kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
         if kept is not None:
             return kept
@@ -108,24 +103,10 @@ def _candidate(ground: Ground, plan: LayerPlan, memory: Memory) -> _Candidate | 
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
     compute = sum(cycles)
-    least = _least(ground, memory.arch.sram_bytes, compute)
+    # Of a batch the last image: those before it have the same constants.
+    image = ground.searches[-len({layer.name for layer in ground.layers}) :]
+    least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)
     return _Candidate(plan, scheduled, found.rehearsed(shared), compute, least, len(streamed), found.free)
-
-
-def _least(ground: Ground, nbytes: int, compute: int) -> int:
-    """What a schedule takes at least in which EX computes for so long, in a scratchpad of ``nbytes`` bytes.
-
-    When the layers before one are done, that holds the constants of all from there on, or the bus still has to bring
-    what it cannot hold. Constants of the last image of a batch only: those before it have the same.
-    """
-    least, done, needed = compute, compute, 0
-    image = len({layer.name for layer in ground.layers})
-    for layer, search in zip(ground.layers[: -image - 1 : -1], ground.searches[: -image - 1 : -1], strict=True):
-        geometry, channels = layer.geometry, layer.nest.channels
-        done -= search.cost.shape(channels, layer.nest.rows).compute
-        needed += geometry.constant_bytes(channels) if geometry.has_constants else 0
-        least = max(least, done + (needed - nbytes) // BUS_BYTES)
-    return least
 
 
 class _Trials:
@@ -151,7 +132,7 @@ class _Trials:
         """
         capacity = self._arch.sram_bytes
         sizes = [(size, size) for size in SIZES if size < capacity and (size <= LARGEST_FREE or not self._strict)]
-        fewer = [(capacity, capacity * share // 100) for share in _FEWER if not self._strict]
+        fewer = [(capacity, capacity * share // 100) for share in FEWER_SHARES if not self._strict]
         close = [plan for plan in sizes if 2 * plan[0] > capacity]
         for nbytes, share in dict.fromkeys((*close, *fewer, *sizes)):
             if self.best.enough or self._tiles > MOST_TILES * self._images or len(self._tried) > MOST_OTHERS:
@@ -244,10 +225,12 @@ def _stream(ground: Ground, chosen: LayerPlan, memory: Memory) -> tuple[list[Til
             continue
         cut, computed = ground.searches[index].cut(tiling)
         steps += stream_layer(layer, tiling, memory, cut, None if group is None else layers[group.last])
-        cycles += computed if group is None else map(sum, zip(computed, _riding(costs[group.last], cut), strict=True))
+        if group is not None:
+            computed = tuple(map(sum, zip(computed, _riding(costs[group.last].compute, cut), strict=True)))
+        cycles += computed
     return steps, cycles
 
 
-def _riding(cost: LayerCost, cut: Sequence[Tile]) -> Iterator[int]:
+def _riding(compute: Compute, cut: Sequence[Tile]) -> Iterator[int]:
     """Estimated cycles of an element-wise layer on each tile of another; sums that others add to are none yet."""
-    return (cost.tile_cycles(1, tile.output.elements) if tile.last else 0 for tile in cut)
+    return (compute.tile(1, tile.output.elements) if tile.last else 0 for tile in cut)

@@ -8,19 +8,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd
 
+from byoc.estimate.bus import cycles_of, transfer_cycles, transfer_slots
+from byoc.estimate.constants import DISTANCE, MARGIN
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import TileSteps
-from byoc.tiling.cost import BUS_BYTES, rows_cycles
 from isa.access import Access, strided, touch
-
-LATENCY = 108
-"""Estimated cycles that a load takes beside its bytes, and a store until they can be read."""
-MARGIN = 400
-"""Cycles that a load should be complete before it is needed."""
-DISTANCE = 48
-"""Tiles that loads of what a program has made may run ahead at most: stores further back are not looked at."""
+from isa.ops.dma import side_registers
 
 
 @dataclass(eq=False)
@@ -61,13 +55,13 @@ def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
                 fetch = current[buffer] = Fetch([], number, buffer, fetch, number)
                 found.append(fetch)
             fetch.steps.append(step)
-            fetch.cycles += LATENCY + step_cycles(step, "LD")
+            fetch.cycles += transfer_cycles(slots_of(step))
             fetch.release = max(fetch.release, _readable(step, number, written, end))
         for buffer in buffers_of((*tile.computes, *tile.stores)):
             if buffer in current:
                 current[buffer].last = number
         for step in tile.stores:
-            target = _dram(step, "ST")
+            target = _dram(step)
             written.append((number, target))
             end = max(end, target.end)
     _link(found, end)
@@ -86,7 +80,7 @@ def _link(fetches: Sequence[Fetch], end: int) -> None:
 
 def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], end: int) -> int:
     """The first tile beside which a load of tile ``number`` reads what tiles before have ``written``, up to ``end``."""
-    source = _dram(step, "LD")
+    source = _dram(step)
     if source.address >= end:
         return 0
     for writer, target in reversed(written):
@@ -106,48 +100,30 @@ def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[
     starts = [0]
     for duration in cycles:
         starts.append(starts[-1] + duration)
-    stores = [sum(step_cycles(step, "ST") for step in tile.stores) for tile in tiles]
+    stores = [sum(map(slots_of, tile.stores)) for tile in tiles]
     deadline, number, free = starts[-1], len(tiles), True
     for fetch in reversed(fetches):
         while number > fetch.tile:
             number -= 1
             deadline = min(deadline - stores[number], starts[number])
         deadline -= fetch.cycles
-        earliest = starts[fetch.tile] - capacity // BUS_BYTES
+        earliest = starts[fetch.tile] - cycles_of(capacity)
         free &= earliest <= max(deadline, 0)
         fetch.wanted = max(min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), 0)
     return free
 
 
-_NAMES = {
-    unit: (
-        f"{unit}_DRAM_ADDRESS",
-        f"{unit}_BYTES",
-        [(f"{unit}_COUNT_{n}", f"{unit}_DRAM_STRIDE_{n}") for n in (3, 2, 1)],
-    )
-    for unit in ("LD", "ST")
-}
-"""Registers of the DMA units: address and bytes of a row, count and stride of the dimensions, outermost first."""
-
-
-def _dram(step: Step, unit: str) -> Access:
+def _dram(step: Step) -> Access:
     """The bytes of system memory that a DMA step reads or writes."""
     registers = step.registers
-    address, nbytes, loops = _NAMES[unit]
+    address, nbytes, loops = side_registers(step.unit, "dram")
     dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]
     return strided("dram", registers[address], registers[nbytes], *dims)
 
 
-def step_cycles(step: Step, unit: str) -> int:
-    """Estimated bus cycles of a DMA step."""
-    registers = step.registers
-    address, nbytes, loops = _NAMES[unit]
-    rows, pitch = 1, registers[address]
-    for count, stride in loops:
-        if registers[count] > 1:
-            rows *= registers[count]
-            pitch = gcd(pitch, registers[stride])
-    return rows_cycles(rows, registers[nbytes], pitch) if rows > 1 else registers[nbytes] // BUS_BYTES + 1
+def slots_of(step: Step) -> int:
+    """Estimated slots of the bus of a DMA step."""
+    return transfer_slots(step.registers, step.unit)
 
 
 def buffers_of(steps: Iterable[Step]) -> Iterator[int]:

@@ -7,6 +7,7 @@ by element between such planes, in buffers that everybody sees as planes of one 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from byoc.operators.layer import Layer
 from byoc.operators.operator import COMBINED, MappingType
 from byoc.operators.pieces import Dim
 
-UNREAD = 1 << 62
+UNREAD = sys.maxsize
 """The number of a layer that is not there."""
 
 

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from byoc.estimate.constants import ATTEMPTS, NEIGHBOURS, REQUESTS
 from isa.errors import InputError
-
-ATTEMPTS = 12
-"""Orders of placement that are tried before a plan is given up; one in eight requests where that is more."""
-NEIGHBOURS = (1, 2)
-"""Buffers that may share a bank with one that shall be apart: beside sums, which are read and written, weights with
-records are two more; beside a table they and one more are three. The former where all fit so."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class _Banks(NamedTuple):
 
 def _plan(requests: Sequence[Request], capacity: int, alignment: int, banks: _Banks) -> tuple[int, ...] | None:
     order = sorted(range(len(requests)), key=lambda index: (-requests[index].nbytes, requests[index].first, index))
-    for _ in range(max(ATTEMPTS, len(requests) // 8)):
+    for _ in range(max(ATTEMPTS, len(requests) // REQUESTS)):
         addresses = [0] * len(requests)
         failed = _first_fit(requests, order, capacity, alignment, banks, addresses)
         if failed is None:

@@ -11,28 +11,25 @@ it fills nor before a store of bytes that it reads.
 
 from __future__ import annotations
 
+import sys
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
-from byoc.scheduling.fetches import LATENCY, Fetch, buffers_of, fetches_of, step_cycles, want
+from byoc.estimate.clock import Stored, TileClock
+from byoc.estimate.constants import AHEAD_SHARES, FORGOTTEN, TRIES, WINDOW
+from byoc.scheduling.fetches import Fetch, buffers_of, fetches_of, slots_of, want
 from byoc.scheduling.memplan import Request, check_plan, plan
 from byoc.scheduling.rehearsal import Cue, rehearse
 from byoc.scheduling.steps import Pointer, Step
 from byoc.scheduling.stream import TileSteps
 from isa.arch import Arch
 
-WINDOW = 64
-"""Loads that are looked at for one that can begin beside a tile."""
-TRIES = 4
-"""Loads that find no place before the rest is left for a later tile."""
-BOUNDLESS = 1 << 62
+BOUNDLESS = sys.maxsize
 """The size of a bank that holds all there is, and less than a scratchpad that holds nothing back. What comes out alike
 there serves every larger scratchpad: where one bank holds all, what lies apart does so in the banks of any size."""
-_SHARES = (100, 90, 75, 0)
-"""Per cent of the scratchpad that first loads may fill by moving ahead in the first plan: fragments may waste some."""
 
 
 class Pipelined(NamedTuple):
@@ -74,7 +71,7 @@ def pipelined(
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, arch.sram_bytes)
     lives = _lives(tiles)
-    for share in _SHARES:
+    for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart)
         addresses = plan(requests, arch.sram_bytes, arch.alignment, arch.sram_bytes // arch.sram_banks)
@@ -84,7 +81,7 @@ def pipelined(
         return None
     bank = arch.sram_bytes // arch.sram_banks
     # What is larger than a bank keeps others away, by the size of banks; in banks of a larger scratchpad all fits.
-    free &= profile.free and share == _SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
+    free &= profile.free and share == AHEAD_SHARES[0] and all(scratch[buffer][1] <= bank for buffer in apart)
     free &= addresses == plan(requests, 2 * BOUNDLESS, arch.alignment, BOUNDLESS)
     space = _Space(requests, addresses, arch, windows)
     estimate = _run(tiles, cycles, fetches, space)
@@ -146,7 +143,7 @@ class _Profile:
 
 def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch], space: _Space) -> int:
     """Give every fetch its position and place; the estimated cycles of all."""
-    clock = _Clock()
+    clock = TileClock()
     head = 0
     for number, tile in enumerate(tiles):
         following = head
@@ -155,20 +152,21 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
             if fetch.position < 0:
                 if not space.keeps(fetch, number):
                     space.settle(fetch, number)
-                clock.load(fetch, late=True)
-            clock.await_load(fetch)
+                fetch.arrival = clock.load(fetch.cycles, fetch.release, late=True)
+            clock.wait(fetch.arrival)
             following += 1
         head = following
-        clock.compute(cycles[number], tile.stores)
+        stores = [Stored(slots_of(step), tuple(buffers_of((step,)))) for step in tile.stores]
+        clock.compute(cycles[number], stores)
         if clock.idle:
             for fetch in _candidates(fetches, head, number):
                 if space.admits(fetch, number):
-                    clock.load(fetch)
+                    fetch.arrival = clock.load(fetch.cycles, fetch.release)
                 elif space.full:
                     break
                 if not clock.idle:
                     break
-        clock.store(tile.stores)
+        clock.store(stores)
     return clock.end
 
 
@@ -179,47 +177,6 @@ def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fe
             return
         if fetch.position < 0 and fetch.release <= number:
             yield fetch
-
-
-class _Clock:
-    """When EX and LD are done with what they have, on a bus of 8 bytes a cycle. Stores take the bus from loads."""
-
-    def __init__(self) -> None:
-        self._start = self._ex = self._ld = 0
-        self._readable: list[int] = []
-        self._stored: dict[int, int] = {}
-
-    @property
-    def idle(self) -> bool:
-        """Whether LD would wait for the end of the computation."""
-        return self._ld < self._ex
-
-    @property
-    def end(self) -> int:
-        """The estimated cycles of everything."""
-        return max(self._ex, self._ld)
-
-    def load(self, fetch: Fetch, *, late: bool = False) -> None:
-        """LD loads: beside the computation of the current tile, or before (``late``)."""
-        source = self._readable[fetch.release - 1] if fetch.release else 0
-        self._ld = fetch.arrival = max(self._ld, source, 0 if late else self._start) + fetch.cycles
-
-    def await_load(self, fetch: Fetch) -> None:
-        """EX waits for a load."""
-        self._ex = max(self._ex, fetch.arrival)
-
-    def compute(self, cycles: int, stores: Iterable[Step]) -> None:
-        """EX computes into buffers that ``stores`` empty, and that earlier ones may not have emptied yet."""
-        self._start = max(self._ex, *(self._stored.get(buffer, 0) for buffer in buffers_of(stores)), 0)
-        self._ex = self._start + cycles
-
-    def store(self, stores: Iterable[Step]) -> None:
-        """ST stores what has been computed."""
-        for step in stores:
-            self._ld = max(self._ld, self._ex) + step_cycles(step, "ST")
-            for buffer in buffers_of((step,)):
-                self._stored[buffer] = self._ld + LATENCY
-        self._readable.append(max(self._ld, self._ex) + LATENCY)
 
 
 class _Taken(NamedTuple):
@@ -335,7 +292,7 @@ class _Space:
         """Forget what is over by tile ``position``, and look at what begins by tile ``until``."""
         if position > self._tile:
             self._tile, self._failed = position, 0
-        if position > self._pruned + 8:
+        if position > self._pruned + FORGOTTEN:
             self._pruned = position
             self._taken = [item for item in self._taken if item.last >= position]
         while self._coming and self._coming[-1].first <= until:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from byoc.estimate.constants import REMEMBERED_PLANS
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
@@ -21,8 +22,6 @@ from isa.arch import Arch
 Compiled = TypeVar("Compiled")
 """What emission makes of a schedule: the pool keeps it and does not look."""
 Shared = TypeVar("Shared")
-PLANS = 16
-"""Schedules that a pool keeps at most; more sizes of scratchpad are rare, and schedules are large."""
 ONE_SIZE = {"sram_bytes": Arch.model_fields["sram_bytes"].default}
 """What makes machines equal that differ in the scratchpad's size alone."""
 
@@ -56,7 +55,7 @@ class SearchPool(Generic[Compiled]):
 
     def keep(self, subject: Hashable, plan: Hashable, arch: Arch, scheduled: Scheduled) -> None:
         """Remember a schedule that the size of the scratchpad has not influenced beyond the plan."""
-        if len(self._schedules) < PLANS:
+        if len(self._schedules) < REMEMBERED_PLANS:
             self._schedules[subject, plan, sizeless(arch)] = _Kept(arch.sram_bytes, scheduled)
             self._compiled[scheduled] = None
 

@@ -7,27 +7,18 @@ hold, and for room in its unit's queue, behind which all later commands wait, to
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from byoc.scheduling.fetches import LATENCY, step_cycles
+from byoc.estimate.clock import Task, run
+from byoc.scheduling.fetches import slots_of
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.steps import Step
 from isa.instruction import Unit
 
-QUEUE = 2
-"""Commands that a unit's queue holds, the one that it executes among them."""
-WORDS = 6
-"""Cycles in which a command and the words that set its registers are issued, about."""
-START = 140
-"""Cycles until the first command is there."""
-SETUP = 104
-"""Cycles of a load before its bytes move, and of a store thereafter."""
-
 _LD, _EX, _ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))
-_LEAD = {_LD: SETUP, _ST: LATENCY - SETUP}
-_UNKNOWN = 1 << 62
 _OUTPUT = "EX_OUTPUT_ADDRESS"
 
 
@@ -47,101 +38,12 @@ def rehearse(
     What takes another's place waits for that. ``shared``: buffers of which commands use parts, residents and windows.
     """
     order = _Order(requests, addresses, frozenset(shared))
-    rehearsal = _Rehearsal(cues, [order.needs(number, cue) for number, cue in enumerate(cues)])
-    while rehearsal.proceed():
-        pass
-    return max(rehearsal.free)
+    return run([Task(cue.step.unit.value, _work(cue), order.needs(number, cue)) for number, cue in enumerate(cues)])
 
 
-# When. ---------------------------------------------------------------------------------------------------------------
-
-
-class _Rehearsal:
-    """Ends of all commands, as far as they are known: what is not waits for a transfer that still moves."""
-
-    def __init__(self, cues: Sequence[Cue], needs: Sequence[Sequence[int]]) -> None:
-        self._units = [cue.step.unit.value for cue in cues]
-        self._work = [cycles if step.unit is Unit.EX else step_cycles(step, step.unit.name) for step, _, cycles in cues]
-        self._needs = needs
-        self._ends = [_UNKNOWN] * len(cues) + [0]  # the last one: of no command
-        self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # commands of each unit, when they arrive
-        self._queues = [[-1] * QUEUE for _ in range(3)]
-        self._issued, self._time = 0, START
-        self.free = [0, 0, 0]
-        self._moving: dict[int, tuple[int, int, int]] = {}  # by unit: when bytes begin to move, slots left, command
-
-    def proceed(self) -> bool:
-        """Go on until a transfer is over; False where there is none."""
-        moving = True
-        while moving:
-            moving = self._issue()
-            for unit in (_LD, _EX, _ST):
-                waiting = self._waiting[unit]
-                while waiting and unit not in self._moving and self._begins(unit, *waiting[0]):
-                    del waiting[0]
-                    moving = True
-        return self._grant()
-
-    def _issue(self) -> bool:
-        """Issue commands until one finds no room."""
-        ends, number, time = self._ends, self._issued, self._time
-        first, count = number, len(self._units)
-        while number < count:
-            unit = self._units[number]
-            queue = self._queues[unit]
-            room = ends[queue[-QUEUE]]
-            if room == _UNKNOWN:
-                break
-            time = max(time + WORDS, room)
-            self._waiting[unit].append((number, time))
-            queue.append(number)
-            number += 1
-        self._issued, self._time = number, time
-        return number > first
-
-    def _begins(self, unit: int, number: int, begin: int) -> bool:
-        """Whether it is known when a unit's next command begins."""
-        ends, free = self._ends, self.free
-        if free[unit] > begin:
-            begin = free[unit]
-        for other in self._needs[number]:
-            end = ends[other]
-            if end > begin:
-                if end == _UNKNOWN:
-                    return False
-                begin = end
-        if unit == _EX:
-            ends[number] = free[_EX] = begin + self._work[number]
-        else:
-            self._moving[unit] = begin + _LEAD[unit], self._work[number], number
-        return True
-
-    def _grant(self) -> bool:
-        """Let bytes move until a transfer is over: two at a time share the bus."""
-        if not self._moving:
-            return False
-        if len(self._moving) == 1:
-            ((unit, (start, slots, _)),) = self._moving.items()
-            self._over(unit, start + slots)
-            return True
-        one, two = sorted(self._moving, key=lambda unit: self._moving[unit])
-        (start, slots, first), (later, more, second) = self._moving[one], self._moving[two]
-        if start + slots <= later:
-            self._over(one, start + slots)
-            return True
-        slots -= later - start
-        end = later + 2 * min(slots, more)
-        if slots <= more:
-            self._moving[two] = end, more - slots, second
-            self._over(one, end)
-        else:
-            self._moving[one] = end, slots - more, first
-            self._over(two, end)
-        return True
-
-    def _over(self, unit: int, end: int) -> None:
-        number = self._moving.pop(unit)[2]
-        self._ends[number] = self.free[unit] = end + LATENCY - _LEAD[unit]
+def _work(cue: Cue) -> int:
+    """Cycles of EX, or slots of the bus."""
+    return cue.cycles if cue.step.unit is Unit.EX else slots_of(cue.step)
 
 
 # What waits for what. ------------------------------------------------------------------------------------------------
@@ -177,7 +79,7 @@ class _Use:
         found = [-1, -1, -1]
         for (unit, _), parts in self._parts.items():
             starts = sorted(parts)
-            for start, end in zip(starts, (*starts[1:], _UNKNOWN), strict=True):
+            for start, end in zip(starts, (*starts[1:], sys.maxsize), strict=True):
                 if start < high and end > low:
                     found[unit] = max(found[unit], parts[start])
         return found[_LD], found[_EX], found[_ST]

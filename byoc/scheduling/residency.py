@@ -9,15 +9,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from byoc.choices import NOTHING, Choices
+from byoc.estimate.bus import bytes_in, cycles_of
 from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer
+from byoc.operators.tiling import Resident, Tiling, aligned
 from byoc.scheduling.chosen import chosen_groups, chosen_residents, misfit, pins_of, tiling_of
 from byoc.scheduling.fusion import Fusion, Question
 from byoc.scheduling.groups import Fabric, Group, fabric_of, ridden_buffers
 from byoc.tiling.budget import Answers, Budget
-from byoc.tiling.cost import BUS_BYTES
 from byoc.tiling.search import Choice, TileSearch
-from byoc.tiling.tiling import Resident, Tiling, aligned
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -186,11 +186,10 @@ class _Planner:
             if alone and ahead > 0 and self._pins[index] is None:
                 tiling = search.thriftiest_beside(choice, *room)
             found.append(tiling)
-            shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
-            waits = search.cost.waits(shape, tiling, room[0]) if alone else -shape.compute
+            waits = search.cost.waits(tiling, room[0]) if alone else -search.computed(tiling)
             ahead = max(ahead, 0) + waits
-            if not self._whole.holds(ahead * BUS_BYTES):
-                ahead = self._whole.all() // BUS_BYTES
+            if not self._whole.holds(bytes_in(ahead)):
+                ahead = cycles_of(self._whole.all())
         return tuple(reversed(found))
 
     def _choice(self, index: int, residents: Collection[str]) -> Choice | None:

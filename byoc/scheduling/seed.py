@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from byoc.operators.layer import Layer
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
+from byoc.operators.tiling import Tiling, find_shortage, streamed, working_set
 from byoc.scheduling.schedule import Scheduled, place
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import Memory, stream_layer
-from byoc.tiling.tiling import Tiling, find_shortage, streamed, working_set
 from isa.arch import Arch
 from isa.errors import InputError
 

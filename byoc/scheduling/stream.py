@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,9 +10,9 @@ from typing import NamedTuple
 from byoc.lowering import Lowered, Place
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Span, Tile, Transfer, make_tile
+from byoc.operators.tiling import Buffers, Tiling, buffers_of, counts, tiles
 from byoc.scheduling.constants import ConstantPool
 from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, load, source_of, store
-from byoc.tiling.tiling import Slots, Tiling, input_slots, slot_counts, tiles
 from isa.arch import Arch
 
 
@@ -99,12 +100,12 @@ class _LayerStream:
         operation, lowered = layer.operation, memory.lowered
         self._inputs = [lowered.place(operand) for operand in operation.inputs]
         self._output = lowered.place(operation.output)
-        self._make_buffers(tiling, slot_counts(layer.geometry, tiling))
+        self._make_buffers(tiling, buffers_of(layer.geometry, tiling, memory.arch.alignment))
 
-    def _make_buffers(self, tiling: Tiling, slots: Slots) -> None:
-        geometry, memory, name = self._layer.geometry, self._memory, self._layer.name
+    def _make_buffers(self, tiling: Tiling, buffers: Buffers) -> None:
+        slots, geometry, memory, name = tiling.slots, self._layer.geometry, self._memory, self._layer.name
         self._input_buffers = [
-            None if place.buffer in memory.residents else self._make_input(tiling, index)
+            None if place.buffer in memory.residents else self._make_input(tiling, index, buffers)
             for index, place in enumerate(self._inputs[: geometry.inputs])
         ]
         apart = self._inputs[geometry.inputs :]
@@ -112,25 +113,30 @@ class _LayerStream:
         self._constant_buffers = None
         if geometry.has_constants and (self._second is None or self._second.buffer not in memory.residents):
             nbytes = geometry.constant_bytes(tiling.channels, tiling.depth)
-            self._constant_buffers = TileBuffers(memory, f"{name} constants", slots.constants, nbytes)
+            self._constant_buffers = TileBuffers(
+                memory, f"{name} constants", min(slots.constants, buffers.constant_tiles), nbytes
+            )
         self._table_buffers = None
         if geometry.tables != "none":
-            count = slots.constants if geometry.tables == "each" else 1
+            count = min(slots.constants, buffers.table_tiles)
             self._table_buffers = TileBuffers(memory, f"{name} tables", count, geometry.table_bytes(tiling.channels))
             memory.apart.update(range(len(memory.scratch) - count, len(memory.scratch)))
         self._output_buffers = None
         if self._output.buffer not in memory.residents and not geometry.in_place:
             nbytes = geometry.output_tile_bytes(tiling.channels, tiling.rows)
-            self._output_buffers = TileBuffers(memory, f"{name} output", slots.output, nbytes)
+            self._output_buffers = TileBuffers(
+                memory, f"{name} output", min(slots.output, buffers.output_tiles), nbytes
+            )
         self._sums = None
         if tiling.depth:
             self._sums = memory.reserve(f"{name} sums", geometry.sums_bytes(tiling.channels, tiling.rows))
             memory.apart.add(len(memory.scratch) - 1)
 
-    def _make_input(self, tiling: Tiling, index: int) -> TileBuffers:
+    def _make_input(self, tiling: Tiling, index: int, buffers: Buffers) -> TileBuffers:
         geometry = self._layer.geometry
         nbytes = geometry.input_tile_bytes(tiling.channels, tiling.rows, index, tiling.depth)
-        return TileBuffers(self._memory, f"{self._layer.name} input", input_slots(geometry, tiling, index), nbytes)
+        count = min(tiling.slots.input, buffers.input_tiles[index])
+        return TileBuffers(self._memory, f"{self._layer.name} input", count, nbytes)
 
     def tile_steps(self, tile: Tile, number: int) -> TileSteps:
         """The steps of one tile; tiles must be asked for in order."""
@@ -227,7 +233,7 @@ class _RiddenStream(_LayerStream):
         self._rider = rider
         self._places = [memory.lowered.place(operand) for operand in rider.operation.inputs]
         self._target = memory.lowered.place(rider.operation.output)
-        count = slot_counts(layer.geometry, tiling).output
+        count = min(tiling.slots.output, math.prod(counts(layer.geometry, tiling)))
         nbytes = layer.geometry.output_tile_bytes(tiling.channels, tiling.rows)
         self._beside = {
             place: TileBuffers(memory, f"{rider.name} input", count, nbytes)

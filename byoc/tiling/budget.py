@@ -46,6 +46,19 @@ class Budget:
         self.least, self.most = max(self.least, least), min(self.most, most)
 
 
+class Room:
+    """What others leave of a budget."""
+
+    __slots__ = ("_budget", "_taken")
+
+    def __init__(self, budget: Budget, taken: int) -> None:
+        self._budget, self._taken = budget, taken
+
+    def holds(self, nbytes: int) -> bool:
+        """Whether so many bytes fit."""
+        return self._budget.holds(nbytes + self._taken)
+
+
 class Answers(Generic[Question, Answer]):
     """Answers to questions, each with the budgets for which it is the answer."""
 

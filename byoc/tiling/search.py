@@ -8,40 +8,35 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from byoc.choices import ORDERS, LayerChoice
+from byoc.estimate.account import LayerCost, Shape
+from byoc.estimate.constants import (
+    BESIDE,
+    CUTS,
+    FEWER,
+    FINER,
+    FLAT_BAND,
+    FULL,
+    GOOD,
+    REMEMBERED_TILINGS,
+    ROW_CUTS,
+    THRIFT,
+)
 from byoc.operators.nest import Tile, allowed_channels
 from byoc.operators.operator import Geometry
-from byoc.tiling.budget import Answers, Budget
-from byoc.tiling.cost import LayerCost, Shape
-from byoc.tiling.space import FLAT_BAND, channel_tiles, is_flat, lies_dense, may_cut_depth, may_cut_rows, row_bands
-from byoc.tiling.tiling import (
+from byoc.operators.tiling import (
     Resident,
     Slots,
     Tiling,
-    least_set,
     order_of,
     sizes,
-    streamed,
     tile_count,
     tiles,
-    working_set,
 )
+from byoc.tiling.budget import Answers, Budget
+from byoc.tiling.space import channel_tiles, is_flat, lies_dense, may_cut_depth, may_cut_rows, row_bands
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.ops.convolution import MAPPING
-
-_CUTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-GOOD = 1.03
-"""A tiling that takes at most so many times what the layer takes in one tile is not improved on by cutting sums."""
-
-FULL, FEWER = 0.97, 0.9
-"""The share of the lanes that taps of some input channels must fill to be tried, and how much fewer each next are."""
-_FINER = 2
-"""How many cuts of the rows beyond the coarsest that fits are tried."""
-THRIFT = 1.01
-"""What a tiling in fewer bytes may take, times the best one's cycles."""
-REMEMBERED = 16
-"""Tilings of a layer whose tiles are kept."""
-
 
 _SLOTS = (Slots(2, 2, 2), Slots(1, 1, 2), Slots(1, 1, 1), Slots(1, 2, 2))
 """Buffers that are tried near a tiling: what has one may be loaded ahead into any room that there is."""
@@ -67,7 +62,6 @@ class TileSearch:
         self._rows = tuple(_row_bands(geometry))
         self._chunks = tuple(_input_chunks(geometry, arch))
         self._sizes = self._by_count((0,)), self._by_count(self._chunks)
-        self._bytes: dict[tuple[Tiling, Resident], int] = {}
         self._cuts: dict[Tiling, tuple[tuple[Tile, ...], tuple[int, ...]]] = {}
         self._best = Answers[Resident, Choice | None]()
         self._thriftiest = Answers[tuple[Choice, Resident], Tiling]()
@@ -82,10 +76,10 @@ class TileSearch:
         """The tiles of a tiling in order of execution, with the cycles that each computes."""
         found = self._cuts.get(tiling)
         if found is None:
-            if len(self._cuts) == REMEMBERED:
+            if len(self._cuts) == REMEMBERED_TILINGS:
                 self._cuts.clear()
             made = tiles(self._geometry, tiling)
-            found = self._cuts[tiling] = made, tuple([self.cost.tile_cycles(*sizes(tile)) for tile in made])
+            found = self._cuts[tiling] = made, tuple([self.cost.compute.tile(*sizes(tile)) for tile in made])
         return found
 
     def best_beside(self, resident: Resident, budget: Budget, taken: int) -> Choice | None:
@@ -104,20 +98,20 @@ class TileSearch:
 
     def _thrifty(self, choice: Choice, resident: Resident, budget: Budget) -> Tiling:
         tiling, limit, cost = choice.tiling, THRIFT * choice.cycles, self.cost
-        least = cost.working_set(cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling, resident)
+        least = cost.working_set(tiling, resident)
         for count, tile in self._sizes[0]:
-            if self.floor(resident) + cost.overhead(count, resident.follows) > limit:
+            if cost.floor(resident) + cost.overhead(count, resident.follows) > limit:
                 break
             for rows in self._bands(tile.channels) if lies_dense(self._geometry, tile.channels, resident) else ():
-                if not budget.holds(self._smallest_bytes(tile._replace(rows=rows), resident)):
+                if not budget.holds(cost.working_set(tile._replace(rows=rows), resident)):
                     continue
                 shape = cost.shape(tile.channels, rows)
                 if cost.least(shape, resident) > limit:
                     break
                 for outer in (False, True) if shape.parts > 1 and shape.bands > 1 else (False,):
                     other = Tiling(tile.channels, rows, outer, Slots(2, 2, 2))
-                    nbytes = cost.working_set(shape, other, resident)
-                    if nbytes < least and cost.estimate(shape, other, resident) <= limit:
+                    nbytes = cost.working_set(other, resident)
+                    if nbytes < least and cost.estimate(other, resident) <= limit:
                         least, tiling = nbytes, other
         return tiling
 
@@ -138,19 +132,19 @@ class TileSearch:
             orders = (False, True) if shape.parts > 1 and shape.bands > 1 else (False,)
             for slots, outer in product(dict.fromkeys((tiling.slots, *_SLOTS)), orders):
                 other = Tiling(channels, rows, outer, slots, tiling.depth)
-                if self.cost.working_set(shape, other, resident) <= budget:
+                if self.cost.working_set(other, resident) <= budget:
                     yield other
 
     def computed(self, tiling: Tiling) -> int:
         """Cycles that all tiles of a tiling compute."""
-        return self.cost.shape(tiling.channels, tiling.rows, tiling.depth).compute
+        return self.cost.shape_of(tiling).compute
 
     def pinned(self, pin: LayerChoice, resident: Resident, budget: int) -> Choice | None:
         """The cheapest tiling that is as ``pin`` says and whose tile buffers take at most ``budget`` bytes, or None."""
         best: Choice | None = None
         for shape in self._pinned_shapes(pin, resident):
             for tiling in self._pinned_buffers(pin, shape, resident, budget):
-                cycles = self.cost.estimate(shape, tiling, resident)
+                cycles = self.cost.estimate(tiling, resident)
                 if best is None or cycles < best.cycles:
                     best = Choice(tiling, cycles)
         return best
@@ -180,7 +174,7 @@ class TileSearch:
             return
         for order in orders:
             tiling = Tiling(shape.channels, shape.rows, order == "channels", Slots(*pin.slots), shape.depth)
-            if self.cost.working_set(shape, tiling, resident) <= budget:
+            if self.cost.working_set(tiling, resident) <= budget:
                 yield tiling
 
     def _search(self, resident: Resident, budget: Budget) -> Choice | None:
@@ -188,7 +182,7 @@ class TileSearch:
 
         Among them are fewer output channels than the array takes in parallel.
         """
-        floor, best = self.floor(resident), None
+        floor, best = self.cost.floor(resident), None
         for known in self._sizes:
             for count, tile in known:
                 if best is not None and floor + self.cost.overhead(count, resident.follows) >= best.cycles:
@@ -198,11 +192,6 @@ class TileSearch:
             if not may_cut_depth(self._geometry, resident) or (best is not None and best.cycles <= GOOD * floor):
                 break
         return best
-
-    def floor(self, resident: Resident) -> float:
-        """What the layer takes at least, in one tile."""
-        nest = self._geometry.nest
-        return self.cost.least(self.cost.shape(nest.channels, nest.rows), resident)
 
     def _by_count(self, depths: Iterable[int]) -> list[tuple[int, Tiling]]:
         """Tiles of all rows, each with how many they are, fewest first."""
@@ -220,32 +209,24 @@ class TileSearch:
         tried = 0
         for rows in self._bands(tile.channels):
             smallest = tile._replace(rows=rows)
-            if tried > _FINER:
+            if tried > FINER:
                 break
             if (
                 best is not None
                 and floor + self.cost.overhead(tile_count(self._geometry, smallest), resident.follows) >= best.cycles
             ):
                 break
-            if not budget.holds(self._smallest_bytes(smallest, resident)):
+            if not budget.holds(self.cost.working_set(smallest, resident)):
                 continue  # most do not fit: the cycles of those are not asked for
             tried += 1
             shape = self.cost.shape(tile.channels, rows, tile.depth)
             if best is not None and self.cost.least(shape, resident) >= best.cycles:
                 break  # finer bands have more tiles and take as long
             for tiling in self._fitting(shape, resident, budget):
-                cycles = self.cost.estimate(shape, tiling, resident)
+                cycles = self.cost.estimate(tiling, resident)
                 if best is None or cycles < best.cycles:
                     best = Choice(tiling, cycles)
         return best
-
-    def _smallest_bytes(self, smallest: Tiling, resident: Resident) -> int:
-        """What a tile shape takes with one buffer each, whatever the budget."""
-        key = smallest, resident
-        found = self._bytes.get(key)
-        if found is None:
-            found = self._bytes[key] = least_set(self._geometry, smallest, resident, self._arch.alignment)
-        return found
 
     def _bands(self, channels: int) -> tuple[int, ...]:
         """Bands of so many channels that are tried."""
@@ -264,7 +245,7 @@ class TileSearch:
                 for number, outputs in product([number for number in inputs if number > most], (2, 1)):
                     slots = Slots(number, constant, outputs)
                     tiling = Tiling(shape.channels, shape.rows, outer, slots, shape.depth)
-                    if budget.holds(self.cost.working_set(shape, tiling, resident)):
+                    if budget.holds(self.cost.working_set(tiling, resident)):
                         yield tiling
                         if outputs == 2:
                             most = number
@@ -281,20 +262,8 @@ def _beside(size: int, legal: Sequence[int]) -> Iterator[int]:
     for many in (count - 1, count + 1, count // 2, count * 2):
         if many and ceil_div(legal[0], many) in legal:
             yield ceil_div(legal[0], many)
-    for eighths in (6, 7, 9, 10):
-        yield min(legal, key=lambda other: abs(8 * other - eighths * size))
-
-
-def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
-    """The smallest working set there is with everything streamed.
-
-    One output channel and one output row where rows can be cut, of one input channel where that and its sums are less.
-    """
-    channels, resident = allowed_channels(geometry.nest, 1), streamed(geometry)
-    whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
-    cuts = geometry.nest.input_channels > 1 and may_cut_depth(geometry, resident)
-    tilings = (whole, whole._replace(depth=1)) if cuts else (whole,)
-    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.alignment))
+    for share in BESIDE:
+        yield min(legal, key=lambda other: abs(other - share * size))
 
 
 def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
@@ -304,7 +273,7 @@ def _channel_tiles(geometry: Geometry, arch: Arch) -> Iterator[int]:
     """
     nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
     seen = set()
-    for cuts in _CUTS if nest.rows > 1 else sorted({*_CUTS, *(3 * cuts for cuts in _CUTS)}):
+    for cuts in CUTS if nest.rows > 1 else ROW_CUTS:
         size = ceil_div(ceil_div(nest.channels, cuts), parallel) * parallel
         size = allowed_channels(nest, size)
         if size not in seen:
@@ -328,7 +297,7 @@ def _input_chunks(geometry: Geometry, arch: Arch) -> Iterator[int]:
         return
     inputs, parallel = geometry.nest.input_channels, arch.pe.ic
     seen = {inputs}
-    for cuts in _CUTS[1:]:
+    for cuts in CUTS[1:]:
         size = min(ceil_div(ceil_div(inputs, cuts), parallel) * parallel, inputs)
         if size not in seen:
             seen.add(size)
@@ -360,7 +329,7 @@ def _row_bands(geometry: Geometry) -> Iterator[int]:
         return
     flat = is_flat(geometry)
     seen = set()
-    for cuts in _CUTS:
+    for cuts in CUTS:
         rows = ceil_div(nest.rows, cuts)
         rows = min(nest.rows, ceil_div(rows, FLAT_BAND) * FLAT_BAND) if flat else rows
         if rows not in seen:

@@ -8,24 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from byoc.estimate.constants import FLAT_BAND, FULL_CHOICE, MOST_OUTPUTS
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
-from byoc.tiling.tiling import (
+from byoc.operators.tiling import (
     Resident,
     Slots,
     Tiling,
     chunk_count,
     counts,
     loads_constants,
+    streamed,
     streams,
     working_set,
 )
 from isa.arch import Arch
-
-FLAT_BAND = 64
-"""Elements that bands of layers without channels and columns are multiples of: whole bursts."""
-MOST_OUTPUTS = 3
-"""Buffers of results: one fills, one is stored, one waits for its acknowledgement."""
 
 
 def tilings(geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> Iterator[Tiling]:
@@ -36,6 +33,18 @@ def tilings(geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> 
     """
     for shape in shapes(geometry, resident):
         yield from buffered(geometry, arch, resident, budget, shape)
+
+
+def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
+    """The smallest working set there is with everything streamed.
+
+    One output channel and one output row where rows can be cut, of one input channel where that and its sums are less.
+    """
+    channels, resident = allowed_channels(geometry.nest, 1), streamed(geometry)
+    whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
+    cuts = geometry.nest.input_channels > 1 and may_cut_depth(geometry, resident)
+    tilings = (whole, whole._replace(depth=1)) if cuts else (whole,)
+    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.alignment))
 
 
 def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
@@ -66,10 +75,10 @@ def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, sh
 def useful(different: int, chunks: int = 1) -> tuple[int, ...]:
     """Numbers of buffers worth trying for ``different`` tiles, of which ``chunks`` come again and again; from 1 up.
 
-    Up to four all of them; of more powers of two, and what keeps every tile.
+    Up to :data:`FULL_CHOICE` all of them; of more powers of two, and what keeps every tile.
     """
     powers = (1 << exponent for exponent in range(different.bit_length()))
-    return tuple(sorted({1, *(n for n in (3, *powers, chunks, different) if 1 < n <= different)}))
+    return tuple(sorted({1, *(n for n in (*range(FULL_CHOICE + 1), *powers, chunks, different) if 1 < n <= different)}))
 
 
 def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from byoc.choices import GroupChoice
-from byoc.tiling.tiling import Tiling
+from byoc.operators.tiling import Tiling
 from byoc.tuning.state import State, Tried
 
 WIDTH = 8

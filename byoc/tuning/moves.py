@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from byoc.operators.operator import Geometry
-from byoc.tiling.tiling import Resident, Tiling
+from byoc.operators.tiling import Resident, Tiling
 from byoc.tuning.candidates import Drawing
 from byoc.tuning.grouping import Grouping, with_group
 from byoc.tuning.state import Move, State
@@ -99,8 +99,7 @@ class Moves:
         for number, _ in found.tiled:
             (before, _), (resident, budget) = state.room(self._subject, number), found.room(self._subject, number)
             search, tiling = self._subject.search(number), tilings[number]
-            shape = search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
-            if resident == before and search.cost.working_set(shape, tiling, resident) <= budget:
+            if resident == before and search.cost.working_set(tiling, resident) <= budget:
                 continue
             choice = search.best(resident, budget)
             if choice is None:

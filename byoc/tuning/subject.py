@@ -9,22 +9,22 @@ from typing import NamedTuple
 
 from byoc.choices import NOTHING, Choices, GroupChoice
 from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
+from byoc.estimate.constants import BURST_BYTES
 from byoc.graph import Value
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
+from byoc.operators.tiling import Resident, aligned
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.chosen import chosen_groups
 from byoc.scheduling.constants import ConstantPool
-from byoc.scheduling.fetches import buffers_of, step_cycles
+from byoc.scheduling.fetches import buffers_of, slots_of
 from byoc.scheduling.groups import Fabric, fabric_of, lawful, may_ride, ridden_buffers
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
 from byoc.scheduling.residency import Rooms
 from byoc.scheduling.stream import Memory, TileSteps
-from byoc.tiling.cost import BURST_BYTES
 from byoc.tiling.search import TileSearch
-from byoc.tiling.tiling import Resident, aligned
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
@@ -232,11 +232,11 @@ class Subject:
         stores = [step for tile in tiles for step in tile.stores]
         return GroupAccount(
             compute=sum(cycles),
-            loading=sum(step_cycles(step, "LD") for step in loads),
-            storing=sum(step_cycles(step, "ST") for step in stores),
+            loading=sum(map(slots_of, loads)),
+            storing=sum(map(slots_of, stores)),
             transfers=len(loads) + len(stores),
             tiles=len(tiles),
-            first=sum(step_cycles(step, "LD") for step in tiles[0].loads),
+            first=sum(map(slots_of, tiles[0].loads)),
             nbytes=_peak([nbytes for _, nbytes in memory.scratch], tiles, self.arch.alignment),
             budget=budget,
             estimate=None if clocked is None else clocked.cycles,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from byoc.choices import GroupChoice
-from byoc.tiling.cost import BUS_BYTES
-from byoc.tiling.tiling import Resident, Tiling
+from byoc.estimate.bus import bytes_in
+from byoc.operators.tiling import Resident, Tiling
 from byoc.tuning.state import State
 from byoc.tuning.subject import Subject
 
@@ -79,14 +79,14 @@ class Units:
 
     def _layer_sight(self, number: int, last: int, tiling: Tiling, resident: Resident, budget: int) -> _Sight:
         """What is seen of a layer alone, or with one, ``last``, on its tiles."""
-        rider = sum(self._subject.search(other).cost.least_compute().cycles for other in range(number + 1, last + 1))
+        rider = sum(self._subject.search(other).cost.compute.least().cycles for other in range(number + 1, last + 1))
         cost, nest = self._subject.search(number).cost, self._subject.sites[number].geometry.nest
-        shape, slots = cost.shape(tiling.channels, tiling.rows, tiling.depth), tiling.slots
-        estimate = max(cost.estimate(shape, tiling, resident) + rider, 1.0)
-        working_set = cost.working_set(shape, tiling, resident)
+        shape, slots = cost.shape_of(tiling), tiling.slots
+        estimate = max(cost.estimate(tiling, resident) + rider, 1.0)
+        working_set, buffers = cost.working_set(tiling, resident), shape.buffers
         counts = shape.parts, shape.bands, shape.chunks, shape.tiles
         sizes = nest.channels, nest.rows, nest.columns, nest.input_channels, tiling.channels, tiling.rows, tiling.depth
-        nbytes = sum(shape.input_bytes), shape.constant_bytes, shape.output_bytes, shape.sums_bytes, working_set
+        nbytes = sum(buffers.inputs), buffers.constants, buffers.output, buffers.sums, working_set
         own = (
             *(math.log1p(value) for value in (*counts, *sizes, *nbytes, shape.compute)),
             estimate / max(shape.compute, 1),
@@ -95,10 +95,10 @@ class Units:
             float(tiling.channels_outer), float(any(resident.inputs)), float(resident.output),
             float(nest.kernel), float(nest.stride), float(nest.groups > 1), float(nest.matrix), float(resident.beside),
         )  # fmt: skip
-        first = shape.constant_cycles + sum(
-            cycles for cycles, near in zip(shape.input_cycles, resident.inputs, strict=False) if not near
+        first = shape.constant_slots + sum(
+            cycles for cycles, near in zip(shape.input_slots, resident.inputs, strict=False) if not near
         )
-        traffic = cost.traffic(shape, tiling, resident)
+        traffic = cost.traffic(tiling, resident)
         least = self._least(shape.compute + rider, traffic if resident.output else traffic - shape.output_all)
         spare = max(budget - working_set, 0)
         return _Sight((*own, *[0.0] * GROUP), least, estimate, max(shape.compute - traffic, 0), spare, first)
@@ -106,7 +106,7 @@ class Units:
     def _least(self, compute: int, loading: int) -> int:
         """What a unit takes at least that loads in so many bus cycles: a scratchpad full may be there already."""
         arch, clock = self._subject.arch, self._subject.clock
-        return max(compute, (loading * BUS_BYTES - arch.sram_bytes) // clock.bus_bytes, 1)
+        return max(compute, (bytes_in(loading) - arch.sram_bytes) // clock.bus_bytes, 1)
 
     def _group(self, state: State, first: int, group: GroupChoice) -> _Sight:
         found = self._subject.account(first, group, state.residents)
@@ -132,6 +132,6 @@ def _seen(sight: _Sight, before: _Sight) -> Features:
     return (
         *sight.features,
         math.log1p(sight.first), math.log1p(before.idle), math.log1p(before.spare),
-        min(before.idle / first, AMPLE), min(before.spare / (BUS_BYTES * first), AMPLE),
+        min(before.idle / first, AMPLE), min(before.spare / bytes_in(first), AMPLE),
         math.log(sight.least), math.log(sight.estimate),
     )  # fmt: skip

@@ -8,11 +8,11 @@ from byoc.emission.region import shortage
 from byoc.host.parts import estimate_cycles
 from byoc.interface import Interface, connect
 from byoc.operators.operator import Operator
+from byoc.operators.tiling import Shortage
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.target import Target, target_of
-from byoc.tiling.tiling import Shortage
 from experiments.running.network import load_network
 from experiments.sweep.spec import Spec
 from experiments.sweep.worker import blank_regions

@@ -10,9 +10,11 @@ from typing import Any
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
 from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
+from byoc.estimate.account import LayerCost
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
+from byoc.operators.tiling import Resident, Tiling
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition
@@ -22,9 +24,7 @@ from byoc.scheduling.residency import Rooms
 from byoc.scheduling.steps import moved_by
 from byoc.scheduling.stream import stream_layer
 from byoc.tiling.budget import Budget
-from byoc.tiling.cost import LayerCost, Shape
 from byoc.tiling.search import Choice, TileSearch
-from byoc.tiling.tiling import Resident, Tiling
 from byoc.tuning.subject import bare_memory, kind_of, placed
 from isa.arch import Arch
 from isa.errors import InputError
@@ -132,8 +132,8 @@ class _WatchedCost(LayerCost):
         super().__init__(geometry, arch)
         self.asked: dict[tuple[Tiling, Resident], float] = {}
 
-    def estimate(self, shape: Shape, tiling: Tiling, resident: Resident) -> float:
-        found = self.asked[tiling, resident] = super().estimate(shape, tiling, resident)
+    def estimate(self, tiling: Tiling, resident: Resident) -> float:
+        found = self.asked[tiling, resident] = super().estimate(tiling, resident)
         return found
 
 
@@ -295,23 +295,20 @@ class _Account:
         return tuple(dict.fromkeys(name for name in names if name in (self._chosen.residents or ())))
 
     def _estimate(self, tiling: Tiling) -> float:
-        return self._search.cost.estimate(self._shape(tiling), tiling, self._resident)
+        return self._search.cost.estimate(tiling, self._resident)
 
     def _missing(self, tiling: Tiling) -> int:
-        return max(self._search.cost.working_set(self._shape(tiling), tiling, self._resident) - self._budget, 0)
-
-    def _shape(self, tiling: Tiling) -> Shape:
-        return self._search.cost.shape(tiling.channels, tiling.rows, tiling.depth)
+        return max(self._search.cost.working_set(tiling, self._resident) - self._budget, 0)
 
     def _considered(self, tiling: Tiling) -> Considered:
-        shape = self._shape(tiling)
+        shape = self._search.cost.shape_of(tiling)
         return Considered(
             choice=choice_of(self._layer.name, tiling),
             estimated_cycles=round(self._estimate(tiling)),
             compute_cycles=shape.compute,
             moved_bytes=self._moved(tiling),
-            working_set_bytes=self._search.cost.working_set(shape, tiling, self._resident),
-            tiles=shape.parts * shape.bands * shape.chunks,
+            working_set_bytes=self._search.cost.working_set(tiling, self._resident),
+            tiles=shape.tiles,
             missing=self._missing(tiling),
         )
 

@@ -57,7 +57,7 @@ class Evolution:
         self._cycles: list[int] = []
         self._trained = 0
         self._seen: set[State] = set()
-        self._least = [subject.search(number).cost.least_compute().cycles for number in range(len(subject.sites))]
+        self._least = [subject.search(number).cost.compute.least().cycles for number in range(len(subject.sites))]
 
     def proposals(self, donor: Callable[[Tried], Donor | None] = lambda own: None) -> Proposals:
         """The compiler's schedule, a ``donor``'s, those for other memories, and evolution until nothing is new.

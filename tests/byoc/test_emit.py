@@ -13,9 +13,9 @@ from byoc.emission.region import CompileReport, Region, compile_region, shortage
 from byoc.operators.layer import make_layer
 from byoc.operators.nest import Span
 from byoc.operators.operator import Operator
+from byoc.operators.tiling import Shortage
 from byoc.options import SCHEDULES, Schedule
 from byoc.scheduling.constants import ALIGNMENT, ConstantPool
-from byoc.tiling.tiling import Shortage
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError

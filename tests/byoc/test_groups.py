@@ -19,6 +19,7 @@ from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
 from byoc.operators.pieces import Dim
+from byoc.operators.tiling import Slots, streamed
 from byoc.scheduling.chosen import choice_of, group_choice_of
 from byoc.scheduling.groups import (
     Group,
@@ -32,7 +33,6 @@ from byoc.scheduling.groups import (
 )
 from byoc.scheduling.residency import Rooms
 from byoc.tiling.space import shapes
-from byoc.tiling.tiling import Slots, streamed
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import Unit

@@ -10,12 +10,12 @@ import pytest
 from benchmarks.brute_force import LAYERS, measured
 from byoc.operators.layer import make_layer
 from byoc.operators.nest import Transfer
+from byoc.operators.tiling import streamed, tile_count
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Pipelined
 from byoc.scheduling.rehearsal import Cue, rehearse
 from byoc.scheduling.steps import Pointer, Source, Step, load, store
 from byoc.tiling.space import buffered, shapes
-from byoc.tiling.tiling import streamed, tile_count
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
 from isa.ops.lookup import OP_LUT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from byoc.emission.region import layers_of
+from byoc.estimate.bus import rows_slots
 from byoc.operators.layer import Layer, make_layer
 from byoc.operators.nest import (
     Axis,
@@ -25,21 +28,21 @@ from byoc.operators.nest import (
     split,
 )
 from byoc.operators.operator import Geometry
-from byoc.tiling.budget import Answers, Budget
-from byoc.tiling.cost import rows_cycles
-from byoc.tiling.search import TileSearch, smallest_tiling
-from byoc.tiling.space import tilings
-from byoc.tiling.tiling import (
+from byoc.operators.tiling import (
     Resident,
     Slots,
     Tiling,
-    input_slots,
+    buffers_of,
     sizes,
-    slot_counts,
     streamed,
     tiles,
     working_set,
 )
+from byoc.scheduling.stream import stream_layer
+from byoc.tiling.budget import Answers, Budget
+from byoc.tiling.search import TileSearch
+from byoc.tiling.space import buffered, shapes, smallest_tiling, tilings
+from byoc.tuning.subject import bare_memory
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases
 
@@ -140,8 +143,8 @@ def _layer(name: str, arch: Arch) -> Layer:
 
 
 @pytest.mark.parametrize("name", sorted(LAYERS))
-def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
-    """The two accounts of a working set, one made for speed, agree; what is found fits the budget."""
+def test_what_the_search_finds_fits_the_budget(name: str) -> None:
+    """And where something smaller takes as long, that."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
     layer = _layer(name, arch)
     search = TileSearch(layer.geometry, arch)
@@ -157,13 +160,29 @@ def test_the_search_counts_memory_as_the_tiling_does(name: str) -> None:
                 continue
             assert choice is not None
             assert working_set(layer.geometry, choice.tiling, resident, arch.alignment) <= budget
-            shape = search.cost.shape(choice.tiling.channels, choice.tiling.rows, choice.tiling.depth)
             taken = working_set(layer.geometry, choice.tiling, resident, 8)
-            assert search.cost.working_set(shape, choice.tiling, resident) == taken
             thrifty = search.thriftiest_beside(choice, resident, Budget(budget), 0)
-            shape = search.cost.shape(thrifty.channels, thrifty.rows, thrifty.depth)
             assert working_set(layer.geometry, thrifty, resident, 8) <= taken
-            assert search.cost.estimate(shape, thrifty, resident) <= 1.01 * choice.cycles
+            assert search.cost.estimate(thrifty, resident) <= 1.01 * choice.cycles
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+@pytest.mark.parametrize("tables", [0, 1, 2])
+def test_the_working_set_is_what_the_steps_reserve(name: str, tables: int) -> None:
+    """Byte for byte, whatever is cut, with as many buffers as there may be, and tables beside them."""
+    arch = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
+    channels = LAYERS[name].nest().channels
+    looked_up = np.zeros((1 if tables < 2 else channels, 256), np.int8) if tables else None
+    operation = replace(LAYERS[name], tables=looked_up)
+    region, values = cases.region((operation,), tuple(one.value for one in operation.inputs), (operation.output.value,))
+    lowered, (layer,) = layers_of(region, values, arch, "default")
+    everything, geometry = streamed(layer.geometry), layer.geometry
+    drawn = list(shapes(geometry, everything))[:: max(1, len(list(shapes(geometry, everything))) // 9)]
+    for tiling in (one for shape in drawn for one in tuple(buffered(geometry, arch, everything, 1 << 20, shape))[::7]):
+        memory = bare_memory(arch, lowered, ())
+        stream_layer(layer, tiling, memory)
+        reserved = sum(-(-nbytes // arch.alignment) * arch.alignment for _, nbytes in memory.scratch)
+        assert reserved == working_set(geometry, tiling, everything, arch.alignment), tiling
 
 
 SMALL = {
@@ -208,9 +227,10 @@ def test_what_is_near_a_tiling_is_in_the_complete_space(name: str) -> None:
 
 def _needed(geometry: Geometry, tiling: Tiling) -> Slots:
     """The slots less those that hold nothing."""
-    inputs = max((input_slots(geometry, tiling, index) for index in range(geometry.inputs)), default=1)
-    slots = slot_counts(geometry, tiling)
-    return Slots(inputs, slots.constants if geometry.has_constants else 1, 1 if geometry.in_place else slots.output)
+    buffers, slots = buffers_of(geometry, tiling, 1), tiling.slots
+    constants = min(slots.constants, buffers.constant_tiles) if geometry.has_constants else 1
+    output = 1 if geometry.in_place else min(slots.output, buffers.output_tiles)
+    return Slots(min(slots.input, max(buffers.input_tiles, default=1)), constants, output)
 
 
 @pytest.mark.parametrize("name", sorted(SMALL))
@@ -247,7 +267,7 @@ def test_input_channels_are_cut_where_whole_filters_do_not_fit() -> None:
         assert choice is not None
         assert bool(choice.tiling.depth) == (isa == "v4")
         made = tiles(geometry, choice.tiling)
-        cycles = sum(search.cost.tile_cycles(*sizes(tile)) for tile in made)
+        cycles = sum(search.cost.compute.tile(*sizes(tile)) for tile in made)
         assert least * compute <= cycles <= most * compute
         assert sum(tile.output.elements for tile in made if tile.last) == operation.output.elements
         assert sum(tile.first for tile in made) == sum(tile.last for tile in made)
@@ -257,13 +277,13 @@ def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
     """24 output and 9 input channels on a 2 by 4 array, 3x3 taps: 5 · 6 · 20 · 20 · 9 = 108,000 cycles and overhead."""
     arch = Arch(pe=PeArray(ic=2, oc=4, ow=1))
     cost = TileSearch(_layer("convolution", arch).geometry, arch).cost
-    assert cost.tile_cycles(24, 20) - cost.tile_cycles(24, 10) == 54_000
-    overhead = cost.tile_cycles(24, 20) - 108_000
+    assert cost.compute.tile(24, 20) - cost.compute.tile(24, 10) == 54_000
+    overhead = cost.compute.tile(24, 20) - 108_000
     assert cost.shape(8, 20).compute == 108_000 + 3 * overhead
 
 
 @pytest.mark.parametrize(
-    ("count", "nbytes", "pitch", "cycles"),
+    ("count", "nbytes", "pitch", "slots"),
     [
         (3, 64, 64, 24),  # whole bursts of 8 beats
         (3, 32, 64, 21),  # half a burst takes the gap of 7
@@ -273,8 +293,8 @@ def test_the_estimate_uses_the_formula_of_the_instruction() -> None:
         (8, 16, 8, 63),  # cut in one of eight starts
     ],
 )
-def test_rows_take_the_bursts_that_they_touch(count: int, nbytes: int, pitch: int, cycles: int) -> None:
-    assert rows_cycles(count, nbytes, pitch) == cycles
+def test_rows_take_the_bursts_that_they_touch(count: int, nbytes: int, pitch: int, slots: int) -> None:
+    assert rows_slots(count, nbytes, pitch) == slots
 
 
 def test_a_remembered_answer_is_the_one_that_the_budget_gets() -> None:

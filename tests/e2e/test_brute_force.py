@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.brute_force import Bound, addition, brute_force, convolution, measured, pooling, product_of
 from byoc.operators.layer import make_layer
+from byoc.operators.tiling import streamed
 from byoc.tiling.space import tilings
-from byoc.tiling.tiling import streamed
 from isa.arch import Arch, PeArray
 
 TINY = {

@@ -8,9 +8,10 @@ from itertools import product
 import numpy as np
 
 from byoc.emission.region import compile_region
+from byoc.estimate.account import LayerCost
+from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.operators.layer import make_layer
 from byoc.options import SCHEDULES
-from byoc.tiling.cost import COMMAND_OVERHEAD, LayerCost
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from tests.byoc import region_cases as cases
@@ -31,7 +32,7 @@ def test_no_tiling_computes_in_less_than_the_demand() -> None:
         layer = random_layers(random)[0]
         geometry = make_layer(layer, arch).geometry
         cost, nest = LayerCost(geometry, arch), geometry.nest
-        least = cost.least_compute()
+        least = cost.compute.least()
         for channels, rows, depth in product(*(sizes(random, size) for size in (nest.channels, nest.rows, 1))):
             chunks = sizes(random, nest.input_channels)[:-1] if depth and geometry.splits_depth else []
             for deep in (0, *chunks):

@@ -14,8 +14,8 @@ import pytest
 import byoc
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
+from byoc.operators.tiling import Slots, Tiling
 from byoc.options import DEFAULTS, CompileOptions
-from byoc.tiling.tiling import Slots, Tiling
 from byoc.tuning.covers import Covers
 from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
 from byoc.tuning.state import Move, State, Tried, combined, state_of

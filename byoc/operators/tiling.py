@@ -66,11 +66,6 @@ def loads_constants(geometry: Geometry, resident: Resident) -> bool:
     return geometry.has_constants and not any(resident.inputs[geometry.inputs :])
 
 
-def table_slots(geometry: Geometry, constants: int) -> int:
-    """Buffers of tables beside so many of other constants."""
-    return {"none": 0, "one": 1, "each": constants}[geometry.tables]
-
-
 def tiles(geometry: Geometry, tiling: Tiling) -> tuple[Tile, ...]:
     """The tiles in order of execution."""
     nest = geometry.nest
@@ -102,56 +97,61 @@ def tile_count(geometry: Geometry, tiling: Tiling) -> int:
     return parts * bands * chunk_count(geometry, tiling)
 
 
-def slot_counts(geometry: Geometry, tiling: Tiling) -> Slots:
-    """The slots of constants and results that are really needed: never more than there are different tiles of them."""
-    parts, bands = counts(geometry, tiling)
-    wanted = tiling.slots
-    constants = min(wanted.constants, parts * chunk_count(geometry, tiling))
-    return Slots(wanted.input, constants, min(wanted.output, parts * bands))
-
-
-def input_slots(geometry: Geometry, tiling: Tiling, index: int) -> int:
-    """The slots of an operand that are really needed."""
-    different = geometry.input_tiles(index, *counts(geometry, tiling)) * chunk_count(geometry, tiling)
-    return min(tiling.slots.input, different)
-
-
 def aligned(nbytes: int, alignment: int) -> int:
     """``nbytes`` rounded up to a multiple of ``alignment``."""
     return -(-nbytes // alignment) * alignment
 
 
+class Buffers(NamedTuple):
+    """The tile buffers of a tile shape: bytes of one of each kind, aligned, and how many different tiles there are.
+
+    Those of inputs are one a streamed operand, whatever is resident; ``sums`` are there once. 0 bytes: there are none.
+    """
+
+    inputs: tuple[int, ...]
+    constants: int
+    tables: int
+    output: int
+    sums: int
+    input_tiles: tuple[int, ...]
+    constant_tiles: int
+    table_tiles: int
+    output_tiles: int
+
+    def taken(self, slots: Slots, resident: Resident, *, constants: bool) -> int:
+        """Bytes of all with so many slots, never more than there are tiles; ``constants``: those are loaded."""
+        total = self.sums + min(slots.constants, self.table_tiles) * self.tables
+        for nbytes, count, near in zip(self.inputs, self.input_tiles, resident.inputs, strict=False):
+            if not near:
+                total += min(slots.input, count) * nbytes
+        if constants:
+            total += min(slots.constants, self.constant_tiles) * self.constants
+        if not resident.output:
+            total += (1 + resident.beside) * min(slots.output, self.output_tiles) * self.output
+        return total
+
+
+def buffers_of(geometry: Geometry, tiling: Tiling, alignment: int) -> Buffers:
+    """The tile buffers of a tiling, whatever slots it has, each rounded up to ``alignment``."""
+    channels, rows, depth = tiling.channels, tiling.rows, tiling.depth
+    (parts, bands), chunks, inputs = counts(geometry, tiling), chunk_count(geometry, tiling), range(geometry.inputs)
+    return Buffers(
+        inputs=tuple([aligned(geometry.input_tile_bytes(channels, rows, index, depth), alignment) for index in inputs]),
+        constants=aligned(geometry.constant_bytes(channels, depth), alignment) if geometry.has_constants else 0,
+        tables=aligned(geometry.table_bytes(channels), alignment),
+        output=0 if geometry.in_place else aligned(geometry.output_tile_bytes(channels, rows), alignment),
+        sums=aligned(geometry.sums_bytes(channels, rows), alignment) if depth else 0,
+        input_tiles=tuple([geometry.input_tiles(index, parts, bands) * chunks for index in inputs]),
+        constant_tiles=parts * chunks,
+        table_tiles=parts if geometry.tables == "each" else 1,
+        output_tiles=parts * bands,
+    )
+
+
 def working_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int) -> int:
     """Bytes of all tile buffers, each rounded up to ``alignment``. Residents are not counted."""
-    slots = slot_counts(geometry, tiling)
-    total = 0
-    for index in streams(geometry, resident):
-        wanted = geometry.input_tile_bytes(tiling.channels, tiling.rows, index, tiling.depth)
-        total += input_slots(geometry, tiling, index) * aligned(wanted, alignment)
-    if loads_constants(geometry, resident):
-        total += slots.constants * aligned(geometry.constant_bytes(tiling.channels, tiling.depth), alignment)
-    total += table_slots(geometry, slots.constants) * aligned(geometry.table_bytes(tiling.channels), alignment)
-    if not resident.output and not geometry.in_place:
-        nbytes = aligned(geometry.output_tile_bytes(tiling.channels, tiling.rows), alignment)
-        total += (1 + resident.beside) * slots.output * nbytes
-    if tiling.depth:
-        total += aligned(geometry.sums_bytes(tiling.channels, tiling.rows), alignment)
-    return total
-
-
-def least_set(geometry: Geometry, tiling: Tiling, resident: Resident, alignment: int) -> int:
-    """:func:`working_set` of a tiling with one buffer each, whatever slots it has."""
-    channels, rows, depth = tiling.channels, tiling.rows, tiling.depth
-    sizes = [geometry.input_tile_bytes(channels, rows, index, depth) for index in streams(geometry, resident)]
-    if loads_constants(geometry, resident):
-        sizes.append(geometry.constant_bytes(channels, depth))
-    if geometry.tables != "none":
-        sizes.append(geometry.table_bytes(channels))
-    if not resident.output and not geometry.in_place:
-        sizes.append(geometry.output_tile_bytes(channels, rows))
-    if depth:
-        sizes.append(geometry.sums_bytes(channels, rows))
-    return sum([aligned(size, alignment) for size in sizes])
+    found = buffers_of(geometry, tiling, alignment)
+    return found.taken(tiling.slots, resident, constants=loads_constants(geometry, resident))
 
 
 @dataclass(frozen=True)

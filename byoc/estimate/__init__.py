@@ -1,0 +1,1 @@
+"""What something costs in cycles before it is measured."""

@@ -1,0 +1,126 @@
+"""Slots of the bus that transfers take, as the default machine has them (docs/machine.md, section 6).
+
+A transfer is a command of LD or ST. What a tile moves is known by shape before there are commands: where rows begin is
+then known up to the pitch that all begin at multiples of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import gcd
+
+from byoc.estimate.constants import (
+    BURST_BEATS,
+    BURST_BYTES,
+    BURST_GAP,
+    BURST_SLOTS,
+    BUS_BYTES,
+    REMEMBERED_ROWS,
+    TRANSFER_OVERHEAD,
+)
+from byoc.operators.nest import band_rows
+from byoc.operators.operator import Geometry
+from isa.instruction import Unit, ceil_div
+from isa.ops.dma import side_registers
+
+_REGISTERS = {unit: side_registers(unit, "dram") for unit in (Unit.LD, Unit.ST)}
+
+# Slots. --------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=REMEMBERED_ROWS)
+def rows_slots(count: int, nbytes: int, pitch: int) -> int:
+    """Slots of ``count`` rows of ``nbytes`` that begin anywhere at multiples of ``pitch`` bytes, in the mean."""
+    starts = range(0, BURST_BYTES, gcd(pitch, BURST_BYTES))
+    return count * sum(_row_slots(start, nbytes) for start in starts) // len(starts)
+
+
+def _row_slots(start: int, nbytes: int) -> int:
+    """Slots of a row from byte ``start`` of a burst on: the beats of its bursts, each at least the gap."""
+    if not nbytes:
+        return 0
+    bursts, rest = divmod(start + nbytes, BURST_BYTES)
+    if not bursts:
+        return max(ceil_div(rest, BUS_BYTES) - start // BUS_BYTES, BURST_GAP)
+    first, between = max(BURST_BEATS - start // BUS_BYTES, BURST_GAP), (bursts - 1) * BURST_SLOTS
+    return first + between + (max(ceil_div(rest, BUS_BYTES), BURST_GAP) if rest else 0)
+
+
+def run_slots(nbytes: int) -> int:
+    """Slots of one long row that begins anywhere: its beats, and one more for what it has of others."""
+    return nbytes // BUS_BYTES + 1
+
+
+def transfer_slots(registers: Mapping[str, int], unit: Unit) -> int:
+    """Slots of a command of ``unit``, LD or ST."""
+    address, nbytes, loops = _REGISTERS[unit]
+    rows, pitch = 1, registers[address]
+    for count, stride in loops:
+        if registers[count] > 1:
+            rows *= registers[count]
+            pitch = gcd(pitch, registers[stride])
+    return rows_slots(rows, registers[nbytes], pitch) if rows > 1 else run_slots(registers[nbytes])
+
+
+def transfer_cycles(slots: int, transfers: int = 1) -> int:
+    """Cycles of so many transfers of one unit, one after another, that take so many slots together."""
+    return slots + TRANSFER_OVERHEAD * transfers
+
+
+def cycles_of(nbytes: int) -> int:
+    """Whole cycles in which the bus brings so many bytes at least."""
+    return nbytes // BUS_BYTES
+
+
+def bytes_in(cycles: int) -> int:
+    """Bytes that the bus brings in so many cycles at most."""
+    return cycles * BUS_BYTES
+
+
+# What a tile moves. --------------------------------------------------------------------------------------------------
+
+
+def dense_slots(nbytes: int) -> int:
+    """Slots of what begins with a burst."""
+    return rows_slots(1, nbytes, BURST_BYTES)
+
+
+def constant_slots(geometry: Geometry, channels: int, depth: int, whole: bool) -> int:
+    """Slots of the constants of one tile; ``whole``: it has all columns of a second operand."""
+    nbytes, nest = geometry.constant_bytes(channels, depth), geometry.nest
+    if geometry.second == "columns" and not whole:
+        return _parted_slots(nbytes, nest.input_channels, gcd(nest.channels, channels) * geometry.input_bytes)
+    return dense_slots(nbytes)
+
+
+def input_slots(geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
+    """Slots of an input of one tile."""
+    nest = geometry.nest
+    nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
+    if any(geometry.repeat(index)):
+        return dense_slots(nbytes)
+    if nest.matrix:
+        parted = nest.grouped and channels < nest.channels
+        return _parted_slots(nbytes, nest.rows if parted else rows if depth else 1, nest.input_channels)
+    column = nest.input_columns * geometry.input_bytes
+    if rows == nest.rows:
+        return dense_slots(nbytes)
+    step = gcd(rows * nest.stride * column, nest.pad_top * column)
+    return _parted_slots(nbytes, nbytes // (band_rows(nest, rows) * column), gcd(nest.input_rows * column, step))
+
+
+def output_slots(geometry: Geometry, channels: int, rows: int) -> int:
+    """Slots of the output of one tile."""
+    nest = geometry.nest
+    nbytes, row = geometry.output_tile_bytes(channels, rows), nest.columns * geometry.output_bytes
+    if nest.matrix:
+        return _parted_slots(nbytes, rows if channels < nest.channels else 1, nest.channels * row)
+    if rows == nest.rows:
+        return _parted_slots(nbytes, 1, nbytes)
+    return _parted_slots(nbytes, channels, gcd(nest.rows, rows) * row)
+
+
+def _parted_slots(nbytes: int, count: int, pitch: int) -> int:
+    """Slots of ``nbytes`` in ``count`` rows."""
+    return rows_slots(count, nbytes // count, pitch)

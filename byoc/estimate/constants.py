@@ -1,0 +1,151 @@
+"""Every number that an estimate or a choice by estimates goes by: what the default machine says, and what was fitted.
+
+The compiler never reads a Timing. It estimates for the default one, whose constants stand here under the same names; a
+test holds them equal to it. All others follow from those by a formula, or were fitted.
+"""
+
+from __future__ import annotations
+
+from isa.instruction import ceil_div
+
+# The default machine (docs/machine.md, section 2). -------------------------------------------------------------------
+
+BUS_BYTES = 8
+BURST_BYTES = 64
+DRAM_LATENCY = 100
+OUTSTANDING_BURSTS = 16
+QUEUE_DEPTH = 2
+DMA_SETUP = 4
+DMA_DRAIN = 4
+EX_FILL = 8
+EX_DRAIN = 8
+
+# What follows from it. -----------------------------------------------------------------------------------------------
+
+BURST_BEATS = BURST_BYTES // BUS_BYTES
+BURST_GAP = ceil_div(DRAM_LATENCY + BURST_BEATS, OUTSTANDING_BURSTS)
+"""Slots of the bus that a burst takes at least (section 2, ``burst_gap``)."""
+BURST_SLOTS = max(BURST_BEATS, BURST_GAP)
+"""Slots of a whole burst (section 6)."""
+TRANSFER_LEAD = DMA_SETUP + DRAM_LATENCY
+"""Cycles of a load before its bytes move, and of a store between its last byte and ``DMA_DRAIN`` (section 5)."""
+TRANSFER_OVERHEAD = TRANSFER_LEAD + DMA_DRAIN
+"""Set-up, latency and drain of a transfer: LD and ST have one at a time (section 5)."""
+COMMAND_OVERHEAD = EX_FILL + EX_DRAIN
+"""Fill and drain of one compute command (section 5)."""
+FLAT_BAND = BURST_BYTES
+"""Elements that bands of layers without channels and columns are multiples of: whole bursts."""
+PIECE_ALIGNMENT = BURST_BYTES
+"""Every packed tile of constants begins at a multiple of this: its bursts are whole."""
+FULL_CHOICE = 4
+"""Numbers of buffers up to which the space of tilings has all."""
+MOST_OUTPUTS = 3
+"""Buffers of results in the space of tilings: one fills, one is stored, one waits for its acknowledgement."""
+
+# What commands wait for before they begin. ---------------------------------------------------------------------------
+
+ISSUE_CYCLES = 6
+"""Cycles in which a command and the words that set its registers are issued, about."""
+FIRST_COMMAND = 140
+"""Cycles until the first command is there."""
+
+# What a layer takes beside its work. ---------------------------------------------------------------------------------
+
+TILE_OVERHEAD = 110
+"""What one tile more must gain: cycles in which units wait for one another."""
+FIRST_OVERHEAD = 30
+"""The same in a region's first layer."""
+TILE_SHARE = 4000
+"""A tile more must also gain a part of so many of what the layer takes: the time to compile and to simulate it."""
+HIDDEN = 0.8
+"""Share of the first load of constants that earlier layers hide, as far as they compute as long as this one."""
+EXPOSED = 0.4
+"""Share of the first loads of a group's constants that nothing hides."""
+TRAFFIC = 0.2
+"""Price of a bus cycle even where computation hides it: layers before and after want the bus too."""
+
+# The search for a tiling. --------------------------------------------------------------------------------------------
+
+CUTS = tuple(1 << power for power in range(13))
+"""In how many tiles channels, rows and input channels are cut."""
+ROW_CUTS = tuple(sorted({*CUTS, *(3 * cuts for cuts in CUTS)}))
+"""The same of channels of a single row: such layers wait for their weights, and have no bands to fill what there is."""
+FINER = 2
+"""How many cuts of the rows beyond the coarsest that fits are tried."""
+GOOD = 1.03
+"""A tiling that takes at most so many times what the layer takes in one tile is not improved on by cutting sums."""
+FULL = 0.97
+"""The share of the lanes that taps of some input channels must fill to be tried as a tile."""
+FEWER = 0.9
+"""How much fewer input channels each next of those are."""
+THRIFT = 1.01
+"""What a tiling in fewer bytes may take, times the best one's cycles."""
+BESIDE = (0.75, 0.875, 1.125, 1.25)
+"""Sizes, times a tile's own, that are tried near it."""
+
+# The search for groups. ----------------------------------------------------------------------------------------------
+
+LONGEST = 16
+"""Layers of a group at most."""
+GAIN = 0.98
+"""A group takes at most this times what its layers take alone: estimates err by as much."""
+BAND_CUTS = (2, 4, 7, 10, 14, 19, 28, 56, 112)
+"""In how many bands groups are tried."""
+AGAIN_SHARES = (12, 6)
+"""What is loaded again every band comes in tiles of at most this part of the scratchpad: the last that leaves room."""
+
+# Loads ahead. --------------------------------------------------------------------------------------------------------
+
+MARGIN = 400
+"""Cycles that a load should be complete before it is needed."""
+DISTANCE = 48
+"""Tiles that loads of what a program has made may run ahead at most: stores further back are not looked at."""
+WINDOW = 64
+"""Loads that are looked at for one that can begin beside a tile."""
+TRIES = 4
+"""Loads that find no place before the rest is left for a later tile."""
+FORGOTTEN = 8
+"""Tiles after which places that are free again are forgotten."""
+AHEAD_SHARES = (100, 90, 75, 0)
+"""Per cent of the scratchpad that first loads may fill by moving ahead in the first plan: fragments may waste some."""
+
+# Places in the scratchpad. -------------------------------------------------------------------------------------------
+
+ATTEMPTS = 12
+"""Orders of placement that are tried before a plan is given up; one in ``REQUESTS`` requests where that is more."""
+REQUESTS = 8
+NEIGHBOURS = (1, 2)
+"""Buffers that may share a bank with one that shall be apart: beside sums, which are read and written, weights with
+records are two more; beside a table they and one more are three. The former where all fit so."""
+
+# Other plans of a region. --------------------------------------------------------------------------------------------
+
+RESIDENT_SHARES = (100, 95, 90, 80, 65, 50, 0)
+"""Per cent of the scratchpad for residents: the next where a plan does not pack, none in the end."""
+FEWER_SHARES = (90, 80)
+"""Per cent of the scratchpad for residents in other plans that are tried."""
+SIZES = tuple(1 << power for power in range(40, 12, -1))
+"""Bytes of smaller scratchpads for which other plans are made: a larger machine has all that a smaller one has."""
+LARGEST_FREE = 1 << 16
+"""The largest of them where the first plan wants no more memory."""
+MOST_OTHERS = 4
+"""Other plans that are ranked."""
+ENOUGH = 1.02
+"""A schedule that is estimated to take at most so many times what it takes at least is taken."""
+BETTER = 0.999
+"""What another plan must be estimated to take, times the best one's cycles."""
+MOST_TILES = 1000
+"""Tiles of all plans tried so far, an image, beyond which no other is."""
+FEW_TILES = 64
+"""A plan of so many tiles is improved by trying tilings near its own."""
+MOST_NEAR = 400
+"""Tiles of all those tilings together."""
+
+# What is remembered. -------------------------------------------------------------------------------------------------
+
+REMEMBERED_ROWS = 1 << 14
+"""Counts and lengths of rows whose slots are kept."""
+REMEMBERED_TILINGS = 16
+"""Tilings of a layer whose tiles are kept."""
+REMEMBERED_PLANS = 16
+"""Schedules that a pool keeps at most; more sizes of scratchpad are rare, and schedules are large."""
