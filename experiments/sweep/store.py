@@ -71,7 +71,7 @@ class Store:
                 place = str(path)
             else:
                 place = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if self._state else "")
-            self._connection = sqlite3.connect(place, _WAIT_SECONDS, isolation_level=None, uri=not create)
+            self._connection = sqlite3.connect(place, timeout=_WAIT_SECONDS, isolation_level=None, uri=not create)
         try:
             with self._clearly():
                 self._prepare(create)
