@@ -1,4 +1,8 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and never in the place of what they must not replace.
+
+A result replaces an earlier one of its kind, and nothing else: no input of the command that makes it, under whatever
+name (:func:`protecting`), and no file of another kind (:mod:`isa.kinds`).
+"""
 
 from __future__ import annotations
 
@@ -8,26 +12,51 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 from isa.errors import InputError
+from isa.kinds import HEAD, TEXT, kind_of, named_as
+
+READER_SECONDS = 10
+"""How long a named pipe waits for somebody who reads it."""
+_inputs: ContextVar[frozenset[tuple[int, int]]] = ContextVar("inputs", default=frozenset())
+
+
+@contextlib.contextmanager
+def protecting(inputs: Iterable[Path]) -> Iterator[None]:
+    """Within, nothing that is written replaces one of the files ``inputs``: links to them, ``../`` and names in another
+    case lead to the same file.
+    """
+    token = _inputs.set(_inputs.get() | {_identity(path.stat()) for path in inputs if path.is_file()})
+    try:
+        yield
+    finally:
+        _inputs.reset(token)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def write_atomically(path: Path, content: str | bytes, *, durable: bool = False) -> None:
     """Write ``content`` (text as UTF-8) so that a half-written file never appears; missing folders are made.
 
     Behind a symbolic link the file is replaced, not the link. A device or a pipe, such as ``/dev/stdout``, is written
-    to as it is. A file that replaces another one keeps its permissions, and is on the disk before the other one goes;
-    ``durable`` asks for that where there is none, too. What is not whole yet has a name that nobody else has. Raises
-    InputError naming the place when it cannot be written to; nothing is left there then.
+    to as it is; a named pipe waits :data:`READER_SECONDS` for its reader. A file that replaces another one keeps its
+    permissions, and is on the disk before the other one goes; ``durable`` asks for that where there is none, too. What
+    is not whole yet has a name that nobody else has. Raises InputError naming the place when it cannot be written to or
+    holds what must not be replaced; nothing is left there then.
     """
     data = content.encode() if isinstance(content, str) else content
     with _named(path):
         if is_stream(path):
-            path.write_bytes(data)
+            _pour(path, data)
             return
         target = _resolved(path)
+        _check_replaced(path, target, "", kind_of(data[:HEAD]) or TEXT)
         replaces = target.exists()
         with _beside(target) as (temporary, descriptor):
             with open(descriptor, "wb") as file:
@@ -58,18 +87,66 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.close(descriptor)
         yield temporary
         with _named(path):
+            _check_replaced(path, target, "", kind_of(_head(temporary)) or TEXT)
             temporary.replace(target)
 
 
-def check_writable(path: Path) -> None:
-    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of it."""
+def check_writable(path: Path, ending: str = "") -> None:
+    """Raises InputError now where :func:`write_atomically` would after the work is done; leaves no trace of it.
+
+    ``ending``, such as ``.json``, says what will be written: what is there, is called or begins otherwise, stays.
+    """
     with _named(path):
         if not is_stream(path):
             target = _resolved(path)
             _no_folder(target)
+            said = named_as(ending)
+            _check_replaced(path, target, *(said or ("", "")))
             there = next(folder for folder in target.parents if folder.exists())  # nearest to those that would be made
             with _new_file(there) as (_, descriptor):
                 os.close(descriptor)
+
+
+def _check_replaced(path: Path, target: Path, called: str, kind: str) -> None:
+    """Raises InputError where ``target`` is an input, or has another name or another beginning, unless it is empty.
+
+    ``called`` and ``kind`` are what :mod:`isa.kinds` says of what will be there; empty where that is not known.
+    """
+    if not target.is_file():
+        return
+    if _identity(target.stat()) in _inputs.get():
+        raise InputError(f"{path}: the command reads it, and a result never replaces an input; choose another place")
+    there, name = kind_of(_head(target)), named_as(target.suffix)
+    if there and kind and there != kind:
+        raise InputError(f"{path}: is {there}, and the result {kind}; remove it first, or choose another place")
+    if there and called and name and name[0] != called:
+        raise InputError(f"{path}: is called as {name[0]}, and the result is {called}; choose another place")
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(HEAD)
+
+
+def _pour(path: Path, data: bytes) -> None:
+    """Write to a device or a pipe. Raises InputError where nobody comes to read a named pipe."""
+    if not path.is_fifo():
+        path.write_bytes(data)
+        return
+    end = time.monotonic() + READER_SECONDS
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+        if time.monotonic() > end:
+            raise InputError(f"{path}: a pipe that nobody reads; begin to read it first, or choose another place")
+        time.sleep(0.02)
+    os.set_blocking(descriptor, True)
+    with open(descriptor, "wb") as file:
+        file.write(data)
 
 
 def check_distinct(**places: Path | None) -> None:

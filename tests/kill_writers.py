@@ -68,19 +68,15 @@ def _model(folder: Path) -> None:
     save_tiny(folder)
     _dla("compile", "DIR/tiny.onnx", "-o", "DIR/given.dla")(folder)
     _dla("run", "DIR/tiny.onnx", "--json", "DIR/given.json")(folder)
-    for name in (
-        "tiny.dla",
-        "page.html",
-        "pages/given.html",
-        "pages/roofline.png",
-        "tiny.prog",
-        "run.json",
-        "trace.json",
-    ):
+    package = (folder / "given.dla").read_bytes()
+    older = {
+        "tiny.dla": package, "kept.dla": package, "page.html": b"<html>", "pages/given.html": b"<html>",
+        "pages/roofline.png": b"\x89PNG", "tiny.prog": b"DLAPROG", "run.json": b"{}", "trace.json": b"{}",
+    }  # fmt: skip
+    for name, content in older.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(f"older {name}")
+        (folder / name).write_bytes(content + b" older")
         (folder / f"{name}.part").write_text(_FOREIGN)
-    (folder / "kept.dla").write_text("behind a link")
     (folder / "link.dla").symlink_to("kept.dla")
 
 

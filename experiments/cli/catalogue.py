@@ -27,7 +27,6 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
     from experiments.models import MODELS
     from experiments.report.terminal import plain_table, report_console
 
-    results.check_places(json=json, csv=csv)
     results.write_json(json, {model.name: model.description for model in MODELS.values()})
     results.write_csv(csv, [{"model": model.name, "description": model.description} for model in MODELS.values()])
 

@@ -85,7 +85,6 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
     """
-    results.check_places(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         network = opening.load(model, seed, calibration, progress)

@@ -41,7 +41,11 @@ WholeGrid = Annotated[
         "--grid/--no-grid", help="Run the whole grid, too, and say how much the search needed. Default: small grids."
     ),
 ]
-Picture = Annotated[Path | None, typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress.")]
+Picture = Annotated[
+    Path | None,
+    typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress."),
+    results.Place(".png"),
+]
 
 
 def command(
@@ -67,7 +71,6 @@ def command(
     from experiments.sweep.spec import load_spec
     from experiments.sweep.workflow import results_file
 
-    results.check_places(json=json, csv=csv, png=png)
     checked = load_spec(spec)
     with options.stoppable(), _progress(trials) as (stage, report):
         found = explore(

@@ -54,7 +54,9 @@ Side = Annotated[
 ModelOption = Annotated[
     str | None, typer.Option("--model", metavar="MODEL", help="What machines run: a path or a built-in name.")
 ]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the comparison as a page.")]
+Html = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Write the comparison as a page."), results.Place(".html")
+]
 OnMachine = Annotated[
     str, typer.Option("--on", metavar="MACHINE", help="preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default.")
 ]
@@ -67,7 +69,9 @@ CorpusFolder = Annotated[
 ]
 Formats = Annotated[Format, typer.Option("--format", help="readmemh: hexadecimal files, manifest, test bench.")]
 Target = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="The folder to make; default: runs/rtl/CASE.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="The folder to make; default: runs/rtl/CASE."),
+    results.Place(folder=True),
 ]
 
 
@@ -129,7 +133,6 @@ def check(
     from experiments.golden.deviation import checked_lines
     from experiments.golden.store import choose, open_corpus
 
-    results.check_places(json=json)
     corpus = open_corpus(folder)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:
@@ -203,7 +206,6 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
     from experiments.compare.tables import print_comparison
     from experiments.report.terminal import report_console
 
-    results.check_places(json=json, html=html)
     with options.stages() as progress:
         found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
     results.write_json(json, comparison_json(found))

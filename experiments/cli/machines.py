@@ -26,7 +26,6 @@ def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv
     """List machines to start from, and memory modes; with a name, print it as a file to edit (docs/presets.md)."""
     from dla_sim.presets import load_preset, preset_names, preset_toml
 
-    results.check_places(json=json, csv=csv)
     if name is not None:
         preset = load_preset(name)
         results.write_json(json, preset.model_dump(mode="json"))
@@ -77,7 +76,6 @@ def settings(json: options.Json = None, csv: options.Csv = None) -> None:
     from dla_sim.presets.keys import declared_settings
     from experiments.report.terminal import plain_table, report_console
 
-    results.check_places(json=json, csv=csv)
     found = declared_settings()
     results.write_json(json, [asdict(setting) for setting in found])
     results.write_csv(csv, [asdict(setting) for setting in found])

@@ -129,16 +129,22 @@ Seed = Annotated[int, _network("--seed", min=0, help="Seed of weights, calibrati
 Json = Annotated[
     Path | None,
     _result("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
+    results.Place(".json"),
 ]
 Csv = Annotated[
     Path | None,
     _result("--csv", metavar="FILE|-", help="Write the table as CSV; -: to standard output, nothing else."),
+    results.Place(".csv"),
 ]
 Summary = Annotated[bool, _result("--summary", help="Print only what is about the whole, no table.")]
 Verbose = Annotated[
     bool, _result("--verbose", help="Also say of every layer why it is tiled or computed with others as it is.")
 ]
-Timeline = Annotated[Path | None, _result("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens.")]
+Timeline = Annotated[
+    Path | None,
+    _result("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens."),
+    results.Place(".json"),
+]
 Cost = Annotated[
     str | None,
     _result("--cost", metavar="NAME|FILE.toml", help="Estimate energy and area by this cost table."),
@@ -160,7 +166,9 @@ TunedLog = Annotated[
 Cache = Annotated[
     bool, _network("--cache/--no-cache", help="Keep what import makes of models for later runs (dla cache).")
 ]
-Output = Annotated[Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes.")]
+Output = Annotated[
+    Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes."), results.Place()
+]
 
 
 @dataclass(frozen=True)
@@ -275,7 +283,7 @@ def limited(command: Command) -> Command:
     parameters = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in (*signature.parameters.values(), limit)]
 
     def taking_limit(max_memory: str | None = None, **given: Any) -> int | None:
-        with memory.limited(max_memory), results.reserved(given):
+        with memory.limited(max_memory), results.reserved(given), results.placed(signature, given):
             return command(**given)
 
     return _presented(taking_limit, command, parameters)

@@ -31,8 +31,11 @@ Compare = Annotated[bool, typer.Option("--compare", help="Put two runs side by s
 Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="DIR|FILE.html", help="Where it goes. Default: <name>-report beside RUN."),
+    results.Place(folder=True),
 ]
-Pictures = Annotated[Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go.")]
+Pictures = Annotated[
+    Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go."), results.Place(folder=True)
+]
 Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write no page.")]
 Across = Annotated[
     str | None, typer.Option("--x", metavar="COLUMN", help="Sweeps: Pareto front over this. Default: pe_sram.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import say
 from experiments.repro import FIGURES
 from isa.errors import InputError
@@ -24,7 +24,9 @@ What = Annotated[
     ),
 ]
 Folder = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where a figure's files go. Default: runs/NAME.")
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="Where a figure's files go. Default: runs/NAME."),
+    results.Place(folder=True),
 ]
 Points = Annotated[
     int | None, typer.Option("--points", metavar="N", help="Of a file: repeat N points, drawn. Default: all.")

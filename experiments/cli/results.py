@@ -1,19 +1,21 @@
-"""Where results go: a file, or standard output, which then holds nothing else."""
+"""Where results go: a file, or standard output, which then holds nothing else; never in the place of an input."""
 
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
 from typing import Any, TextIO
 
-from isa.files import check_distinct, check_writable, write_atomically
+from isa.files import check_distinct, check_writable, protecting, write_atomically
 
 STANDARD_OUTPUT = Path("-")
 """In place of a file."""
@@ -36,14 +38,47 @@ def reserved(given: Mapping[str, Any]) -> Iterator[None]:
         _output.reset(token)
 
 
-def check_places(**places: Path | None) -> None:
-    """Raises InputError, before any work is done, where results cannot go: two options, named by the keywords, want one
-    file, or one cannot be written.
+@dataclass(frozen=True)
+class Place:
+    """Marks an option that says where a result goes, and what files with it are usually called, such as ``.json``."""
+
+    ending: str = ""
+    folder: bool = False
+
+
+@contextmanager
+def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[None]:
+    """Within, no result replaces a file that an option or argument of ``command`` names and that is no :class:`Place`.
+
+    Raises InputError, before any work is done, where results cannot go: two options want one file, one cannot be
+    written, or it holds what must not be replaced.
     """
-    check_distinct(**places)
-    for place in places.values():
-        if place is not None and place != STANDARD_OUTPUT:
-            check_writable(place)
+    places = {name: kind for name, part in command.parameters.items() if (kind := _place(part)) is not None}
+    files = [path for name, value in given.items() if name not in places for path in _files(value)]
+    wanted = {
+        name: path
+        for name, kind in places.items()
+        if isinstance(path := given.get(name), Path) and path != STANDARD_OUTPUT and not kind.folder
+    }
+    with protecting(files):
+        check_distinct(**wanted)
+        for name, path in wanted.items():
+            check_writable(path, places[name].ending)
+        yield
+
+
+def _place(part: inspect.Parameter) -> Place | None:
+    return next((mark for mark in getattr(part.annotation, "__metadata__", ()) if isinstance(mark, Place)), None)
+
+
+def _files(value: Any) -> Iterator[Path]:
+    """The files that the value of an option may name, as it stands or as NAME=FILE."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(one, Path | str):
+            for text in (str(one), str(one).partition("=")[2]):
+                with suppress(OSError, ValueError):  # too long for a name, or with a null character
+                    if text and Path(text).is_file():
+                        yield Path(text)
 
 
 def write(place: Path, text: str) -> None:

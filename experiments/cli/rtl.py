@@ -28,12 +28,18 @@ Network = Annotated[
     str | None,
     typer.Argument(metavar="[MODEL]", help="Measure the commands of this network.", autocompletion=completion.models),
 ]
-BuildFolder = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make.")]
-LogFolder = Annotated[
-    Path | None, typer.Option("--logs", metavar="DIR", help="Keep what Yosys says there; nothing comes from the cache.")
+BuildFolder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make."), results.Place(folder=True)
 ]
-WaveFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go.")]
-CaseFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes.")]
+LogFolder = Annotated[
+    Path | None,
+    typer.Option("--logs", metavar="DIR", help="Keep what Yosys says there; nothing comes from the cache."),
+    results.Place(folder=True),
+]
+WaveFile = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go."), results.Place()
+]
+CaseFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes."), results.Place()]
 Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="The cycles of this command.")]
 LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="The cycles of this layer.")]
 Replacing = Annotated[
@@ -77,7 +83,6 @@ def synth(
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import gates
 
-    results.check_places(json=json, csv=csv)
     machine, table = hardware.load(), load_table(cost or DEFAULT_TABLE)
     with options.stages() as progress:
         found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
@@ -108,7 +113,6 @@ def ports(
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import memory_ports
 
-    results.check_places(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         programs = None if model is None else _programs(model, machine, choices, seed, progress)
@@ -145,7 +149,6 @@ def check(
     from experiments.rtl.comparison import comparison_json, outcome_lines
     from experiments.rtl.hardware import run_each
 
-    results.check_places(json=json)
     corpus, modules = open_corpus(folder), _modules(replacing)
     names = choose(corpus.entries, level or (), case or ())
     with options.stages() as progress:

@@ -82,7 +82,6 @@ def command(
         from experiments.report.terminal import report_console
         from experiments.running.workflow import run
 
-    results.check_places(json=json, csv=csv, trace=trace)
     with options.stages() as progress:
         done = run(
             model,

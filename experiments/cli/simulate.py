@@ -41,7 +41,9 @@ ProgramPreset = Annotated[
 ]
 
 Log = Annotated[
-    Path | None, typer.Option("--log", metavar="FILE", help="Write a line for every command that completes.")
+    Path | None,
+    typer.Option("--log", metavar="FILE", help="Write a line for every command that completes."),
+    results.Place(),
 ]
 Against = Annotated[
     Path | None, typer.Option("--against", metavar="LOG", help="Compare with another log, RTL's or an older one's.")
@@ -124,7 +126,6 @@ def command(
 
     if not file.is_file():
         raise InputError(f"{file}: no such file; 'dla compile' makes packages and 'dla emit' programs")
-    results.check_places(output=output, json=json, csv=csv, trace=wishes.trace, log=wishes.log)
     if (output or json or csv) and wishes.stop:
         raise InputError(f"{file}: --output, --json and --csv need the whole run; leave out --break and --until")
     package = is_package(file)

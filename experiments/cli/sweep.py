@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli import options
+from experiments.cli import options, results
 from experiments.literal import literal, say
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -23,13 +23,16 @@ SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Networks, a
 Results = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Results file. Default: runs/SPEC.sqlite. May exist."),
+    results.Place(".sqlite"),
 ]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Local processes. Default: one a CPU.")]
 Scheduler = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster there instead.")
 ]
 Export = Annotated[
-    Path | None, typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the rows as a table.")
+    Path | None,
+    typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the rows as a table."),
+    results.Place(),
 ]
 Retry = Annotated[bool, typer.Option("--retry-failed", help="Try points again that failed before.")]
 

@@ -75,7 +75,6 @@ def command(
     trace: options.Timeline = None,
 ) -> int:
     """Run several networks on several accelerators. Exit status 1 if a job missed its deadline, or at every point."""
-    results.check_places(json=json, csv=csv, trace=trace)
     conditions = {"policy": policy, "preempt": preempt and preempt.value, "quantum": quantum, "until": until}
     if not sweep:
         return _run(file, conditions, highest, check, json, csv, trace)

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from isa.arch import Arch
 
 Measurements = Annotated[int, typer.Option("--measurements", metavar="N", help="Schedules to measure in all.")]
-Log = Annotated[Path | None, typer.Option("--log", metavar="FILE.jsonl", help="What was measured; read to go on.")]
+Log = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE.jsonl", help="What was measured; read to go on."),
+    results.Place(".jsonl"),
+]
 SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="Seed of the search.")]
 Learn = Annotated[
     bool, typer.Option("--model/--no-model", help="Rank candidates by a learned cost model (extra 'tune').")
@@ -150,7 +154,6 @@ def explain(
     from experiments.tune.explain import chosen_schedules
     from experiments.tune.explain import explain as explain_layer
 
-    results.check_places(json=json, csv=csv)
     machine = hardware.load()
     with options.stages() as progress:
         network = opening.load(model, seed, calibration, progress)

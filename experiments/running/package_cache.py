@@ -29,6 +29,7 @@ from byoc.package.package import Package, load_package, package_bytes
 from isa.cache_folder import NAME, is_private, users_folder
 from isa.errors import InputError
 from isa.files import is_leftover, write_atomically
+from isa.kinds import HEAD, PACKAGE, kind_of
 
 LARGEST = 2 << 30
 """Bytes that all entries together may have; beyond, those go that were not used for longest."""
@@ -54,9 +55,10 @@ class PackageCache:
         return []
 
     def clear(self) -> int:
-        """Removes all entries, and the secret with them; how many files there were."""
+        """Removes all entries, and the secret that one of them was made with; how many entries there were."""
         found = self.entries()
-        for path in (*found, self.folder / _SECRET):
+        secret = [self.folder / _SECRET] if any(self.find(path.stem) for path in found) else []
+        for path in (*found, *secret):
             path.unlink(missing_ok=True)
         return len(found)
 
@@ -96,6 +98,8 @@ class PackageCache:
             found = _content(path, _CODE)
             if len(found) == _CODE:
                 return found
+        if path.exists() or path.is_symlink():
+            raise InputError(f"{path}: not a secret of the cache")
         write_atomically(path, made := secrets.token_bytes(_CODE))
         path.chmod(0o600)
         return made
@@ -119,7 +123,12 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _is_ours(path: Path) -> bool:
-    return path.suffix == _SUFFIX or is_leftover(path)
+    """Whether it is a package behind its code, or what was left of one: by what it holds, not by its name alone."""
+    if not (path.suffix == _SUFFIX or is_leftover(path)) or not stat.S_ISREG(path.lstat().st_mode):
+        return False
+    with path.open("rb") as file:
+        head = file.read(_CODE + HEAD)[_CODE:]
+    return kind_of(head) == PACKAGE or (is_leftover(path) and not head)
 
 
 def _code(secret: bytes, key: str, content: bytes) -> bytes:

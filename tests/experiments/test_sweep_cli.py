@@ -109,9 +109,9 @@ def _read(terminal: int) -> bytes:
         ('constraints = ["N > 9", "N < 9"]\n' + TEXT, [], "grid.toml: constraints: 'N < 9' excludes every point, "),
         ('networks = "none.onnx"\n', [], "none.onnx: no such file"),
         ('networks = "mobilenet"\n', [], "unknown model 'mobilenet'; did you mean mobilenet-v2? "),
-        (TEXT, ["-o", "."], ".: cannot be written (unable to open database file); choose another place"),
+        (TEXT, ["-o", "."], ".: cannot be written (Is a directory); choose another place"),
         (TEXT, ["-o", "grid.toml/x"], "grid.toml/x: cannot be written ("),
-        (TEXT, ["-o", "tiny.onnx"], "tiny.onnx: not a results file of dla sweep (file is not a database); "),
+        (TEXT, ["-o", "tiny.onnx"], "tiny.onnx: is binary data, and the result a database; "),
         (TEXT, ["--workers", "0"], "--workers is 0; it must be 1 or more"),
         (TEXT, ["--export", "table.xls"], "--export table.xls: it must end in .csv or .parquet"),
         (
