@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.engine.accounts import Accounts, LayerAccount, account
+from dla_sim.engine.accounts import Accounts, Labels, LayerAccount, account
 from dla_sim.engine.breakdown import break_down
 from dla_sim.engine.causes import Causes
-from dla_sim.engine.labels import Labels
 from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
 from dla_sim.prepared import Prepared

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from isa.access import Access
+from isa.access import Access, Range, overlap
 from isa.arch import Arch
 from isa.fields import Field, prove_layout
 from isa.registers import BY_NAME, Register
@@ -175,7 +175,7 @@ class Instruction:
     form that variants before have, with fewer fields and registers: words of that mean the same in both. ``least`` are
     the compute cycles that no commands take fewer that together do what one does, whatever their shapes and fields;
     None where that one takes the fewest itself. ``streamed`` and ``replaced`` are positions in the ``reads`` of the
-    operands on which the result may lie (:mod:`isa.own_operands`); on others it may not.
+    operands on which the result may lie (:func:`overwritten`); on others it may not.
     """
 
     mnemonic: str
@@ -283,3 +283,33 @@ def view(memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype:
     inner = np.zeros(shape[1:], dtype=dtype).strides
     window: NDArray[Any] = np.ndarray(shape, dtype, memory, address, (plane, *inner))
     return window
+
+
+# Results over operands -----------------------------------------------------------------------------------------------
+# Where a command's result may lie on its own operands: where a machine that reads and writes as it goes cannot tell.
+#
+# The semantics read everything before they write anything. Hardware does not wait for the last element before it writes
+# the first result, so it gives the same only where no result takes the place of an element that is still to be read.
+
+
+def overwritten(command: Command, operands: Operands) -> Range | None:
+    """The first bytes that ``command`` writes over an operand of its own and must not, or None.
+
+    An operand in ``Instruction.streamed`` may begin at the result or behind it, if both are dense and it has as many
+    bytes at least: element by element, each is read before a result is written there. One in
+    ``Instruction.replaced`` may be exactly where the result is.
+    """
+    for result in operands.writes:
+        for position, operand in enumerate(operands.reads):
+            if operand.address < result.end and result.address < operand.end and operand.total and result.total:
+                found = overlap(operand, result)
+                if found is not None and not _harmless(command, position, operand, result):
+                    return found
+    return None
+
+
+def _harmless(command: Command, position: int, operand: Access, result: Access) -> bool:
+    if position in command.instruction.replaced:
+        return operand == result
+    dense = not operand.dims and not result.dims and operand.total >= result.total
+    return position in command.instruction.streamed and dense and operand.address >= result.address

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dla_sim.engine.accounts import Labels
 from dla_sim.engine.causes import BUS as BUS_CAUSE
 from dla_sim.engine.causes import SRAM, Causes
-from dla_sim.engine.labels import Labels
 from dla_sim.engine.times import CommandTimes, executing, oldest_unfinished
 from dla_sim.engine.workload import EX, LD, ST, Workload, among_constants
 from isa.instruction import Command, Operands, Unit

@@ -12,12 +12,10 @@ from dla_sim.kernels.attempt import Attempt, Prepare, Scratch, at_once
 from dla_sim.kernels.compiled import Compiled
 from dla_sim.kernels.convolution import convolution, grouped
 from dla_sim.kernels.depthwise import depthwise
-from dla_sim.kernels.elementwise import addition, comparison, unary
-from dla_sim.kernels.lookup import look_up_tensor, looked_up
+from dla_sim.kernels.elementwise import addition, comparison, look_up_tensor, looked_up, requantisation, unary
 from dla_sim.kernels.matmul import dynamic_product, matrix_product
 from dla_sim.kernels.movement import permutation, transfer
 from dla_sim.kernels.pooling import interpolation, pooling
-from dla_sim.kernels.requantisation import requantisation
 from dla_sim.kernels.rows import normalisation, reduction, softmax
 from isa.arch import Arch
 from isa.assembler import command_text

@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dla_sim.kernels.attempt import AtOnce, Scratch
+from dla_sim.kernels.attempt import AtOnce, Attempt, Scratch, all_apart
+from dla_sim.kernels.results import LARGEST_SQUARES
 from isa import numerics
+from isa.access import row_starts
+from isa.arch import Arch
 from isa.instruction import Command, Machine
 from isa.numerics.unary import Function
 from isa.ops.elementwise import unary_result
+from isa.ops.lookup import TABLE_BYTES, look_up, result_shape, shape, table_count
+from isa.ops.requant import load_records
+from isa.ops.requant import shape as planes_of
 from isa.registers import float_value
 
 _EVERY = np.arange(256, dtype=np.uint8).view(np.int8)
@@ -115,3 +121,114 @@ def _fused(
     np.add(wide, inner, out=wide)
     np.copyto(total, wide, casting="same_kind")
     return total
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+# Look-ups: the bytes of each channel translated at once by its table, for ``OP_LUT`` and as a last step of others.
+
+
+def look_up_tensor(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    outer, channels, inner = shape(command)
+    count, table_bytes = outer * channels * inner, TABLE_BYTES * channels
+    source, tables, target = (command[f"EX_{name}_ADDRESS"] for name in ("INPUT", "OPERAND", "OUTPUT"))
+    if not count or max(source + count, tables + table_bytes, target + count) > machine.sram.size:
+        return False
+    run = count if channels == 1 else inner
+    if channels > 1 and run < TABLE_BYTES:
+        return False
+    # Copies: what the result overwrites has been read.
+    data, table = machine.sram[source : source + count].tobytes(), machine.sram[tables : tables + table_bytes].tobytes()
+    pieces = []
+    for number in range(count // run):
+        first = number % channels * TABLE_BYTES
+        pieces.append(data[number * run : (number + 1) * run].translate(table[first : first + TABLE_BYTES]))
+    machine.sram[target : target + count] = np.frombuffer(b"".join(pieces), np.uint8)
+    return True
+
+
+def looked_up(attempt: Attempt, command: Command, arch: Arch) -> Attempt:
+    """``attempt``, and then its results looked up as the command says."""
+    count, first = table_count(command), command["EX_TABLE_ADDRESS"]
+    end = first + TABLE_BYTES * count
+    access = command.instruction.operands(command, arch).writes[0]
+    results = result_shape(command, access.total)
+    # Where a table serves many bytes side by side they are translated; else NumPy takes each from its table.
+    run = access.nbytes if count == 1 else results[2]
+    apart = all(step >= access.nbytes for _, step in access.dims)
+    long = run >= TABLE_BYTES and (count == 1 or results[0] == 1) and apart
+    places = (row_starts(access)[:, np.newaxis] + np.arange(0, access.nbytes, run)).reshape(-1).tolist() if long else ()
+    size, strides = (*(times for times, _ in access.dims), access.nbytes), (*(step for _, step in access.dims), 1)
+
+    def both(machine: Machine, scratch: Scratch) -> bool:
+        if end > machine.sram.size:
+            return False
+        tables = machine.sram[first:end].copy()  # the results may lie over them
+        if not attempt(machine, scratch):
+            return False
+        for number, place in enumerate(places):
+            table = tables[TABLE_BYTES * number % tables.size :][:TABLE_BYTES].tobytes()
+            result = machine.sram[place : place + run].tobytes().translate(table)
+            machine.sram[place : place + run] = np.frombuffer(result, np.uint8)
+        if not long:
+            found = np.ndarray(size, np.uint8, machine.sram, access.address, strides)
+            found[...] = look_up(found.reshape(results), tables.reshape(count, TABLE_BYTES)).reshape(size)
+        return True
+
+    return both
+
+
+# Requantisation ------------------------------------------------------------------------------------------------------
+# ``OP_REQUANT`` in blocks of float32, also in place.
+
+_REQUANT_BLOCK = 64 * 1024
+
+
+def requantisation(command: Command, machine: Machine, scratch: Scratch) -> bool:
+    """Executes the command; False, with nothing written, for what is left to the semantics."""
+    outer, channels, inner = planes_of(command)
+    low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
+    if machine.arch.numerics != "onnxruntime" or not outer * channels * inner or low > high:
+        return False
+    if not _safe(command, machine, outer * channels * inner):
+        return False
+    scale = load_records(machine, command["EX_CHANNEL_ADDRESS"], channels).scale
+    if not np.vdot(scale, scale) <= LARGEST_SQUARES:
+        return False
+    accumulator = np.ndarray((outer, channels, inner), np.int32, machine.sram, command["EX_INPUT_ADDRESS"])
+    output = np.ndarray((outer, channels, inner), np.int8, machine.sram, command["EX_OUTPUT_ADDRESS"])
+    for block in _blocks(outer, channels, inner):
+        wide = scratch.array("sums", accumulator[block].shape, np.float32)
+        np.copyto(wide, accumulator[block], casting="unsafe")
+        factors = scale[block[1], None]
+        numerics.requantise_float32(wide, factors, command["EX_OUTPUT_ZERO_POINT"], low, high, out=output[block])
+    return True
+
+
+def _safe(command: Command, machine: Machine, elements: int) -> bool:
+    """Whether blocks in ascending order overwrite nothing that is still to be read.
+
+    In place is safe: the byte of result i lies at or below the first byte of accumulator i, which has been read.
+    """
+    source, target = command["EX_INPUT_ADDRESS"], command["EX_OUTPUT_ADDRESS"]
+    records = command["EX_CHANNEL_ADDRESS"]
+    records_end = records + command["EX_OUTPUT_CHANNELS"] * machine.arch.channel_record_bytes
+    ends = target + elements, source + 4 * elements, records_end
+    if max(ends) > machine.sram.size or not all_apart((target, ends[0]), ((records, records_end),)):
+        return False
+    return target <= source or target >= ends[1]
+
+
+def _blocks(outer: int, channels: int, inner: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Blocks of at most about 64 Ki elements in the order of memory: several matrices, or channels, or part of one."""
+    matrices = max(_REQUANT_BLOCK // (channels * inner), 1)
+    planes = min(max(_REQUANT_BLOCK // inner, 1), channels)
+    elements = min(_REQUANT_BLOCK, inner)
+    for first in range(0, outer, matrices):
+        for channel in range(0, channels, planes):
+            for element in range(0, inner, elements):
+                yield (
+                    slice(first, min(first + matrices, outer)),
+                    slice(channel, min(channel + planes, channels)),
+                    slice(element, min(element + elements, inner)),
+                )

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from isa.program import Program, Segment
 from isa.sanitizer.addresses import check_alignment, check_image, check_own_operands, check_protected, contained
-from isa.sanitizer.dataflow import check_unused, check_unwritten
+from isa.sanitizer.dataflow import check_registers, check_unused, check_unwritten
 from isa.sanitizer.findings import Finding, Stream, stream_of
 from isa.sanitizer.order import check_races, happens_before
-from isa.sanitizer.registers import check_registers
 from isa.sanitizer.tokens import check_deadlock, check_tokens, pair_tokens
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isa.access import MAXIMUM_TRANSFER, SPACE_NAMES, Access, overlap
-from isa.instruction import Command, Operands
-from isa.own_operands import overwritten
+from isa.instruction import Command, Operands, overwritten
 from isa.sanitizer.findings import Finding, Stream, ranges_text
 
 _COMMAND_ALIGNMENT = 8
@@ -101,7 +100,7 @@ def check_protected(stream: Stream, operands: tuple[Operands, ...]) -> list[Find
 
 
 def check_own_operands(stream: Stream) -> list[Finding]:
-    """Results over operands of the same command that it may still have to read (:mod:`isa.own_operands`)."""
+    """Results over operands of the same command that it may still read (:func:`isa.instruction.overwritten`)."""
     findings = []
     for number, (command, item) in enumerate(zip(stream.commands, stream.operands, strict=True)):
         found = overwritten(command, item)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.access import Access, Range, Space, overlap
+from isa.encoding import decode_set
 from isa.instruction import Operands
 from isa.program import Tensor
 from isa.sanitizer.findings import Finding, Stream, ranges_text
@@ -171,3 +172,44 @@ def _unused(stream: Stream, number: int, access: Access) -> Finding:
     site, hull = stream.site(number), (access.address, access.end)
     message = f"nothing reads what {site} writes to {ranges_text(access.space, [hull])}"
     return Finding("unused result", message, (site,), access.space, (hull,))
+
+
+# Registers -----------------------------------------------------------------------------------------------------------
+# Unset registers: an operation on a size that no SET has given.
+#
+# A stream leaves out a SET of the value that a register holds already, its reset value included: address 0 and one
+# channel are as good unset as set. A size of 0 is not, for then the operation does nothing.
+
+SIZES = ("LD_BYTES", "ST_BYTES", "EX_LENGTH")
+"""The registers whose reset value makes no sense: bytes of a row, elements of an operation."""
+
+
+def check_registers(stream: Stream) -> list[Finding]:
+    """Commands that read a register of :data:`SIZES` before the first SET of it."""
+    readers = [
+        (number, register)
+        for number, command in enumerate(stream.commands)
+        for register in SIZES
+        if command.registers.get(register) == 0
+    ]
+    if not readers:
+        return []
+    first = _first_sets(stream)
+    findings = []
+    for number, register in readers:
+        site = stream.site(number)
+        if site.word < first.get(register, len(stream.program.words)):
+            message = f"{site} reads {register}, which no SET has written; its reset value 0 makes it do nothing"
+            findings.append(Finding("unset register", message, (site,)))
+    return findings
+
+
+def _first_sets(stream: Stream) -> dict[str, int]:
+    """The word of the first SET of each register that is set."""
+    first: dict[str, int] = {}
+    operations = {command.index for command in stream.program.commands}
+    file = stream.program.variant.register_file
+    for index, word in enumerate(stream.program.words.tolist()):
+        if index not in operations:
+            first.setdefault(decode_set(word, index, file)[0], index)
+    return first

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from dla_sim.device import Device
 from dla_sim.engine.causes import explain
-from dla_sim.engine.hazards import HazardError, _concurrent
 from dla_sim.engine.times import CommandTimes, DeadlockError
+from dla_sim.prepared import HazardError, _concurrent
 from dla_sim.timing import Timing
 from isa.assembler import assemble
 from isa.errors import InputError

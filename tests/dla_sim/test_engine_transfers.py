@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dla_sim.engine.transfers import transfer
+from dla_sim.engine.workload import transfer
 from dla_sim.timing import MemoryTiming, Timing
 from isa.access import Access, strided
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dla_sim.device import Device
-from dla_sim.engine.hazards import HazardError
+from dla_sim.prepared import HazardError
 from dla_sim.timing import Timing
 from isa.program import Program
 from isa.sanitizer import sanitize
