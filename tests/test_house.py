@@ -7,9 +7,13 @@ import graphlib
 import importlib.util
 from collections import defaultdict
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
+
+from byoc.operators.operator import Operator
+from byoc.operators.registry import built_in
 
 FLOORS = {
     "isa": {"isa"},
@@ -191,6 +195,38 @@ def test_imports_inside_functions_are_there_for_the_time_of_the_start() -> None:
         if {name.partition(".")[0] for name in _imported(function)} - SLOW
     }
     assert late == LATE.keys()
+
+
+def _questions(tree: ast.Module, families: AbstractSet[str]) -> list[int]:
+    """Lines that ask whether something is of one of these classes: by isinstance, issubclass, or by comparing."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            asked = node.args[1:] if node.func.id in ("isinstance", "issubclass") else []
+        elif isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        else:
+            continue
+        inside = [one for part in asked for one in ast.walk(part)]
+        names = {one.id for one in inside if isinstance(one, ast.Name)}
+        names |= {one.attr for one in inside if isinstance(one, ast.Attribute)}
+        found += [node.lineno] * bool(names & families)
+    return found
+
+
+def test_questions_about_families_are_found() -> None:
+    for asking in ("isinstance(x, int | Add)", "issubclass(f, (Add,))", "f is registry.Add", "f in (Add, None)"):
+        assert _questions(ast.parse(f"x = 1\ny = {asking}"), {"Add", "Relu"}) == [2]
+    assert _questions(ast.parse("y = Add(name), isinstance(Add, type), x == 'Add'"), {"Add"}) == []
+
+
+def test_no_operator_is_asked_for_its_family_outside_of_their_room() -> None:
+    """Families answer questions; an operator of a package answers them as the project's own do."""
+    bases = {base for family in built_in().families for base in family.__mro__ if issubclass(base, Operator)}
+    families = {base.__name__ for base in bases}
+    modules = {name: path for name, path in _modules().items() if not name.startswith("byoc.operators")}
+    found = {name: _questions(_tree(path), families) for name, path in modules.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 _READING = {"partition", "rpartition", "startswith", "endswith", "find", "index", "removeprefix", "removesuffix"}

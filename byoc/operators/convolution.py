@@ -29,6 +29,7 @@ from byoc.operators.operator import (
 from byoc.operators.products import Product
 from byoc.operators.requantisation import Requantise, requantisation
 from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.sharding import AXES, Along, Sharding, is_image
 from byoc.operators.window import (
     ATTRIBUTES,
     Window,
@@ -196,6 +197,25 @@ class Convolution(Product, Window):
     def attributes(cls, written: Written) -> dict[str, Any]:
         """Window and number of groups."""
         return {**written_window(written), "group": int(written.node.attributes.get("group", 1))}
+
+    @classmethod
+    def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
+        """Every output channel by itself, with its constants; of a depthwise convolution with its input channel."""
+        if along == "rows":
+            return super().divide(graph, node, along)
+        source, *constants = (graph.values[name] for name in node.inputs)
+        result, groups, axis = graph.values[node.outputs[0]], node.attributes.get("group", 1), AXES[along]
+        if not is_image(result) or any(value.constant is None for value in constants):
+            return "it is no convolution of one image by constant weights"
+        channels = result.shape[axis]
+        if any(value.shape[:1] != (channels,) for value in constants):
+            return "its constants are not by output channel"
+        if groups != 1 and not groups == channels == source.shape[axis]:
+            return f"it has {groups} groups of several channels"
+        axes = (None if groups == 1 else axis, *[0] * len(constants))
+        if groups == 1:
+            return Sharding(axis, channels, axes)
+        return Sharding(axis, channels, axes, attributes=lambda span: {"group": span[1] - span[0]})
 
     @classmethod
     def channel_axis(cls, node: OnnxNode, rank: int) -> int:

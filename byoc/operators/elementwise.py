@@ -15,6 +15,7 @@ from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import Geometry, MappingType, Operand, Operator, Registers, Repeat
 from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.target import Target
 
 
@@ -38,6 +39,11 @@ class Elementwise(Operator):
         *shapes, result = (graph.values[name].shape for name in (*node.inputs, *node.outputs))
         other = next((shape for shape in shapes if shape != result), result)
         return None if other == result else f"'{node.name}' makes {result} of {other}"
+
+    @classmethod
+    def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
+        """Every element by itself."""
+        return element_by_element(graph, node, along)
 
 
 def layer_of(graph: Graph, node: Node, kind: str = "ELTWISE") -> dict[str, Any]:

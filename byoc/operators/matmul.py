@@ -31,6 +31,7 @@ from byoc.operators.operator import (
 from byoc.operators.products import Product
 from byoc.operators.requantisation import Requantise, requantisation
 from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.sharding import Along, Sharding
 from byoc.target import Target
 from isa import numerics
 from isa.arch import Arch
@@ -254,6 +255,21 @@ class MatMul(Product):
     }
 
     shared: tuple[Hashable, ...] | None = None
+
+    @classmethod
+    def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
+        """Every column of one row by itself, with its constants."""
+        if along == "rows":
+            return super().divide(graph, node, along)
+        _, *constants = (graph.values[name] for name in node.inputs)
+        shape = graph.values[node.outputs[0]].shape
+        constant = 1 <= len(constants) <= 2 and all(value.constant is not None for value in constants)
+        if not constant or len(constants[0].shape) != 2 or math.prod(shape[:-1]) != 1:
+            return "it is no product of one row by a constant matrix"
+        if any(value.shape[-1] != shape[-1] for value in constants):
+            return "its constants are not by output channel"
+        axes = (None, *(len(value.shape) - 1 for value in constants))
+        return Sharding(len(shape) - 1, shape[-1], axes)
 
     @classmethod
     def attributes(cls, written: Written) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matr
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.pieces import Dim
 from byoc.operators.rules import Finding, Refusal, Rule, finding
+from byoc.operators.sharding import Along, Sharding
 from byoc.target import Target
 from isa.arch import Arch
 from isa.instruction import Instruction
@@ -397,6 +398,14 @@ class Operator:
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
         """What the instruction computes, where ONNX Runtime computes the node in float and to other bits; else None."""
         return None
+
+    @classmethod
+    def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
+        """How several machines share a node that meets every requirement, each some of its channels, or rows.
+
+        In a few words why they cannot, unless the family says otherwise.
+        """
+        return "its channels are not independent" if along == "channels" else "its rows depend on all rows"
 
     @classmethod
     def op_types(cls) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import Constraint, Registers, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,
     Window,
@@ -96,6 +97,13 @@ class Pool(Window):
         source, result = graph.values[node.inputs[0]].shape, graph.values[node.outputs[0]].shape
         planes = None if source[:2] == result[:2] else f"'{node.name}' pools shape {source} to shape {result}"
         return super().misfit(graph, node) or planes
+
+    @classmethod
+    def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
+        """Every channel by itself; rows as windows go."""
+        if along == "rows":
+            return super().divide(graph, node, along)
+        return element_by_element(graph, node, along, planes=True)
 
     @classmethod
     def of(cls, graph: Graph, node: Node, mode: Mode, **numbers: Any) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,35 @@ from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import MANY, Geometry, MappingType, Operand, Operator, Registers
 from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.sharding import AXES, Along, Sharding, Span
 from byoc.target import Target
 
 ATTRIBUTES = ("kernel", "strides", "dilations", "pads")
 """What every canonical node with a window has."""
+
+
+class _Rows(NamedTuple):
+    """Which of ``height`` rows the window of a node reads for rows of its result."""
+
+    node: Node
+    height: int
+
+    def _reached(self, span: Span) -> Span:
+        """Padding included."""
+        attributes, (start, stop) = self.node.attributes, span
+        stride, kernel = attributes["strides"][0], attributes["kernel"][0]
+        dilation, top = attributes["dilations"][0], attributes["pads"][0]
+        return start * stride - top, (stop - 1) * stride - top + (kernel - 1) * dilation + 1
+
+    def read(self, span: Span) -> Span:
+        """Without padding."""
+        first, last = self._reached(span)
+        return max(0, first), min(self.height, last)
+
+    def attributes(self, span: Span) -> Mapping[str, Any]:
+        """The padding that is left."""
+        (first, last), (_, left, _, right) = self._reached(span), self.node.attributes["pads"]
+        return {"pads": (max(0, -first), left, max(0, last - self.height), right)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,6 +134,18 @@ class Window(Operator):
         read = np.zeros(nest.input_rows, np.bool_)
         read[rows[(rows >= 0) & (rows < nest.input_rows)]] = True
         return read
+
+    @classmethod
+    def divide(cls, graph: Graph, node: Node, along: Along) -> Sharding | str:
+        """Rows of an image, with the halo of the window; constants are read whole."""
+        if along != "rows" or len(node.attributes.get("kernel", ())) != 2:
+            return super().divide(graph, node, along)
+        source, *others = (graph.values[name] for name in node.inputs)
+        if source.constant is not None or any(value.constant is None for value in others):
+            return "its weights are computed"
+        axis, rows = AXES[along], _Rows(node, source.shape[AXES[along]])
+        size = graph.values[node.outputs[0]].shape[axis]
+        return Sharding(axis, size, (axis, *[None] * len(others)), rows.read, rows.attributes)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:

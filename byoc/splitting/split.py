@@ -11,20 +11,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
-from math import inf
+from math import inf, lcm
+from typing import NamedTuple
 
 from byoc.emission.region import Region, compile_region, fitted
 from byoc.graph import Graph, Node, Value
 from byoc.operators.registry import annotate
+from byoc.operators.sharding import AXES, Along, Sharding, Span
 from byoc.options import CompileOptions
 from byoc.partition import boundary, partition
 from byoc.splitting import slicing
-from byoc.splitting.slicing import HEIGHT, ChannelCut, Span
 from byoc.target import target_of
 from isa.arch import Arch
 from isa.program import Program
 
 WAYS = ("batch", "channels", "rows", "pipeline")
+HEIGHT = AXES["rows"]
 ALIGNMENT = 64
 """Bytes at whose multiples a program has its tensors; where bursts are longer, theirs."""
 MOST_AGAIN = 0.1
@@ -85,7 +87,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Workshop:
+class Splitter:
     """Makes the pieces of one region of ``graph``."""
 
     graph: Graph
@@ -127,17 +129,17 @@ class Workshop:
         return boundary(self.graph, nodes)
 
 
-def by_pipeline(shop: Workshop) -> list[Step]:
+def by_pipeline(splitter: Splitter) -> list[Step]:
     """Consecutive groups of nodes, one an accelerator in their order, cut where the slowest is fastest alone.
 
     An accelerator is left out where it would only make that slower.
     """
-    nodes = shop.region.nodes
+    nodes = splitter.region.nodes
 
     @cache
     def group(number: int, start: int, stop: int) -> Piece | None:
         try:
-            return shop.whole(nodes[start:stop], number)
+            return splitter.whole(nodes[start:stop], number)
         except RefusedError:
             return None
 
@@ -145,7 +147,7 @@ def by_pipeline(shop: Workshop) -> list[Step]:
         piece = group(number, start, stop)
         return inf if piece is None else piece.cycles
 
-    cuts = best_cuts(len(shop.accelerators), len(nodes), cost)
+    cuts = best_cuts(len(splitter.accelerators), len(nodes), cost)
     places = [(number, *ends) for number, ends in enumerate(pairwise(cuts)) if ends[0] < ends[1]]
     pieces = [(start, stop, group(number, start, stop)) for number, start, stop in places]
     return [Step(tuple(node.name for node in nodes[start:stop]), (one,)) for start, stop, one in pieces if one]
@@ -179,75 +181,92 @@ def _cuts_below(limit: float, count: int, parts: int, cost: Cost) -> list[int] |
     return cuts if cuts[-1] == parts else None
 
 
+# Nodes that are shared. ---------------------------------------------------------------------------------------------
+
+
+class Member(NamedTuple):
+    """A node of a group, and how it is shared."""
+
+    node: Node
+    sharding: Sharding
+
+
+Group = list[Member]
+"""Nodes one behind another of which each accelerator can compute its part without the others'."""
+
+
+def _groups(
+    splitter: Splitter, along: Along, takes: Callable[[Group, Member], bool]
+) -> list[tuple[list[Node], Group | str]]:
+    """The nodes of the region in groups; ``takes``: whether a group has another member. Alone: why it is not shared."""
+    groups: list[tuple[list[Node], Group | str]] = []
+    for node in splitter.region.nodes:
+        sharding = slicing.sharding_of(splitter.graph, node, along)
+        last = groups[-1][1] if groups else None
+        if isinstance(sharding, str):
+            groups.append(([node], sharding))
+        elif isinstance(last, list) and takes(last, Member(node, sharding)):
+            groups[-1][0].append(node)
+            last.append(Member(node, sharding))
+        else:
+            groups.append(([node], [Member(node, sharding)]))
+    return groups
+
+
 # Channels. ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
-class _Run:
-    """Nodes of equally many channels of which each accelerator can compute its share without the others'."""
-
-    nodes: list[Node]
-    cuts: list[ChannelCut]
-
-    def takes(self, shop: Workshop, node: Node, cut: ChannelCut) -> bool:
-        """Whether another node can go on with the shares, without making them fewer."""
-        made = {name for one in self.nodes for name in one.outputs}
-        whole = {name for name, axis in zip(node.inputs, cut.axes, strict=True) if axis is None}
-        if self.cuts[0].channels != cut.channels or whole & made:
-            return False
-        count, longer = len(shop.accelerators), _Run([*self.nodes, node], [*self.cuts, cut])
-        return min(count, longer.shares(shop)) == min(count, self.shares(shop))
-
-    def unit(self, shop: Workshop) -> int:
-        """Channels whose multiples begin at whole bursts in all tensors that are cut, wherever they are read."""
-        cut = [
-            shop.graph.values[name]
-            for node, one in zip(self.nodes, self.cuts, strict=True)
-            for name in (*node.outputs, *(n for n, axis in zip(node.inputs, one.axes, strict=True) if axis is not None))
-            if shop.graph.values[name].constant is None
-        ]
-        bursts = [one.burst_bytes for one in shop.accelerators]
-        return slicing.channel_unit(cut, max(ALIGNMENT, *bursts))
-
-    def shares(self, shop: Workshop) -> int:
-        """How many accelerators at most can have channels of it."""
-        return -(-self.cuts[0].channels // self.unit(shop))
-
-
-def by_channels(shop: Workshop) -> list[Step]:
+def by_channels(splitter: Splitter) -> list[Step]:
     """Each accelerator a share of the output channels, which lie next to each other in memory."""
-    groups: list[tuple[list[Node], _Run | str]] = []
-    for node in shop.region.nodes:
-        cut = slicing.channel_cut(shop.graph, node)
-        run = groups[-1][1] if groups else None
-        if isinstance(cut, str):
-            groups.append(([node], cut))
-        elif isinstance(run, _Run) and run.takes(shop, node, cut):
-            run.nodes.append(node)
-            run.cuts.append(cut)
-        else:
-            members = [node]
-            groups.append((members, _Run(members, [cut])))
-    return _steps(shop, groups, _channel_pieces)
+    return _steps(splitter, _groups(splitter, "channels", partial(_takes_shares, splitter)), _channel_pieces)
 
 
-def _channel_pieces(shop: Workshop, run: _Run) -> list[Piece]:
-    count = len(shop.accelerators)
-    unit, shares = run.unit(shop), run.shares(shop)
-    channels = run.cuts[0].channels
+def _takes_shares(splitter: Splitter, group: Group, other: Member) -> bool:
+    """Whether another node can go on with the shares, without making them fewer."""
+    made = {member.node.outputs[0]: member.sharding.axis for member in group}
+    read = zip(other.node.inputs, other.sharding.axes, strict=True)
+    if group[0].sharding.size != other.sharding.size or any(made.get(name, axis) != axis for name, axis in read):
+        return False
+    count = len(splitter.accelerators)
+    return min(count, _shares(splitter, [*group, other])) == min(count, _shares(splitter, group))
+
+
+def _unit(splitter: Splitter, group: Group) -> int:
+    """Channels whose multiples begin at whole bursts in all tensors that are cut, wherever they are read."""
+    values = splitter.graph.values
+    burst = max(ALIGNMENT, *(one.burst_bytes for one in splitter.accelerators))
+    cut = [
+        (values[name], axis)
+        for node, sharding in group
+        for name, axis in zip((*node.outputs, *node.inputs), (sharding.axis, *sharding.axes), strict=True)
+        if axis is not None and values[name].constant is None
+    ]
+    return lcm(*(slicing.unit(value, axis, burst) for value, axis in cut))
+
+
+def _shares(splitter: Splitter, group: Group) -> int:
+    """How many accelerators at most can have channels of it."""
+    return -(-group[0].sharding.size // _unit(splitter, group))
+
+
+def _channel_pieces(splitter: Splitter, group: Group) -> list[Piece]:
+    count, channels = len(splitter.accelerators), group[0].sharding.size
+    unit, shares = _unit(splitter, group), _shares(splitter, group)
     if shares < 2:
-        raise RefusedError(f"{run.nodes[0].op_type}: {channels} channels; a share begins at whole bursts, every {unit}")
+        raise RefusedError(
+            f"{group[0].node.op_type}: {channels} channels; a share begins at whole bursts, every {unit}"
+        )
     ends = [min(channels, unit * (shares * number // count)) for number in range(count)] + [channels]
     spans = [(number, span) for number, span in enumerate(pairwise(ends)) if span[0] < span[1]]
-    return [_channel_piece(shop, run, number, span) for number, span in spans]
+    return [_channel_piece(splitter, group, number, span) for number, span in spans]
 
 
-def _channel_piece(shop: Workshop, run: _Run, number: int, span: Span) -> Piece:
-    graph, values, made = shop.graph, dict[str, Value](), set[str]()
+def _channel_piece(splitter: Splitter, group: Group, number: int, span: Span) -> Piece:
+    graph, values, made = splitter.graph, dict[str, Value](), dict[str, int]()
     reads, nodes = dict[str, Window](), []
-    for node, cut in zip(run.nodes, run.cuts, strict=True):
+    for node, sharding in group:
         names = []
-        for name, axis in zip(node.inputs, cut.axes, strict=True):
+        for name, axis in zip(node.inputs, sharding.axes, strict=True):
             value = graph.values[name]
             if name in made:
                 names.append(name)
@@ -258,12 +277,11 @@ def _channel_piece(shop: Workshop, run: _Run, number: int, span: Span) -> Piece:
                 reads[local] = Window(name, axis or 0, None if axis is None else span)
             names.append(local)
         (output,) = node.outputs
-        values[output] = slicing.sliced(graph.values[output], output, slicing.channel_axis(graph.values[output]), span)
-        made.add(output)
-        nodes.append(slicing.channel_node(node, cut, tuple(names), span))
-    outputs = shop.ends(run.nodes)[1]
-    writes = {name: Window(name, slicing.channel_axis(graph.values[name]), span) for name in outputs}
-    return shop.piece(number, nodes, values, reads, writes)
+        values[output] = slicing.sliced(graph.values[output], output, sharding.axis, span)
+        made[output] = sharding.axis
+        nodes.append(slicing.part(node, sharding, tuple(names), output, span))
+    writes = {name: Window(name, made[name], span) for name in splitter.ends([node for node, _ in group])[1]}
+    return splitter.piece(number, nodes, values, reads, writes)
 
 
 # Rows. --------------------------------------------------------------------------------------------------------------
@@ -273,55 +291,45 @@ Bands = dict[str, list[tuple[str, Span]]]
 """Tensors that lie in memory as bands of rows: the bands' names, and their rows, which may overlap."""
 
 
-def by_rows(shop: Workshop) -> list[Step]:
+def by_rows(splitter: Splitter) -> list[Step]:
     """Each accelerator a band of the output's rows; halos are computed twice in a group, and read between groups."""
-    groups: list[tuple[list[Node], list[Node] | str]] = []
-    for node in shop.region.nodes:
-        refusal = slicing.row_refusal(shop.graph, node)
-        last = groups[-1][1] if groups else None
-        if refusal is not None:
-            groups.append(([node], refusal))
-        elif isinstance(last, list) and _again(shop, [*last, node]) <= MOST_AGAIN:
-            last.append(node)
-        else:
-            members = [node]
-            groups.append((members, members))
+    groups = _groups(splitter, "rows", lambda group, other: _again(splitter, [*group, other]) <= MOST_AGAIN)
     bands = Bands()
-    return _steps(shop, groups, partial(_row_pieces, bands=bands), bands)
+    return _steps(splitter, groups, partial(_row_pieces, bands=bands), bands)
 
 
-def _again(shop: Workshop, nodes: Sequence[Node]) -> float:
+def _again(splitter: Splitter, group: Group) -> float:
     """Which part of the nodes' work bands do more than once; where nodes have no products, elements count."""
-    values, count = shop.graph.values, len(shop.accelerators)
+    values = splitter.graph.values
+    made = [_rows_made(splitter, group, number) for number in range(len(splitter.accelerators))]
     once = twice = 0.0
-    for node in nodes:
-        result = values[node.outputs[0]]
-        work = node.macs or result.elements
+    for node, sharding in group:
+        work = node.macs or values[node.outputs[0]].elements
         once += work
-        for number in range(count):
-            start, stop = _rows_made(shop, nodes, number).get(node.outputs[0], (0, 0))
-            twice += work * (stop - start) / result.shape[HEIGHT]
+        for rows in made:
+            start, stop = rows.get(node.outputs[0], (0, 0))
+            twice += work * (stop - start) / sharding.size
     return twice / once - 1
 
 
-def _rows_made(shop: Workshop, nodes: Sequence[Node], number: int) -> dict[str, Span]:
+def _rows_made(splitter: Splitter, group: Group, number: int) -> dict[str, Span]:
     """The rows of each tensor that an accelerator computes: its band of those that others read, and what these need."""
-    graph, count = shop.graph, len(shop.accelerators)
+    graph, count = splitter.graph, len(splitter.accelerators)
     rows: dict[str, Span] = {}
 
     def want(name: str, span: Span) -> None:
         before = rows.get(name, span)
         rows[name] = min(before[0], span[0]), max(before[1], span[1])
 
-    for name in shop.ends(nodes)[1]:
+    for name in splitter.ends([node for node, _ in group])[1]:
         height = graph.values[name].shape[HEIGHT]
         band = height * number // count, height * (number + 1) // count
         if band[0] < band[1]:
             want(name, band)
-    made = {name for node in nodes for name in node.outputs}
-    for node in reversed(nodes):
+    made = {node.outputs[0] for node, _ in group}
+    for node, sharding in reversed(group):
         if node.outputs[0] in rows:
-            span = slicing.rows_read(graph, node, rows[node.outputs[0]])
+            span = sharding.reads(rows[node.outputs[0]])
             for name in node.inputs:
                 if name in made:
                     want(name, span)
@@ -331,8 +339,8 @@ def _rows_made(shop: Workshop, nodes: Sequence[Node], number: int) -> dict[str, 
 class _Band:
     """What one accelerator computes of a group: nodes on rows, with nodes before them that take and join rows."""
 
-    def __init__(self, shop: Workshop, bands: Bands, number: int) -> None:
-        self.shop, self.bands, self.number = shop, bands, number
+    def __init__(self, splitter: Splitter, bands: Bands, number: int) -> None:
+        self.splitter, self.bands, self.number = splitter, bands, number
         self.nodes: list[Node] = []
         self.values: dict[str, Value] = {}
         self.reads: dict[str, Window] = {}
@@ -347,13 +355,13 @@ class _Band:
             return parts[0]
         result = f"{name} rows {span[0]}:{span[1]}"
         if result not in self.values:
-            self.values[result] = slicing.sliced(self.shop.graph.values[name], result, HEIGHT, span)
+            self.values[result] = slicing.sliced(self.splitter.graph.values[name], result, HEIGHT, span)
             self.nodes.append(slicing.join_rows(self.values[parts[0]], tuple(parts), result))
         return result
 
     def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:
         """Tensors in memory with rows of ``name``, their rows and those wanted of them, one behind the other."""
-        value = self.shop.graph.values[name]
+        value = self.splitter.graph.values[name]
         stored = self.bands.get(name, [(name, (0, value.shape[HEIGHT]))])
         at = span[0]
         while at < span[1]:
@@ -373,10 +381,11 @@ class _Band:
             self.nodes.append(slicing.slice_rows(self.values[name], result, inside))
         return result
 
-    def add(self, node: Node, span: Span) -> None:
+    def add(self, member: Member, span: Span) -> None:
         """The rows ``span`` of what a node makes."""
-        graph, (output,) = self.shop.graph, node.outputs
-        read = slicing.rows_read(graph, node, span)
+        node, sharding = member
+        graph, (output,) = self.splitter.graph, node.outputs
+        read = sharding.reads(span)
         if read[0] >= read[1]:
             raise RefusedError(f"{node.op_type}: a band has nothing but padding")
         names = []
@@ -387,12 +396,12 @@ class _Band:
                 self.values[name] = graph.values[name]
         self.values[output] = slicing.sliced(graph.values[output], output, HEIGHT, span)
         self.made[output] = span
-        self.nodes.append(slicing.row_node(graph, node, tuple(names), output, span))
+        self.nodes.append(slicing.part(node, sharding, tuple(names), output, span))
 
     def whole(self, nodes: Sequence[Node]) -> Piece:
         """Nodes as they are, on tensors that are joined before."""
-        values = self.shop.graph.values
-        inputs, outputs = self.shop.ends(nodes)
+        values = self.splitter.graph.values
+        inputs, outputs = self.splitter.ends(nodes)
         joined = {name: self.rows(name, (0, values[name].shape[HEIGHT])) for name in inputs if name in self.bands}
         for node in nodes:
             self.nodes.append(replace(node, inputs=tuple(joined.get(name, name) for name in node.inputs)))
@@ -402,7 +411,7 @@ class _Band:
 
     def gathered(self, names: Sequence[str]) -> Piece:
         """Tensors that lie in bands, joined: what a region hands over."""
-        values = self.shop.graph.values
+        values = self.splitter.graph.values
         joined = {self.rows(name, (0, values[name].shape[HEIGHT])): Window(name) for name in names}
         return self._piece(joined)
 
@@ -411,7 +420,7 @@ class _Band:
         return self._piece({name: Window(band_name(name, self.number)) for name in outputs if name in self.made})
 
     def _piece(self, writes: Mapping[str, Window]) -> Piece:
-        return self.shop.piece(self.number, self.nodes, self.values, self.reads, writes)
+        return self.splitter.piece(self.number, self.nodes, self.values, self.reads, writes)
 
 
 def band_name(name: str, number: int) -> str:
@@ -419,24 +428,24 @@ def band_name(name: str, number: int) -> str:
     return f"{name} band {number}"
 
 
-def _row_pieces(shop: Workshop, nodes: list[Node], bands: Bands) -> list[Piece]:
-    outputs = shop.ends(nodes)[1]
+def _row_pieces(splitter: Splitter, group: Group, bands: Bands) -> list[Piece]:
+    outputs = splitter.ends([node for node, _ in group])[1]
     pieces, found = [], Bands()
-    for number in range(len(shop.accelerators)):
-        rows = _rows_made(shop, nodes, number)
+    for number in range(len(splitter.accelerators)):
+        rows = _rows_made(splitter, group, number)
         if not rows:
             continue
-        band = _Band(shop, bands, number)
-        for node in nodes:
-            if node.outputs[0] in rows:
-                band.add(node, rows[node.outputs[0]])
+        band = _Band(splitter, bands, number)
+        for member in group:
+            if member.node.outputs[0] in rows:
+                band.add(member, rows[member.node.outputs[0]])
         pieces.append(band.band(outputs))
         for name in outputs:
             if name in rows:
                 found.setdefault(name, []).append((band_name(name, number), rows[name]))
-    heights = {name: shop.graph.values[name].shape[HEIGHT] for name in outputs}
+    heights = {name: splitter.graph.values[name].shape[HEIGHT] for name in outputs}
     if len(pieces) < 2 or any(stop - start == heights[name] for name in found for _, (start, stop) in found[name]):
-        raise RefusedError(f"{nodes[0].op_type}: a band would be the whole output")
+        raise RefusedError(f"{group[0].node.op_type}: a band would be the whole output")
     bands |= found
     return pieces
 
@@ -445,9 +454,9 @@ def _row_pieces(shop: Workshop, nodes: list[Node], bands: Bands) -> list[Piece]:
 
 
 def _steps(
-    shop: Workshop,
-    groups: Sequence[tuple[list[Node], object]],
-    pieces_of: Callable[..., list[Piece]],
+    splitter: Splitter,
+    groups: Sequence[tuple[list[Node], Group | str]],
+    pieces_of: Callable[[Splitter, Group], list[Piece]],
     storage: Bands | None = None,
 ) -> list[Step]:
     """Steps of groups that are shared, and whole ones of all neighbours that are not."""
@@ -458,7 +467,9 @@ def _steps(
     def run_whole() -> None:
         if waiting:
             nodes = tuple(waiting)
-            piece = shop.whole(nodes) if storage is None else _first(shop, storage, lambda band: band.whole(nodes))
+            piece = (
+                splitter.whole(nodes) if storage is None else _first(splitter, storage, lambda band: band.whole(nodes))
+            )
             steps.append(Step(tuple(node.name for node in waiting), (piece,), "; ".join(reasons)))
             waiting.clear()
             reasons.clear()
@@ -467,33 +478,33 @@ def _steps(
         try:
             if isinstance(shared, str):
                 raise RefusedError(shared)
-            pieces = pieces_of(shop, shared)
+            pieces = pieces_of(splitter, shared)
         except RefusedError as error:
             waiting += nodes
             reasons[str(error)] = None
             continue
         run_whole()
-        steps.append(Step(tuple(node.name for node in nodes), tuple(pieces), once=_once(shop, nodes)))
+        steps.append(Step(tuple(node.name for node in nodes), tuple(pieces), once=_once(splitter, nodes)))
     run_whole()
-    in_bands = [name for name in shop.region.outputs if storage and name in storage]
+    in_bands = [name for name in splitter.region.outputs if storage and name in storage]
     if storage and in_bands:
-        piece = _first(shop, storage, lambda band: band.gathered(in_bands))
+        piece = _first(splitter, storage, lambda band: band.gathered(in_bands))
         steps.append(Step((), (piece,), "joining the bands of the output"))
     return steps
 
 
-def _once(shop: Workshop, nodes: Sequence[Node]) -> int | None:
+def _once(splitter: Splitter, nodes: Sequence[Node]) -> int | None:
     try:
-        return shop.whole(nodes).cycles
+        return splitter.whole(nodes).cycles
     except RefusedError:
         return None
 
 
-def _first(shop: Workshop, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:
+def _first(splitter: Splitter, bands: Bands, make: Callable[[_Band], Piece]) -> Piece:
     """The piece on the first accelerator that can join bands. Raises RefusedError if none can."""
-    for number in range(len(shop.accelerators)):
+    for number in range(len(splitter.accelerators)):
         try:
-            return make(_Band(shop, bands, number))
+            return make(_Band(splitter, bands, number))
         except RefusedError as error:
             refusal = error
     raise refusal

@@ -16,7 +16,7 @@ from byoc.compiler import compile as compile_network
 from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions
-from byoc.splitting.split import WAYS, RefusedError, Step, Workshop, by_channels, by_pipeline, by_rows
+from byoc.splitting.split import WAYS, RefusedError, Splitter, Step, by_channels, by_pipeline, by_rows
 from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
 from dla_sim.systems.spec import System
 from dla_sim.systems.work import Piecework
@@ -249,12 +249,12 @@ def _check_possible(system: System, way: str, images: int, options: CompileOptio
 def _split(compiled: CompiledNetwork, index: int, programs: TimedPrograms, way: str) -> list[Step]:
     """A region's steps; by batch a step for each kind of accelerator, which runs the region as a whole."""
     region = compiled.partition.regions[index]
-    shop = Workshop(compiled.graph, region, programs.accelerators, compiled.options)
+    splitter = Splitter(compiled.graph, region, programs.accelerators, compiled.options)
     try:
         if way != "batch":
-            return {"channels": by_channels, "rows": by_rows, "pipeline": by_pipeline}[way](shop)
+            return {"channels": by_channels, "rows": by_rows, "pipeline": by_pipeline}[way](splitter)
         kinds = [one.kind for one in programs.system.accelerators]
-        pieces = [shop.whole(region.nodes, kinds.index(kind)) for kind in dict.fromkeys(kinds)]
+        pieces = [splitter.whole(region.nodes, kinds.index(kind)) for kind in dict.fromkeys(kinds)]
         return [Step(tuple(node.name for node in region.nodes), (piece,)) for piece in pieces]
     except RefusedError as error:
         raise InputError(f"{region.name} cannot be split by {way}: {error}") from error

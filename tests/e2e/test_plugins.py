@@ -10,11 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import dla
 import isa.ops.convolution as shipped
 from byoc.importing import import_model
 from byoc.operators.registry import built_in, installed, markdown, support_table
 from byoc.package.package import load_package, save_package
 from experiments.cli.main import main
+from experiments.systems.split_report import SplitReport
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import Comparison, compare
@@ -94,8 +96,8 @@ def test_a_mean_runs_natively_and_exactly(isa: str, schedule: str, sram: int) ->
     assert found.mismatches == 0
 
 
-def every_pair(dtype: str) -> onnx.ModelProto:
-    """A quantised mean of two inputs of 256 by 256 elements."""
+def every_pair(dtype: str, *shape: int) -> onnx.ModelProto:
+    """A quantised mean of two inputs, of 256 by 256 elements unless of another shape."""
     constants = []
     for name, scale, zero in (("a", 0.02, 3), ("b", 0.03, 97), ("y", 0.04, 11)):
         constants.append(numpy_helper.from_array(np.float32(scale), f"{name}s"))
@@ -104,7 +106,7 @@ def every_pair(dtype: str) -> onnx.ModelProto:
     nodes.append(helper.make_node("Mean", ["af", "bf"], ["yf"], "mean"))
     nodes.append(helper.make_node("QuantizeLinear", ["yf", "ys", "yz"], ["y"], "q"))
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    values = [helper.make_tensor_value_info(name, kind, (256, 256)) for name in "aby"]
+    values = [helper.make_tensor_value_info(name, kind, shape or (256, 256)) for name in "aby"]
     graph = helper.make_graph(nodes, "pairs", values[:2], values[2:], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
@@ -166,6 +168,44 @@ def test_a_package_file_made_with_the_plugin_runs_without_it(averaging: None, tm
         "operator Mean has no pattern"
     }
     assert found.mismatches == 0
+
+
+DIVIDED = """
+    flat = True
+
+    @classmethod
+    def divide(cls, graph, node, along):
+        if along == "rows":
+            return "its author divides channels only"
+        return Sharding(1, graph.values[node.outputs[0]].shape[1], (1, 1))
+"""
+"""What says how a family that inherits from none of the project's is divided."""
+
+
+def test_a_family_of_a_package_that_is_none_of_ours_is_divided_as_it_says(tmp_path: Path) -> None:
+    source = installation.source_of("dla_e_mean_operator").replace("(Elementwise):", "(Operator):")
+    imports = "from byoc.operators.operator import Operator\nfrom byoc.operators.sharding import Sharding\n"
+    source = source.replace("from byoc.operators.operator import", f"{imports}from byoc.operators.operator import")
+    for name, end in (("undivided", ""), ("divided", DIVIDED)):
+        folder = tmp_path / name
+        folder.mkdir()
+        modules = {"dla_e_mean": installation.source_of("dla_e_mean"), "dla_mean": source + end}
+        entry_points = {"dla.isa": {"e": "dla_e_mean:EXTENSION"}, "dla.operators": {"a": "dla_mean:Averaging"}}
+        installation.write_distribution(folder, "dla-mean", modules, entry_points)
+        with installation.installed(folder):
+            found = {way: split_mean(way) for way in ("channels", "rows")}
+        divided = {way: part for way, report in found.items() for part in report.parts if "mean" in part.nodes}
+        assert [report.mismatches for report in found.values()] == [0, 0]
+        assert divided["channels"].whole == (None if end else "Mean: its channels are not independent")
+        assert len(divided["channels"].cycles) == (2 if end else 1)
+        reason = "its author divides channels only" if end else "its rows depend on all rows"
+        assert divided["rows"].whole == f"Mean: {reason}"
+
+
+def split_mean(way: str) -> SplitReport:
+    """A mean on two accelerators that have the instruction."""
+    accelerator = {"name": "npu", "count": 2, "settings": {"isa": "v2-mean"}}
+    return dla.split(every_pair("int8", 1, 8, 8, 8), {"accelerator": [accelerator]}, way)
 
 
 @pytest.mark.usefixtures("their_convolution")
