@@ -48,7 +48,7 @@ def outcomes(seed: int) -> Iterator[Outcome]:
     random = np.random.default_rng(seed)
     for _ in repeat(None, DRAWS if subject.sites else 0):
         try:
-            done = compare(package, given, arch, chosen=_drawn(subject, arch, random))
+            done = compare(package, given, arch, chosen=drawn_choices(subject, arch, random))
         except InputError:
             yield "without a place"
         except Exception as error:
@@ -58,7 +58,7 @@ def outcomes(seed: int) -> Iterator[Outcome]:
             yield "different" if done.mismatches else "exact"
 
 
-def _drawn(subject: Subject, arch: Arch, random: np.random.Generator) -> Choices:
+def drawn_choices(subject: Subject, arch: Arch, random: np.random.Generator) -> Choices:
     """Any residents, any groups, and for layers beside those residents any tilings; some are left to the compiler."""
     share = random.choice([0.0, 0.3, 1.0])
     residents = tuple(name for _, name in subject.candidates if random.random() < share)
