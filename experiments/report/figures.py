@@ -92,11 +92,15 @@ def _lower_bound(hardware: Preset, run: RegionRun) -> int:
 
 
 def _roofline(hardware: Preset, runs: Sequence[RegionRun]) -> int | None:
-    """Cycles that no schedule, tiling or mapping can beat; None where no compilation has said what it needs."""
+    """Cycles that no schedule, tiling or mapping can beat; None where no compilation has said what it needs.
+
+    Of each region no less than its lower bound.
+    """
     demands = [run.demand for run in runs if run.demand is not None]
     if len(demands) < len(runs):
         return None
-    return sum(hardware.timing.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands)
+    least = (hardware.timing.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands)
+    return sum(max(cycles, _lower_bound(hardware, run)) for cycles, run in zip(least, runs, strict=True))
 
 
 def moved_once(program: Program) -> tuple[int, tuple[int, int]]:

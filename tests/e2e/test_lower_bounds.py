@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+import experiments
 from byoc.emission.region import compile_region
 from byoc.estimate.account import LayerCost
 from byoc.estimate.constants import COMMAND_OVERHEAD
@@ -75,6 +76,13 @@ def test_rows_that_windows_skip_need_not_be_moved() -> None:
         region, values = cases.region((shaped,), ("x",), ("y",))
         _, report = compile_region(region, values, Arch())
         assert report.compulsory_bytes == (read or 2 * 9 * 8) + 4 * rows * 8 + constants
+
+
+def test_the_roofline_is_no_lower_than_the_lower_bound() -> None:
+    """It was by 16 cycles of 34,872."""
+    totals = experiments.run("autoencoder", settings=["sram_bytes=64KiB"]).report.totals
+    assert totals.roofline_cycles is not None
+    assert totals.roofline_cycles >= totals.lower_bound_cycles
 
 
 def test_what_two_layers_read_is_counted_once() -> None:

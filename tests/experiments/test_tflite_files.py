@@ -275,3 +275,52 @@ def test_the_python_api_takes_it() -> None:
     compiled = byoc.compile(package, Arch.model_validate({"isa": "v4", "numerics": "fixed"}))
     assert compiled.programs
     assert experiments.run(FILE, settings=["numerics=fixed"]).report.check.mismatches == 0
+
+
+def test_data_behind_the_flatbuffer_are_read(capsys: Capture) -> None:
+    """As ai-edge-quantizer writes them: the same network, and the same result."""
+    content = tflite_model()
+    model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
+    stored = [
+        np.asarray(buffer.data, np.uint8).tobytes() if buffer.data is not None else b"" for buffer in model.buffers
+    ]
+    for place in range(2):  # once for the size of the flatbuffer, once for the places behind it
+        at = len(content) if place else 1 << 20
+        for buffer, data in zip(model.buffers, stored, strict=True):
+            if data:
+                buffer.data, buffer.offset, buffer.size = None, at, len(data)
+                at += -(-len(data) // 16) * 16
+        content = litert.packed(model)
+        model = litert.schema().ModelT.InitFromPackedBuf(content, 0)
+    content += b"".join(data.ljust(-(-len(data) // 16) * 16, b"\0") for data in stored)
+    FILE.write_bytes(content)
+    behind = experiments.run(FILE).report
+    FILE.write_bytes(tflite_model())
+    inside = experiments.run(FILE).report
+    assert behind.check.mismatches == 0
+    assert (behind.check.elements, behind.totals) == (inside.check.elements, inside.totals)
+
+
+def test_a_network_with_state_is_refused(capsys: Capture) -> None:
+    def change(model: Any) -> None:
+        schema = litert.schema()
+        code = schema.OperatorCodeT()
+        code.builtinCode = schema.BuiltinOperator.READ_VARIABLE
+        code.deprecatedBuiltinCode, code.version = 127, 1
+        model.operatorCodes.append(code)
+        model.subgraphs[0].operators[-1].opcodeIndex = len(model.operatorCodes) - 1
+
+    assert refused(capsys, changed(tflite_model(), change)) == (
+        "net.tflite: it keeps state from one inference to the next (READ_VARIABLE), which is not supported; convert it "
+        "with its state as inputs and outputs"
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])
+def test_scales_are_positive_and_finite(capsys: Capture, scale: float) -> None:
+    def change(model: Any) -> None:
+        tensor = next(one for one in model.subgraphs[0].tensors if one.quantization is not None)
+        tensor.quantization.scale, tensor.quantization.zeroPoint = [scale], [0]
+
+    line = refused(capsys, changed(tflite_model(), change))
+    assert f" has the scale {scale:g}; scales are positive and finite; convert or copy it again" in line

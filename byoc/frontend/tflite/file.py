@@ -82,7 +82,8 @@ class Operator:
 class TfliteModel:
     """A model as its file has it: ``content``, and what its main subgraph says. ``name`` is that of the subgraph.
 
-    ``content`` is the file's own but where LiteRT would refuse it for the axis of a bias's scales.
+    ``content`` is the file's own but where data lie behind the flatbuffer, or LiteRT would refuse the axis of a bias's
+    scales.
     """
 
     content: bytes
@@ -122,16 +123,24 @@ def read_tflite(content: bytes, source: str, remedy: str = REMEDY) -> TfliteMode
     try:
         reader = _Reader(content, schema)
         model = reader.model()
-        return replace(model, content=_with_axes(content, schema)) if reader.misnamed else model
+        if not (reader.misnamed or reader.behind):
+            return model
+        return replace(model, content=_rewritten(content, schema))
     except InputError as error:
         raise InputError(f"{source}: {error}; {remedy}") from error
     except _WRONG as error:
         raise InputError(f"{source}: a damaged TensorFlow Lite model (its offsets lead nowhere); {remedy}") from error
 
 
-def _with_axes(content: bytes, schema: Any) -> bytes:
-    """The file with scales of tensors of one axis along it: LiteRT 2.3 refuses others, which older converters wrote."""
+def _rewritten(content: bytes, schema: Any) -> bytes:
+    """The file with all data inside the flatbuffer, and scales of tensors of one axis along it.
+
+    Some quantisers write data behind it; LiteRT 2.3 refuses other axes, which older converters wrote.
+    """
     model = schema.ModelT.InitFromPackedBuf(content, 0)
+    for buffer in (buffer for buffer in model.buffers if buffer.offset > 1):
+        buffer.data = np.frombuffer(content, np.uint8, buffer.size, buffer.offset)
+        buffer.offset = buffer.size = 0
     for tensor in (tensor for graph in model.subgraphs for tensor in graph.tensors):
         if tensor.quantization is not None and tensor.shape is not None and len(tensor.shape) == 1:
             tensor.quantization.quantizedDimension = 0
@@ -145,7 +154,7 @@ class _Reader:
         self._content = content
         self._schema = schema
         self._left = MAXIMUM_ITEMS
-        self.misnamed = False
+        self.misnamed = self.behind = False
         """Whether scales of a tensor with one axis run along another: biases name that of their filters at times."""
         self._tensor_types = _names(self._schema.TensorType)
         self._kinds = _names(self._schema.BuiltinOperator)
@@ -232,8 +241,12 @@ class _Reader:
         return Tensor(name, shape, f"sparse {dtype}" if sparse else dtype, quantization, constant, data, variable)
 
     def _data(self, buffer: Any, name: str) -> NDArray[np.uint8]:
-        if buffer.Offset() > 1 or buffer.Size() > 1:
-            raise InputError(f"the data of tensor '{name}' are outside the flatbuffer; models of 2 GiB are not read")
+        if buffer.Offset() > 1:
+            begin, nbytes = buffer.Offset(), buffer.Size()
+            if begin + nbytes > len(self._content):
+                raise InputError(f"the data of tensor '{name}' end behind the file")
+            self.behind = True
+            return np.frombuffer(self._content, np.uint8, nbytes, begin)
         count = buffer.DataLength()
         if not 0 <= count <= len(self._content):
             raise InputError(f"the data of tensor '{name}' end behind the file")
@@ -257,6 +270,9 @@ class _Reader:
             )
         scale = np.array(found.ScaleAsNumpy(), np.float32)
         points = np.array(found.ZeroPointAsNumpy(), np.int64) if zeros else np.zeros(1, np.int64)
+        wrong = scale[~(np.isfinite(scale) & (scale > 0))]
+        if wrong.size:
+            raise InputError(f"tensor '{name}' has the scale {float(wrong[0]):g}; scales are positive and finite")
         if np.abs(points).max() >= 1 << 31:
             raise InputError(f"tensor '{name}' has the zero point {int(points[np.abs(points).argmax()])}")
         zero_point = np.broadcast_to(points.astype(np.int32), scale.shape).copy()

@@ -67,10 +67,26 @@ _SHAPED = frozenset(
 def import_tflite(model: TfliteModel) -> Graph:
     """Canonical graph of a quantised model, nodes in topological order.
 
-    Raises InputError for a model without integer operators, and one of shapes that are not known.
+    Raises InputError for a model without integer operators, one with state of its own, and one of unknown shapes.
     """
+    _refuse_state(model)
     _refuse_float(model)
     return _Builder(model).graph()
+
+
+_STATE = ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
+"""Operators of variables, which live from one inference to the next."""
+
+
+def _refuse_state(model: TfliteModel) -> None:
+    """Raises InputError for a model with variables: nothing here keeps them, and each inference would be the first."""
+    kinds = {operator.kind for operator in model.operators}
+    found = [kind for kind in _STATE if kind in kinds]
+    if found:
+        raise InputError(
+            f"it keeps state from one inference to the next ({', '.join(found)}), which is not supported; convert it "
+            "with its state as inputs and outputs"
+        )
 
 
 def _refuse_float(model: TfliteModel) -> None:
