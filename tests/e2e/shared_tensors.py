@@ -28,10 +28,10 @@ from byoc.host.runtime import Runtime
 from byoc.importing import import_model
 from byoc.options import CompileOptions
 from byoc.package.package import Package
+from byoc.tuning.subject import Subject
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.running.check import check_values
-from experiments.tune.subject import Subject
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from tests.e2e.given_models import run_unfused
