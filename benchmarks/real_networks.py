@@ -147,7 +147,9 @@ def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator
             _save(calibration, samples)
             _save(input, {key: array[0] for key, array in samples.items()})
         package = folder / "network.dla"
-        save_package(load_network(model, real.shapes, calibration=calibration, fixed=real.fixed).package, package)
+        save_package(
+            load_network(model, shapes=real.shapes, calibration=calibration, fixed=real.fixed).package, package
+        )
         for machine in machines:
             preset, *settings = machine.split(":")
             yield outcome(run(package, inputs=input, isa="v4", preset=preset, settings=settings).report)

@@ -18,6 +18,7 @@ from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.cli.tune import print_reasons
 from experiments.literal import say
+from experiments.running.given import Compiling, Given
 from isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,18 +36,13 @@ if TYPE_CHECKING:
 
 
 @options.expanded
-def compile(
-    model: options.Model,
-    opening: options.Opening,
-    calibration: options.Calibration = None,
-    seed: options.Seed = 0,
-    output: options.Output = None,
-) -> None:
+def compile(given: Given, output: options.Output = None) -> None:
     """Quantise a model if needed and write its package (.dla): no tile, no address, no instruction in it yet."""
     from byoc.package.package import save_package
+    from experiments.running.network import load
 
     with options.stages() as progress:
-        network = opening.load(model, seed, calibration, progress)
+        network = load(given, progress)
     place = output or Path(f"{network.name}.dla")
     save_package(network.package, place)
     graph = network.package.graph
@@ -70,12 +66,7 @@ def _warn(package: Package) -> None:
 
 @options.expanded
 def partition(
-    model: options.Model,
-    hardware: options.Hardware,
-    choices: CompileOptions,
-    opening: options.Opening,
-    calibration: options.Calibration = None,
-    seed: options.Seed = 0,
+    wanted: Compiling,
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
@@ -85,15 +76,18 @@ def partition(
 
     The accelerator's cycles are those of the compiled programs, the CPU's an estimate.
     """
-    machine = hardware.load()
-    with options.stages() as progress:
-        network = opening.load(model, seed, calibration, progress)
+    with options.loading():
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from experiments.report.assemble import placement_entries
         from experiments.report.rows import placement_rows
+        from experiments.running.network import load
+        from experiments.running.workflow import hardware_of
 
-        progress(f"compiling {model}")
+    machine, choices = hardware_of(wanted), wanted.options
+    with options.stages() as progress:
+        network = load(wanted, progress)
+        progress(f"compiling {network.name}")
         compiled = compile_network(network.package, machine.arch, replace(choices, strict=False))
         whole = _end_to_end(compiled, machine.timing)
     results.write_json(json, _content(compiled, whole))
@@ -177,12 +171,7 @@ SaveInputs = Annotated[
 
 @options.expanded
 def emit(
-    model: options.Model,
-    hardware: options.Hardware,
-    choices: CompileOptions,
-    opening: options.Opening,
-    calibration: options.Calibration = None,
-    seed: options.Seed = 0,
+    wanted: Compiling,
     region: Region = None,
     save_inputs: SaveInputs = False,
     input: options.Input = None,
@@ -190,19 +179,21 @@ def emit(
     output: options.Output = None,
 ) -> None:
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
-    from isa import program_file
+    with options.loading():
+        from byoc.compiler import compile as compile_network
+        from experiments.running.network import load
+        from experiments.running.workflow import hardware_of
+        from isa import program_file
 
     if input is not None and not save_inputs:
         raise InputError(f"--input {input}: programs do not depend on it; it is for --save-inputs")
-    machine = hardware.load()
+    machine, choices = hardware_of(wanted), wanted.options
     with options.stages() as progress:
-        progress(f"compiling {model}")
-        network = opening.load(model, seed, calibration, progress)
-        from byoc.compiler import compile as compile_network
-
+        network = load(wanted, progress)
+        progress(f"compiling {network.name}")
         compiled = compile_network(network.package, machine.arch, choices)
         places = _places(network.name, compiled.programs, region, output)
-        given = _given(network, machine, choices, input, seed, progress) if save_inputs else {}
+        given = _given(network, machine, choices, input, wanted.seed, progress) if save_inputs else {}
     if verbose:
         print_reasons(network.package, machine.arch, choices)
     for place, index in places.items():

@@ -66,6 +66,7 @@ PANELS: dict[str, dict[str, options.Command]] = {
         "tune": tune.command,
         "explain": tune.explain,
         "system": system.command,
+        "split": run.split,
         "repro": repro.command,
     },
     "What there is": {

@@ -1,4 +1,4 @@
-"""What commands share: options, declared once so that they read and behave the same everywhere, and the status line."""
+"""What commands share: options, as records declare them or declared here once, and the status line."""
 
 from __future__ import annotations
 
@@ -7,33 +7,23 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum, StrEnum
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from byoc.options import OPTIONS, CompileOptions, Option
+from byoc.options import DEFAULTS, OPTIONS, CompileOptions
+from byoc.options import Option as CompilerOption
 from experiments.cli import completion, results
 from experiments.literal import literal, say
+from experiments.running.declared import Option, declared
+from experiments.running.given import Given, Machine, RunRequest
 from isa import memory
 from isa.errors import InputError
 from isa.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from dla_sim import presets
-    from experiments.running.network import Network
-
-DEFAULT_PRESET = "balanced-64"
-
-
-class HostChoice(StrEnum):
-    """What runs the nodes that stay on the CPU."""
-
-    onnxruntime = "onnxruntime"
-    reference = "reference"
 
 
 class EngineChoice(StrEnum):
@@ -43,89 +33,37 @@ class EngineChoice(StrEnum):
     rtl = "rtl"
 
 
-_network = partial(typer.Option, rich_help_panel="Network")
-_machine = partial(typer.Option, rich_help_panel="Machine")
+@cache
+def _shown(option: Option) -> Any:
+    """A declared option as Typer has it."""
+    about: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "rich_help_panel": option.panel}
+    about |= {"min": option.least} if option.least is not None else {}
+    about |= {"autocompletion": getattr(completion, option.completion)} if option.completion else {}
+    return typer.Option(option.word, **about) if option.word else typer.Argument(**about)
+
+
+def _of(record: type, name: str) -> Any:
+    """What Typer has of a record's option, for commands that take it and not the record."""
+    return _shown(declared(record)[name])
+
+
 _compiler = partial(typer.Option, rich_help_panel="Compiler")
 _result = partial(typer.Option, rich_help_panel="Results")
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="An .onnx, .tflite or .dla file, or a built-in name (dla models).",
-        autocompletion=completion.models,
-    ),
-]
-Preset = Annotated[
-    str | None,
-    _machine(
-        "--preset",
-        metavar="NAME|FILE.toml",
-        help="Hardware to start from (dla presets).",
-        autocompletion=completion.presets,
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    _machine(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable.",
-        autocompletion=completion.settings,
-    ),
-]
-Isa = Annotated[str | None, _machine("--isa", metavar="v1|v2|v3|…", help="ISA variant, instead of the preset's.")]
-MemoryMode = Annotated[
-    str | None,
-    _machine(
-        "--memory-mode",
-        metavar="dram|flash|sram",
-        help="Where constants and activations lie, instead of the preset's memory (dla presets).",
-        autocompletion=completion.memory_modes,
-    ),
-]
-Host = Annotated[HostChoice, _network("--host", help="What runs the nodes on the CPU.")]
+Model = Annotated[str, _of(Given, "model")]
+Seed = Annotated[int, _of(Given, "seed")]
+Settings = Annotated[list[str] | None, _of(Machine, "settings")]
+Input = Annotated[Path | None, _of(RunRequest, "inputs")]
+Timeline = Annotated[Path | None, _of(RunRequest, "timeline"), results.Place(".json")]
+Cost = Annotated[str | None, _of(RunRequest, "cost")]
 Engine = Annotated[
     EngineChoice,
-    _machine("--engine", help="rtl: the machine as hardware, compared with the simulator (docs/rtl.md)."),
-]
-Input = Annotated[
-    Path | None,
-    _network("--input", metavar="FILE", help="Network input: .npy, .npz or an image. Default: the model's sample."),
-]
-Shapes = Annotated[
-    list[str] | None,
-    _network("--shape", metavar="NAME=1,3,224,224", help="Shape of an input that the model leaves open. Repeatable."),
-]
-Fixed = Annotated[
-    list[str] | None,
-    _network("--fix", metavar="NAME=16000", help="Make an input a constant, all of it that number. Repeatable."),
-]
-OnCpu = Annotated[
-    list[str] | None,
-    _network(
-        "--cpu",
-        metavar="PATTERN",
-        help="Keep the nodes of these names on the CPU, e.g. 'block3*', or of a type, 'op:Softmax'. Repeatable.",
+    typer.Option(
+        "--engine",
+        rich_help_panel="Machine",
+        help="rtl: the machine as hardware, compared with the simulator (docs/rtl.md).",
     ),
 ]
-Calibration = Annotated[
-    Path | None,
-    _network(
-        "--calibration",
-        metavar="FILE.npz",
-        help="What to quantise a float model on: an array for each input, samples along an extra first axis.",
-    ),
-]
-Accuracy = Annotated[
-    Path | None,
-    _network(
-        "--accuracy",
-        metavar="FILE.npz",
-        help="Held-out samples, an array for each input along an extra first axis, and their classes, 'labels'.",
-    ),
-]
-Seed = Annotated[int, _network("--seed", min=0, help="Seed of weights, calibration and inputs that are drawn.")]
 Json = Annotated[
     Path | None,
     _result("--json", metavar="FILE|-", help="Write the result as JSON; -: to standard output, nothing else."),
@@ -139,15 +77,6 @@ Csv = Annotated[
 Summary = Annotated[bool, _result("--summary", help="Print only what is about the whole, no table.")]
 Verbose = Annotated[
     bool, _result("--verbose", help="Also say of every layer why it is tiled or computed with others as it is.")
-]
-Timeline = Annotated[
-    Path | None,
-    _result("--trace", metavar="FILE.json", help="Write a timeline that Perfetto opens."),
-    results.Place(".json"),
-]
-Cost = Annotated[
-    str | None,
-    _result("--cost", metavar="NAME|FILE.toml", help="Estimate energy and area by this cost table."),
 ]
 MaximumMemory = Annotated[
     str | None,
@@ -163,62 +92,12 @@ TunedLog = Annotated[
     Path | None,
     _compiler("--tuned", metavar="FILE.jsonl", help="The best schedule of a log of 'dla tune', exactly."),
 ]
-Cache = Annotated[
-    bool, _network("--cache/--no-cache", help="Keep what import makes of models for later runs (dla cache).")
-]
 Output = Annotated[
     Path | None, _result("--output", "-o", metavar="FILE", help="Where the result goes."), results.Place()
 ]
 
 
-@dataclass(frozen=True)
-class Opening:
-    """What a model leaves open, and which of its nodes stay on the CPU."""
-
-    shape: Shapes = None
-    fix: Fixed = None
-    cpu: OnCpu = None
-
-    def load(self, model: str, seed: int, calibration: Path | None, progress: Progress) -> Network:
-        """The network that MODEL names; raises InputError as ``load_network`` does."""
-        from experiments.running.network import load_network
-
-        progress(f"reading {model}")
-        found = load_network(model, self.shapes, seed, calibration, self.fixed, progress=progress)
-        return found.keeping_on_cpu(self.cpu or ())
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes by input; raises InputError for what is written otherwise."""
-        from experiments.running.network import parse_shapes
-
-        return parse_shapes(self.shape or ())
-
-    @property
-    def fixed(self) -> dict[str, float]:
-        """The numbers by input; raises InputError for what is written otherwise."""
-        from experiments.running.network import parse_fixed
-
-        return parse_fixed(self.fix or ())
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """The machine: a preset, a memory mode and settings on top, and the ISA variant."""
-
-    preset: Preset = DEFAULT_PRESET
-    settings: Settings = None
-    isa: Isa = None
-    memory_mode: MemoryMode = None
-
-    def load(self) -> presets.Preset:
-        """What the options describe; raises InputError as ``load_hardware`` does."""
-        from dla_sim.presets import load_hardware
-
-        return load_hardware(self.preset, self.settings or (), self.isa, self.memory_mode)
-
-
-def _compile_option(option: Option) -> inspect.Parameter:
+def _compile_option(option: CompilerOption) -> inspect.Parameter:
     kind: Any = bool if option.switch else StrEnum(option.name, {value: value for value in option.values})
     about = Annotated[kind, _compiler(f"--{option.word}", help=option.help)]
     return inspect.Parameter(
@@ -238,6 +117,51 @@ _CHOICES = tuple(
 Command = Callable[..., int | None]
 
 
+def _parameter(name: str, option: Option, default: Any) -> inspect.Parameter:
+    """The parameter of a command that a declared option is; what may be left out and has no value then is None."""
+    kind: Any = _enumeration(option) if isinstance(option.kind, tuple) else option.kind
+    default = None if isinstance(default, tuple) else kind(default) if isinstance(option.kind, tuple) else default
+    annotation: Any = Annotated[kind | None if default is None else kind, _shown(option)]
+    if option.ending is not None:
+        annotation = Annotated[annotation, results.Place(option.ending)]
+    shown = inspect.Parameter.empty if default is MISSING else default
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=shown, annotation=annotation)
+
+
+@cache
+def _enumeration(option: Option) -> Any:
+    return StrEnum(option.word.strip("-"), {value: value for value in option.kind})
+
+
+def _parameters(record: Any) -> Iterator[inspect.Parameter]:
+    """A parameter for every option of a record, in the order of its fields."""
+    if record is CompileOptions:
+        yield from (*_COMPILE_OPTIONS, *_CHOICES)
+        return
+    known = declared(record)
+    for item in fields(record):
+        if item.default is DEFAULTS:
+            yield from _parameters(CompileOptions)
+        elif item.name in known and known[item.name].kind is not None:
+            yield _parameter(item.name, known[item.name], item.default)
+
+
+def _made(record: Any, given: dict[str, Any]) -> Any:
+    """A record of its options among those ``given``, which lose them; what was left out is as the record has it."""
+    taken = {part.name: given.pop(part.name) for part in _parameters(record)}
+    plain = {key: value.value if isinstance(value, Enum) else value for key, value in taken.items()}
+    if record is CompileOptions:
+        return _compile_options(**plain)
+    known, made = declared(record), dict[str, Any]()
+    for item in fields(record):
+        if item.default is DEFAULTS:
+            made[item.name] = _made(CompileOptions, plain)
+        elif plain.get(item.name) is not None:
+            parse = known[item.name].parse
+            made[item.name] = plain[item.name] if parse is None else parse(plain[item.name])
+    return record(**made)
+
+
 def expanded(command: Command) -> Command:
     """``command`` as Typer wants it: for each parameter that is a record, one option a field in its place."""
     signature = inspect.signature(command, eval_str=True)
@@ -247,15 +171,12 @@ def expanded(command: Command) -> Command:
     parameters = [
         part.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in signature.parameters.values()
-        for part in (_fields(parameter.annotation) if parameter.name in records else [parameter])
+        for part in (_parameters(parameter.annotation) if parameter.name in records else [parameter])
     ]
 
     def taking_options(**given: Any) -> int | None:
-        for name, record in records.items():
-            taken = {part.name: given.pop(part.name) for part in _fields(record)}
-            plain = {key: value.value if isinstance(value, Enum) else value for key, value in taken.items()}
-            given[name] = _compile_options(**plain) if record is CompileOptions else record(**plain)
-        return command(**given)
+        made = {name: _made(record, given) for name, record in records.items()}
+        return command(**given, **made)
 
     return _presented(taking_options, command, parameters)
 
@@ -296,18 +217,6 @@ def _presented(taking: Command, command: Command, parameters: Sequence[inspect.P
     taking.__annotations__ = {part.name: part.annotation for part in parameters}
     taking.__doc__ = command.__doc__
     return taking
-
-
-def _fields(record: Any) -> Iterator[inspect.Parameter]:
-    """A parameter for every field of a record; the compiler's options say by themselves what they are."""
-    if record is CompileOptions:
-        yield from (*_COMPILE_OPTIONS, *_CHOICES)
-        return
-    kinds = get_type_hints(record, include_extras=True)
-    for item in fields(record):
-        yield inspect.Parameter(
-            item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=kinds[item.name]
-        )
 
 
 @contextmanager

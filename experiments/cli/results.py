@@ -61,7 +61,7 @@ def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[Non
         if isinstance(path := given.get(name), Path) and path != STANDARD_OUTPUT and not kind.folder
     }
     with protecting(files):
-        check_distinct(**wanted)
+        check_distinct(**{_word(command.parameters[name]): path for name, path in wanted.items()})
         for name, path in wanted.items():
             check_writable(path, places[name].ending)
         yield
@@ -69,6 +69,13 @@ def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[Non
 
 def _place(part: inspect.Parameter) -> Place | None:
     return next((mark for mark in getattr(part.annotation, "__metadata__", ()) if isinstance(mark, Place)), None)
+
+
+def _word(part: inspect.Parameter) -> str:
+    """What an option is called on command lines."""
+    marks = getattr(part.annotation, "__metadata__", ())
+    words = [word for mark in marks for word in getattr(mark, "param_decls", None) or ()]
+    return str(words[0]).lstrip("-") if words else part.name
 
 
 def _files(value: Any) -> Iterator[Path]:

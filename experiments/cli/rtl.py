@@ -11,6 +11,7 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import completion, golden, options, results
 from experiments.literal import say
+from experiments.running.given import Given, Machine
 from isa.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,15 +56,13 @@ CycleRange = Annotated[str | None, typer.Option("--cycles", metavar="FIRST:END",
 @app.command("build")
 @options.limited
 @options.expanded
-def build(
-    hardware: options.Hardware, output: BuildFolder, replacing: Replacing = None, executable: Simulated = True
-) -> None:
+def build(hardware: Machine, output: BuildFolder, replacing: Replacing = None, executable: Simulated = True) -> None:
     """Write the Verilog of a machine, a model of its scratchpad, and an executable that simulates it."""
     _require()
     from experiments.rtl.build import write_build
 
     with options.stages() as progress:
-        write_build(hardware.load(), output, progress, _modules(replacing), simulated=executable)
+        write_build(_machine(hardware), output, progress, _modules(replacing), simulated=executable)
     say(f"{output}: the machine in Verilog, README.md says what each file is")
 
 
@@ -71,7 +70,7 @@ def build(
 @options.limited
 @options.expanded
 def synth(
-    hardware: options.Hardware,
+    hardware: Machine,
     logs: LogFolder = None,
     cost: options.Cost = None,
     json: options.Json = None,
@@ -83,7 +82,7 @@ def synth(
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import gates
 
-    machine, table = hardware.load(), load_table(cost or DEFAULT_TABLE)
+    machine, table = _machine(hardware), load_table(cost or DEFAULT_TABLE)
     with options.stages() as progress:
         found = gates.synthesise_hardware(machine, logs=logs, progress=progress)
     rows = gates.component_rows(found)
@@ -101,7 +100,7 @@ def synth(
 @options.limited
 @options.expanded
 def ports(
-    hardware: options.Hardware,
+    hardware: Machine,
     choices: CompileOptions,
     model: Network = None,
     seed: options.Seed = 0,
@@ -113,7 +112,7 @@ def ports(
     from experiments.report.terminal import plain_table, report_console
     from experiments.rtl import memory_ports
 
-    machine = hardware.load()
+    machine = _machine(hardware)
     with options.stages() as progress:
         programs = None if model is None else _programs(model, machine, choices, seed, progress)
     found = memory_ports.hardware_ports(machine)
@@ -219,6 +218,12 @@ def waves(
     return 1 if outcome.count else 0
 
 
+def _machine(chosen: Machine) -> Preset:
+    from experiments.running.workflow import hardware_of
+
+    return hardware_of(chosen)
+
+
 def _require() -> None:
     from experiments.extras import require_amaranth
 
@@ -228,10 +233,10 @@ def _require() -> None:
 def _programs(model: str, machine: Preset, choices: CompileOptions, seed: int, progress: Progress) -> list[Program]:
     """Of a network's regions. Raises InputError where none of it runs on the accelerator."""
     from byoc.compiler import compile as compile_network
-    from experiments.running.network import load_network
+    from experiments.running.network import load
 
-    progress(f"compiling {model}")
-    network = load_network(model, {}, seed, None, {}, progress=progress)
+    network = load(Given(model, seed=seed), progress)
+    progress(f"compiling {network.name}")
     programs = list(compile_network(network.package, machine.arch, choices).programs.values())
     if not programs:
         raise InputError(f"{network.name}: no node runs on the DLA; 'dla partition' says why")

@@ -1,172 +1,79 @@
-"""``dla run``: from a model to a checked report."""
+"""``dla run``: from a model to a checked report; ``dla split``: on several accelerators; ``dla cache``."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.cli.tune import print_reasons
 from experiments.literal import say
-from isa.errors import InputError
+from experiments.running.given import RunRequest
+from experiments.systems.request import SplitRequest
 
 if TYPE_CHECKING:
-    from dla_sim.presets import Preset
     from experiments.report.schema import RunReport
-    from experiments.running.workflow import Held
-    from isa.progress import Progress
-
-
-@dataclass(frozen=True)
-class Splitting:
-    """One network on the accelerators of a system."""
-
-    system: Annotated[
-        Path | None,
-        typer.Option("--system", metavar="SYSTEM.toml", help="With --split: the accelerators (docs/systems.md)."),
-    ] = None
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split", metavar="batch|channels|rows|pipeline", help="Run on all accelerators of --system, so shared."
-        ),
-    ] = None
-    images: Annotated[
-        int | None, typer.Option("--images", metavar="N", help="Inferences that batch and pipeline time. [default: 8]")
-    ] = None
-
-
-NOT_SPLIT = Splitting()
 
 
 @options.expanded
 def command(
-    model: options.Model,
-    hardware: options.Hardware,
-    choices: CompileOptions,
-    opening: options.Opening,
-    host: options.Host = options.HostChoice.onnxruntime,
-    input: options.Input = None,
-    calibration: options.Calibration = None,
-    accuracy: options.Accuracy = None,
-    seed: options.Seed = 0,
+    wanted: RunRequest,
     json: options.Json = None,
     csv: options.Csv = None,
     summary: options.Summary = False,
     verbose: options.Verbose = False,
-    trace: options.Timeline = None,
-    cost: options.Cost = None,
-    cache: options.Cache = True,
     engine: options.Engine = options.EngineChoice.simulator,
-    splitting: Splitting = NOT_SPLIT,
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
-    if splitting != NOT_SPLIT:
-        others = {
-            "accuracy": accuracy, "csv": csv, "trace": trace, "cost": cost, "summary": summary, "verbose": verbose,
-            "engine": engine is not options.EngineChoice.simulator,
-        }  # fmt: skip
-        _refuse({**others, **_machine_given(hardware)})
-        return _run_split(model, splitting, choices, opening, host, input, calibration, seed, json, cache)
     with options.loading():
         from experiments.report.rows import layer_rows
         from experiments.report.schema import report_json
         from experiments.report.store import default_path
         from experiments.report.tables import print_report
         from experiments.report.terminal import report_console
-        from experiments.running.workflow import run
+        from experiments.running.workflow import hardware_of, run_requested
 
+    if engine is options.EngineChoice.rtl:
+        wanted = _on_hardware(wanted)
     with options.stages() as progress:
-        done = run(
-            model,
-            preset=hardware.preset,
-            settings=hardware.settings or (),
-            isa=hardware.isa,
-            memory_mode=hardware.memory_mode,
-            options=choices,
-            host=host.value,
-            inputs=input,
-            shapes=opening.shapes,
-            fixed=opening.fixed,
-            cpu=opening.cpu or (),
-            calibration=calibration,
-            accuracy=accuracy,
-            seed=seed,
-            timeline=trace,
-            cost=cost,
-            progress=progress,
-            cache=cache,
-            engine=_engine(engine),
-        )
+        done = run_requested(replace(wanted, progress=progress))
     report = done.report
     place = json or default_path(report)
     results.write(place, report_json(report))
     results.write_csv(csv, layer_rows(report))
     if verbose:
-        print_reasons(done.package, hardware.load().arch, choices)
+        print_reasons(done.package, hardware_of(wanted).arch, wanted.options)
     print_report(report, report_console(), summary)
-    say(f"report written to {place}" + (f", timeline to {trace}" if trace else ""))
+    say(f"report written to {place}" + (f", timeline to {wanted.timeline}" if wanted.timeline else ""))
     return _status(report)
 
 
-def _engine(choice: options.EngineChoice) -> Callable[[Preset, Progress], Held] | None:
-    """What makes the machine that runs the programs; None for the simulator."""
-    if choice is options.EngineChoice.simulator:
-        return None
+def _on_hardware(wanted: RunRequest) -> RunRequest:
+    """The same with the hardware in the simulator's place."""
     from experiments.extras import require_amaranth
 
     require_amaranth()
     from experiments.rtl.device import HardwareDevice
 
-    return HardwareDevice
+    return replace(wanted, engine=HardwareDevice)
 
 
-def _machine_given(hardware: options.Hardware) -> dict[str, bool]:
-    """Which options that say what the machine is differ from their defaults."""
-    usual = options.Hardware()
-    names = {"preset": "preset", "settings": "set", "isa": "isa", "memory_mode": "memory-mode"}
-    return {word: (getattr(hardware, name) or None) != getattr(usual, name) for name, word in names.items()}
+@options.expanded
+def split(wanted: SplitRequest, json: options.Json = None) -> int:
+    """Run one network on all accelerators of a system, and say why it is not as many times as fast.
 
-
-def _refuse(given: Mapping[str, object]) -> None:
-    """Raises InputError for the first option that was given."""
-    for word, value in given.items():
-        if value:
-            raise InputError(f"--{word} does not go with --system and --split; leave it out")
-
-
-def _run_split(
-    model: str,
-    splitting: Splitting,
-    choices: CompileOptions,
-    opening: options.Opening,
-    host: options.HostChoice,
-    input: Path | None,
-    calibration: Path | None,
-    seed: int,
-    json: Path | None,
-    cache: bool,
-) -> int:
-    """Exit status 1 where the bits differ."""
-    if splitting.system is None or splitting.split is None:
-        raise InputError("--system and --split belong together: the accelerators, and how they share the network")
+    Exit status 1 where the bits differ.
+    """
     with options.loading():
         from experiments.report.terminal import report_console
         from experiments.systems.split_report import print_split, split_json
-        from experiments.systems.workflow import split
+        from experiments.systems.workflow import split_requested
 
     with options.stages() as progress:
-        report = split(
-            model, splitting.system, splitting.split, images=splitting.images, options=choices, host=host.value,
-            inputs=input, shapes=opening.shapes, fixed=opening.fixed, cpu=opening.cpu or (), calibration=calibration,
-            seed=seed, progress=progress, cache=cache,
-        )  # fmt: skip
+        report = split_requested(replace(wanted, progress=progress))
     print_split(report, report_console())
     if json is not None:
         results.write(json, split_json(report))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,8 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import options, results
 from experiments.literal import say
+from experiments.running.given import Compiling
+from experiments.tune.request import TuneRequest
 
 if TYPE_CHECKING:
     from byoc.choices import Choices, GroupChoice, LayerChoice
@@ -20,67 +21,21 @@ if TYPE_CHECKING:
     from experiments.tune.run import Tuned
     from isa.arch import Arch
 
-Measurements = Annotated[int, typer.Option("--measurements", metavar="N", help="Schedules to measure in all.")]
-Log = Annotated[
-    Path | None,
-    typer.Option("--log", metavar="FILE.jsonl", help="What was measured; read to go on."),
-    results.Place(".jsonl"),
-]
-SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="Seed of the search.")]
-Learn = Annotated[
-    bool, typer.Option("--model/--no-model", help="Rank candidates by a learned cost model (extra 'tune').")
-]
-Donors = Annotated[
-    list[Path] | None,
-    typer.Option("--from", metavar="OTHER.jsonl", help="A log whose schedules are offered first. Repeatable."),
-]
-
 
 @options.expanded
-def command(
-    model: options.Model,
-    hardware: options.Hardware,
-    choices: CompileOptions,
-    opening: options.Opening,
-    calibration: options.Calibration = None,
-    seed: options.Seed = 0,
-    measurements: Measurements = 200,
-    log: Log = None,
-    search_seed: SearchSeed = 0,
-    learn: Learn = True,
-    donors: Donors = None,
-) -> None:
+def command(wanted: TuneRequest) -> None:
     """Measure schedules of a network, keep them in a log, and name the best; run it again to continue or go further."""
-    from experiments.tune.workflow import tune
+    from experiments.tune.workflow import tune_requested
 
     with options.stoppable(), options.stages() as progress:
 
         def report(count: int, cycles: int) -> None:
-            progress(f"{count} of {measurements} measurements, {cycles:,} cycles")
+            progress(f"{count} of {wanted.measurements} measurements, {cycles:,} cycles")
 
-        tuned = tune(
-            model,
-            preset=hardware.preset,
-            settings=hardware.settings or (),
-            isa=hardware.isa,
-            memory_mode=hardware.memory_mode,
-            options=choices,
-            shapes=opening.shapes,
-            fixed=opening.fixed,
-            cpu=opening.cpu or (),
-            calibration=calibration,
-            seed=seed,
-            measurements=measurements,
-            log=log,
-            search_seed=search_seed,
-            learn=learn,
-            donors=donors or (),
-            stage=progress,
-            report=report,
-        )
-    _print(tuned, measurements)
+        tuned = tune_requested(replace(wanted, stage=progress, report=report))
+    _print(tuned, wanted.measurements)
     place = tuned.log.path
-    say(f"log in {place}; 'dla run {model} ... --tuned {place}' runs the best schedule")
+    say(f"log in {place}; 'dla run {wanted.model} ... --tuned {place}' runs the best schedule")
 
 
 def _grouped(choices: Choices) -> dict[str, str]:
@@ -139,24 +94,16 @@ LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="A laye
 
 
 @options.expanded
-def explain(
-    model: options.Model,
-    hardware: options.Hardware,
-    choices: CompileOptions,
-    opening: options.Opening,
-    layer: LayerName = None,
-    calibration: options.Calibration = None,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    csv: options.Csv = None,
-) -> None:
+def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = None, csv: options.Csv = None) -> None:
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
+    from experiments.running.network import load
+    from experiments.running.workflow import hardware_of
     from experiments.tune.explain import chosen_schedules
     from experiments.tune.explain import explain as explain_layer
 
-    machine = hardware.load()
+    machine, choices = hardware_of(wanted), wanted.options
     with options.stages() as progress:
-        network = opening.load(model, seed, calibration, progress)
+        network = load(wanted, progress)
         progress(f"compiling {network.name}")
         if layer is None:
             chosen = chosen_schedules(network.package, machine.arch, choices)

@@ -17,6 +17,7 @@ from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import MachineState, Playback, UnitState, Waiting, state_at
 from dla_sim.presets import Preset
 from experiments.debug import commit_log
+from experiments.debug.wishes import Wishes
 from experiments.report.figures import RegionRun
 from experiments.report.timeline import timeline_json
 from experiments.running.simulate import SimulatedRegion
@@ -228,18 +229,6 @@ def hex_lines(first: int, data: bytes) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """The options of the command line; None where nothing is wanted."""
-
-    trace: Path | None = None
-    log: Path | None = None
-    against: Path | None = None
-    break_at: str | None = None
-    until: int | None = None
-    dump_sram: Sequence[str] | None = None
-
-
-@dataclass(frozen=True)
 class Findings:
     """What to print, whether the run stopped before its end, and the first difference of the logs in words."""
 
@@ -255,7 +244,7 @@ def debug(file: Path, hardware: Preset, regions: Sequence[SimulatedRegion], wish
     """
     if not regions:
         raise InputError(f"{file}: no node runs on the DLA, so there is nothing to look at; 'dla partition' says why")
-    ranges = [parse_range(text, hardware.arch.sram_bytes) for text in wishes.dump_sram or ()]
+    ranges = [parse_range(text, hardware.arch.sram_bytes) for text in wishes.dump_sram]
     stop = find_stop(regions, wishes.break_at, wishes.until)
     expected = commit_log.read(wishes.against) if wishes.against is not None else None
     lines: list[str] = []

@@ -19,6 +19,8 @@ from typing import Any
 
 from byoc.options import OPTIONS, PROGRAM_OPTIONS
 from experiments.report.store import load_report
+from experiments.running.declared import declared
+from experiments.running.given import RunRequest
 from experiments.sweep.driver import WORKER_DIED, Driver, Report
 from experiments.sweep.grid import Batch, Grid
 from experiments.sweep.pools import opened
@@ -36,21 +38,11 @@ Record = dict[str, Any]
 
 _RUN_CONDITIONS = frozenset({"version"})
 """Keys of a report that are no figure: another version may give the same."""
-_READING = frozenset(
-    (
-        "--preset",
-        "--set",
-        "--isa",
-        "--host",
-        "--calibration",
-        "--input",
-        "--shape",
-        "--fix",
-        "--seed",
-        "--cost",
-        "--pins",
-    )
-) | {f"--{option.word}" for option in OPTIONS}
+_READING = (
+    {one.word for one in declared(RunRequest).values() if one.repeats}
+    | {f"--{option.word}" for option in OPTIONS}
+    | {"--pins", "--tuned"}
+)
 """Options of ``dla run`` that a report's command may have: a file says what to read, never where to write."""
 _IDENTITY = ("network", *(option.name for option in PROGRAM_OPTIONS), "arch", "timing")
 """What a point is, whatever the version of the project and of the network's package."""

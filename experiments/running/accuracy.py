@@ -15,7 +15,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.host.parts import Oracle
 from byoc.host.runtime import Runtime
 from experiments.report.schema import Accuracy
-from experiments.running.given import Feeds
+from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples
 from isa.errors import InputError
 from isa.progress import Progress, followed, silent

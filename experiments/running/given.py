@@ -1,184 +1,291 @@
-"""What is handed over in memory, where the command has files: models, inputs of one or many inferences, samples."""
+"""What is given to a run, and the machine as chosen: records whose fields are declared once, for commands and Python.
+
+From them come the options of every command, the keywords of the functions of ``dla``, the command that repeats a run,
+the keys of a sweep's specification, the key of a package in the cache and the refusals. A command's own options are
+fields of a record on top of these. Light, as ``dla --help`` reads all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from onnx import ModelProto
-
-from byoc.package.package import Package
+from byoc.options import DEFAULTS, CompileOptions
+from experiments.running.declared import declared, given_options, option, same
 from isa.errors import InputError
+from isa.progress import Progress, silent
 
-Feeds = dict[str, NDArray[Any]]
-Shape = tuple[int, ...]
-Wanted = Mapping[str, tuple[Shape, np.dtype[Any]]]
-"""Shapes and types of inputs, by name."""
+if TYPE_CHECKING:
+    from dla_sim.presets import Preset, Settings
+    from experiments.running.in_memory import Held, Inputs, Model, Samples
 
+DEFAULT_PRESET = "balanced-64"
+Host = Literal["onnxruntime", "reference"]
+Shapes = Mapping[str, tuple[int, ...]]
+Fixed = Mapping[str, float]
 
-@runtime_checkable
-class Exported(Protocol):
-    """What an exporter makes that has an ONNX model: ``torch.onnx.ONNXProgram``, say."""
-
-    @property
-    def model_proto(self) -> ModelProto:
-        """The model."""
-        ...
-
-
-@runtime_checkable
-class Traced(Protocol):
-    """What ``torch.export.export`` gives: a program that PyTorch's exporter has yet to write as ONNX."""
-
-    @property
-    def graph_signature(self) -> Any:
-        """Which of its tensors are inputs, parameters and outputs."""
-        ...
-
-    @property
-    def example_inputs(self) -> Any:
-        """What it was traced with."""
-        ...
+_network = partial(option, panel="Network")
+_machine = partial(option, panel="Machine")
+_result = partial(option, panel="Results")
 
 
-Model = str | Path | ModelProto | Package | Exported | Traced
-"""A built-in name, an .onnx, .tflite or .dla file, or a model in memory."""
-Inputs = str | Path | ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
-"""A file, an array for the only input, arrays by input, or many of these: a batch."""
-Samples = str | Path | ArrayLike | Mapping[str, ArrayLike] | Iterable[ArrayLike | Mapping[str, ArrayLike]]
-"""A file, arrays with samples along the first axis, or the samples one by one."""
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name from texts such as ``image=1,3,224,224``; raises InputError for any other form."""
+    shapes = {}
+    for text in texts:
+        name, _, dims = text.rpartition("=")
+        try:
+            shapes[name] = tuple(int(dim) for dim in dims.split(",")) if dims else ()
+        except ValueError:
+            name = ""
+        if not name:
+            raise InputError(f"--shape {text}: write it as NAME=1,3,224,224")
+    return shapes
 
 
-def spelled(given: object) -> str:
-    """What is given as one word of a command: files and names as they are, what is in memory in angle brackets."""
-    if isinstance(given, str | Path):
-        return str(given)
-    if isinstance(given, Package):
-        return f"<package {given.source}>"
-    return f"<model {model_name(given)}>" if isinstance(given, ModelProto) else "<arrays>"
+def parse_fixed(texts: Iterable[str]) -> dict[str, float]:
+    """Numbers by input name from texts such as ``rate=16000``; raises InputError for any other form."""
+    fixed = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        try:
+            fixed[name] = float(number)
+        except ValueError:
+            name = ""
+        if not name or not isfinite(fixed[name]):
+            raise InputError(f"--fix {text}: write it as NAME=16000")
+    return fixed
 
 
-def in_onnx(given: Model) -> str | Path | ModelProto | Package:
-    """The same with an exported program as the ONNX model that it has, or that PyTorch makes of it.
-
-    Raises InputError for what is no model.
-    """
-    if isinstance(given, Traced):
-        given = import_module("torch").onnx.export(given, verbose=False)
-    if isinstance(given, Exported):
-        given = given.model_proto
-    if not isinstance(given, str | Path | ModelProto | Package):
-        raise InputError(f"the model is a {type(given).__name__}; give a name, a file, an ONNX model or a package")
-    return given
-
-
-def model_name(model: ModelProto) -> str:
-    """What a model in memory goes by in reports."""
-    return model.graph.name or "model"
+def _setting_texts(settings: Settings) -> list[str]:
+    if isinstance(settings, Mapping):
+        return [f"{key}={'none' if value is None else value}" for key, value in settings.items()]
+    return list(settings)
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """Inputs of one inference or of ``many``, on an axis of their own (``stacked``) or on the first of the model's."""
+class Subject:
+    """A network: a built-in name, a file, or a model in memory."""
 
-    feeds: tuple[Feeds, ...]
-    many: bool = False
-    stacked: bool = True
-
-    def joined(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
-        """The outputs of the inferences, those of several along a first axis as their inputs have it."""
-        if not self.many:
-            return dict(results[0])
-        return {name: self._along([result[name] for result in results], name) for name in results[0]}
-
-    def _along(self, arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
-        if len({array.shape for array in arrays}) > 1:
-            raise InputError(f"output '{name}' has another shape for other inputs; run them one at a time")
-        one = not self.stacked and arrays[0].shape[:1] == (1,)
-        return np.concatenate(arrays) if one else np.stack(arrays)
+    model: Model = field(
+        metadata=option(
+            "",
+            "An .onnx, .tflite or .dla file, or a built-in name (dla models).",
+            metavar="MODEL",
+            completion="models",
+        )
+    )
 
 
-def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> Batch:
-    """Arrays as feeds. An array of the input's shape is for one inference; more of them stand along a first axis.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Given(Subject):
+    """All that a network's package follows from.
 
-    That is an axis of its own, or takes the place of the input's where that is of length 1. A list of arrays or of
-    tables by input is a batch as well. Raises InputError where the inputs have different numbers of them, or none.
+    ``shapes`` fixes dynamic inputs, ``fixed`` makes inputs constants, ``cpu`` keeps nodes on the CPU
+    (:func:`keep_on_cpu`). ``calibration`` is what a float model is quantised on: a .npz file, arrays with samples along
+    the first axis, or samples one by one. ``seed`` is that of whatever is drawn. ``cache``: what import makes of a file
+    may be kept in the user's cache folder for later runs; no figure depends on it.
     """
-    if isinstance(inputs, list | tuple) and any(isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs):
-        return Batch(tuple(_named(one, wanted, what) for one in inputs), many=True)
-    arrays = _named(inputs, wanted, what)
-    axes = {name: _axis(array, wanted.get(name, ())) for name, array in arrays.items()}
-    if not any(axes.values()):
-        return Batch((arrays,))
-    counts = {name: len(array) if axes[name] else 1 for name, array in arrays.items()}
-    if not all(axes.values()) or len(set(counts.values())) > 1 or 0 in counts.values():
-        raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number, at least one")
-    samples = range(next(iter(counts.values())))
-    feeds = ({name: a[n] if axes[name] == "own" else a[n : n + 1] for name, a in arrays.items()} for n in samples)
-    return Batch(tuple(feeds), many=True, stacked="own" in axes.values())
+
+    calibration: Samples | None = field(
+        default=None,
+        metadata=_network(
+            "--calibration",
+            "What to quantise a float model on: an array for each input, samples along an extra first axis.",
+            Path,
+            metavar="FILE.npz",
+            settled="is quantised already",
+        ),
+    )
+    shapes: Shapes | None = field(
+        default=None,
+        metadata=_network(
+            "--shape",
+            "Shape of an input that the model leaves open. Repeatable.",
+            list[str],
+            metavar="NAME=1,3,224,224",
+            parse=parse_shapes,
+            texts=lambda shapes: [f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items()],
+            table=dict[str, list[int]],
+            settled="has fixed shapes",
+        ),
+    )
+    fixed: Fixed | None = field(
+        default=None,
+        metadata=_network(
+            "--fix",
+            "Make an input a constant, all of it that number. Repeatable.",
+            list[str],
+            metavar="NAME=16000",
+            parse=parse_fixed,
+            texts=lambda fixed: [f"{name}={number:.17g}" for name, number in fixed.items()],
+            table=dict[str, float],
+            settled="has fixed inputs",
+        ),
+    )
+    cpu: Sequence[str] = field(
+        default=(),
+        metadata=_network(
+            "--cpu",
+            "Keep the nodes of these names on the CPU, e.g. 'block3*', or of a type, 'op:Softmax'. Repeatable.",
+            list[str],
+            metavar="PATTERN",
+            parse=tuple,
+            texts=list,
+        ),
+    )
+    seed: int = field(
+        default=0,
+        metadata=_network("--seed", "Seed of weights, calibration and inputs that are drawn.", int, least=0),
+    )
+    cache: bool = field(
+        default=True,
+        metadata=_network(
+            "--cache/--no-cache", "Keep what import makes of models for later runs (dla cache).", bool, repeats=False
+        ),
+    )
+
+    def unsettled(self) -> Self:
+        """The same without what a model that comes quantised has no use for."""
+        settled: dict[str, Any] = {name: None for name, one in declared(self).items() if one.settled}
+        return replace(self, **settled)
+
+    def refuse(self, source: str | Path, what: str, remedy: str) -> None:
+        """Raises InputError for an option that ``what`` in ``source`` has no use for; ``remedy`` has it as {option}."""
+        for _, one, value in given_options(self):
+            if one.settled and one.texts(value):
+                raise InputError(f"{source}: {what} {one.settled}; {remedy.format(option=one.word)}")
 
 
-def _axis(array: NDArray[Any], shape: Shape) -> str:
-    """Where an array has its samples: along an axis of its "own", or along the "first" one of the input; else ""."""
-    if array.shape == shape:
-        return ""
-    if array.ndim and array.shape[1:] == shape:
-        return "own"
-    return "first" if shape[:1] == (1,) and array.ndim and array.shape[1:] == shape[1:] else ""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Machine:
+    """A machine as it is chosen: a preset's name or file, and what is changed of it.
 
-
-def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
-    """Arrays by input of what is one array or a table of them."""
-    if isinstance(given, Mapping):
-        return {name: np.asarray(array) for name, array in given.items()}
-    if len(wanted) != 1:
-        names = ", ".join(wanted) or "none"
-        raise InputError(f"{what}: one array, and the network's inputs are {names}; give a dict of arrays")
-    return {next(iter(wanted)): np.asarray(given)}
-
-
-def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
-    """The samples to quantise on, one by one, as they are wanted: in one array an input, or from any iterable.
-
-    What an iterable gives is a sample or, as a data loader does, a batch, or a list of either. Raises InputError for
-    arrays of other shapes and types, and where their numbers differ.
+    ``settings`` change keys (``{"pe.oc": 64, "sram_bytes": "64KiB"}``, or texts such as ``"pe.oc=64"``), ``isa``
+    replaces the variant, ``memory_mode`` says where constants and activations lie.
     """
-    what = "calibration"
-    if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
-        arrays = _named(calibration, wanted, what)
-        counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-        if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
-            raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number")
-        rows: Iterable[Any] = ({name: a[n] for name, a in arrays.items()} for n in range(min(counts.values())))
-    elif isinstance(calibration, Iterable):
-        rows = calibration
-    else:
-        raise InputError(f"{what}: a {type(calibration).__name__}; give arrays, an iterable of them, or a .npz file")
-    shapes = {name: shape for name, (shape, _) in wanted.items()}
-    parts = (part for row in rows for part in (row if isinstance(row, list | tuple) else (row,)))
-    feeds = (feed for part in parts for feed in batch_of(part, shapes, what).feeds)
-    for number, feed in enumerate(feeds):
-        yield _sample(feed, wanted, f"{what}, sample {number}")
+
+    preset: str | Path | None = field(
+        default=DEFAULT_PRESET,
+        metadata=_machine(
+            "--preset", "Hardware to start from (dla presets).", metavar="NAME|FILE.toml", completion="presets"
+        ),
+    )
+    settings: Settings = field(
+        default=(),
+        metadata=_machine(
+            "--set",
+            "Change one key of the hardware, e.g. sram_bytes=64KiB (dla settings). Repeatable.",
+            list[str],
+            metavar="KEY=VALUE",
+            completion="settings",
+            parse=tuple,
+            texts=_setting_texts,
+        ),
+    )
+    isa: str | None = field(
+        default=None, metadata=_machine("--isa", "ISA variant, instead of the preset's.", metavar="v1|v2|v3|…")
+    )
+    memory_mode: str | None = field(
+        default=None,
+        metadata=_machine(
+            "--memory-mode",
+            "Where constants and activations lie, instead of the preset's memory (dla presets).",
+            metavar="dram|flash|sram",
+            completion="memory_modes",
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        """Settings may come one by one, once."""
+        if not isinstance(self.settings, str | Mapping):
+            object.__setattr__(self, "settings", tuple(self.settings))
 
 
-def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:
-    """One sample, checked; the first axis of an input may be left out where its length is 1."""
-    if row.keys() != wanted.keys():
-        raise InputError(f"{what}: it has {', '.join(row) or 'nothing'}; the inputs are {', '.join(wanted)}")
-    found = {}
-    for name, (shape, dtype) in wanted.items():
-        array = row[name]
-        if shape[:1] == (1,) and array.shape == shape[1:]:
-            array = array[np.newaxis]
-        if array.shape != shape or array.dtype != dtype:
-            raise InputError(
-                f"{what}: '{name}' is of shape {list(array.shape)} and type {array.dtype}; "
-                f"the model wants shape {list(shape)} and type {dtype}"
-            )
-        found[name] = array
-    return found
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compiling(Given, Machine):
+    """A network to be compiled for a machine."""
+
+    options: CompileOptions = DEFAULTS
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Inferring:
+    """What runs the nodes on the CPU, and what an inference is given."""
+
+    host: Host = field(
+        default="onnxruntime", metadata=_network("--host", "What runs the nodes on the CPU.", get_args(Host))
+    )
+    inputs: Inputs | None = field(
+        default=None,
+        metadata=_network(
+            "--input", "Network input: .npy, .npz or an image. Default: the model's sample.", Path, metavar="FILE"
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ProgramRequest(Inferring, Machine):
+    """What ``dla simulate`` is asked for: a program knows its own machine, and has tensors and memory of its own."""
+
+    preset: str | Path | None = field(
+        default=None,
+        metadata=_machine(
+            "--preset",
+            "Hardware; default: balanced-64, a program's own Arch.",
+            metavar="NAME|FILE.toml",
+            completion="presets",
+        ),
+    )
+    options: CompileOptions = DEFAULTS
+    tensor: Sequence[str] = field(
+        default=(),
+        metadata=option(
+            "--tensor", "Contents of a program's input tensor. Repeatable.", list[str], metavar="NAME=FILE.npy"
+        ),
+    )
+    image: Sequence[str] = field(
+        default=(),
+        metadata=option(
+            "--image", "Raw bytes in system memory before the run. Repeatable.", list[str], metavar="ADDRESS=FILE"
+        ),
+    )
+    seed: int = field(default=0, metadata=same(Given, "seed"))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunRequest(Inferring, Compiling):
+    """What ``dla run`` and ``dla.run`` are asked for."""
+
+    accuracy: str | Path | None = field(
+        default=None,
+        metadata=_network(
+            "--accuracy",
+            "Held-out samples, an array for each input along an extra first axis, and their classes, 'labels'.",
+            Path,
+            metavar="FILE.npz",
+        ),
+    )
+    timeline: str | Path | None = field(
+        default=None,
+        metadata=_result(
+            "--trace", "Write a timeline that Perfetto opens.", Path, metavar="FILE.json", repeats=False, ending=".json"
+        ),
+    )
+    cost: str | None = field(
+        default=None,
+        metadata=_result("--cost", "Estimate energy and area by this cost table.", metavar="NAME|FILE.toml"),
+    )
+    engine: Callable[[Preset, Progress], Held] | None = field(
+        default=None, metadata=option("--engine", "What runs the programs.", None, texts=lambda engine: ["rtl"])
+    )
+    progress: Progress = silent
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunKeywords(RunRequest, CompileOptions, Subject):
+    """The keywords of ``dla.run``: a request's, and the choices of its options one by one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,13 @@ from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package, load_package
 from experiments.models import MODELS, BuiltinModel
 from experiments.models.inputs import load_input
-from experiments.running.given import (
+from experiments.running.declared import declared, given_options, spelled
+from experiments.running.door import door
+from experiments.running.given import Given, Shapes
+from experiments.running.in_memory import (
     Batch,
     Feeds,
     Inputs,
-    Model,
     Samples,
     Wanted,
     batch_of,
@@ -37,13 +38,11 @@ from experiments.running.given import (
     model_name,
     samples_of,
 )
-from experiments.running.package_cache import PackageCache, key_of, sum_of
+from experiments.running.package_cache import key_of, sum_of, users_cache
 from isa.errors import InputError, meant
 from isa.progress import Progress, silent
 from isa.reading import read_npz
 
-Shapes = Mapping[str, tuple[int, ...]]
-Fixed = Mapping[str, float]
 _ZIP_MAGIC = b"PK\x03\x04"
 
 
@@ -59,38 +58,6 @@ class Network:
     float_model: ModelProto | None = None
     builtin: BuiltinModel | None = None
 
-    def keeping_on_cpu(self, patterns: Sequence[str]) -> Network:
-        """The network with the nodes that ``patterns`` match on the CPU; raises as :func:`keep_on_cpu` does."""
-        return replace(self, package=keep_on_cpu(self.package, patterns)) if patterns else self
-
-
-def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name from texts such as ``image=1,3,224,224``; raises InputError for any other form."""
-    shapes = {}
-    for text in texts:
-        name, _, dims = text.rpartition("=")
-        try:
-            shapes[name] = tuple(int(dim) for dim in dims.split(",")) if dims else ()
-        except ValueError:
-            name = ""
-        if not name:
-            raise InputError(f"--shape {text}: write it as NAME=1,3,224,224")
-    return shapes
-
-
-def parse_fixed(texts: Iterable[str]) -> dict[str, float]:
-    """Numbers by input name from texts such as ``rate=16000``; raises InputError for any other form."""
-    fixed = {}
-    for text in texts:
-        name, _, number = text.rpartition("=")
-        try:
-            fixed[name] = float(number)
-        except ValueError:
-            name = ""
-        if not name or not isfinite(fixed[name]):
-            raise InputError(f"--fix {text}: write it as NAME=16000")
-    return fixed
-
 
 def is_package(path: Path) -> bool:
     """Whether a file is a package by its suffix or its first bytes."""
@@ -100,111 +67,82 @@ def is_package(path: Path) -> bool:
         return stream.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
-def load_network(
-    model: Model,
-    shapes: Shapes | None = None,
-    seed: int = 0,
-    calibration: Samples | None = None,
-    fixed: Fixed | None = None,
-    cache: PackageCache | None = None,
-    keep_float: bool = False,
-    progress: Progress = silent,
-) -> Network:
-    """The network ``model`` names: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
+def load(given: Given, progress: Progress = silent, keep_float: bool = False) -> Network:
+    """The network that is given: a built-in network, an ONNX or TensorFlow Lite file, or a package (``.dla``).
 
-    It may be in memory as well: an ONNX model, what PyTorch's exporter makes, or a package.
-    ``shapes`` are those of inputs that a model leaves open; ``fixed`` makes inputs constants. Float models are
-    quantised: on the samples ``calibration``, a file or arrays, else built-in networks on their own data and others on
-    four standard-normal inputs drawn from ``seed``. What import makes of a file may come from a ``cache``.
-    ``keep_float``: the float model is wanted, too, as it is of networks with labels. ``progress`` hears how far it is.
-    Raises InputError for whatever is wrong with name, file or model.
+    It may be in memory as well: an ONNX model, what PyTorch's exporter makes, or a package. Float models are quantised:
+    on the samples given, else built-in networks on their own data and others on four standard-normal inputs drawn from
+    the seed. What import makes of a file may come from the user's cache. ``keep_float``: the float model is wanted,
+    too, as it is of networks with labels. ``progress`` hears how far it is. Raises InputError for whatever is wrong
+    with name, file or model.
     """
-    given = in_onnx(model)
-    if isinstance(given, Package):
-        _refuse(given.source, *_OF_PACKAGES, shapes, calibration, fixed)
-        return _of_package(given)
-    if isinstance(given, ModelProto):
-        return _build(given, None, shapes or {}, seed, calibration, fixed or {}, keep_float, progress)
-    return _load(str(given), shapes, seed, _file_or_samples(calibration), fixed, cache, keep_float, progress)
+    model = in_onnx(given.model)
+    progress(f"reading {spelled(model)[0]}")
+    if isinstance(given.calibration, str):
+        given = replace(given, calibration=Path(given.calibration))
+    if isinstance(model, Package):
+        given.refuse(model.source, *_OF_PACKAGES)
+        found = _of_package(model)
+    elif isinstance(model, ModelProto):
+        found = _build(model, None, given, keep_float, progress)
+    else:
+        found = _load(str(model), given, keep_float, progress)
+    return replace(found, package=keep_on_cpu(found.package, given.cpu)) if given.cpu else found
 
 
-def _file_or_samples(given: Samples | None) -> Samples | None:
-    """The same; a file is a path."""
-    return Path(given) if isinstance(given, str) else given
+load_network = door("load_network", Given, Given, load)
 
 
-def _load(
-    model: str,
-    shapes: Shapes | None,
-    seed: int,
-    calibration: Samples | None,
-    fixed: Fixed | None,
-    cache: PackageCache | None,
-    keep_float: bool,
-    progress: Progress,
-) -> Network:
+def _load(model: str, given: Given, keep_float: bool, progress: Progress) -> Network:
     """The network of a name or a file."""
     builtin = MODELS.get(model)
     path = Path(model)
     if builtin is None and path.is_file() and is_package(path):
-        _refuse(path, *_OF_PACKAGES, shapes, calibration, fixed)
+        given.refuse(path, *_OF_PACKAGES)
         return _of_package(load_package(path))
     if builtin is None and path.is_file() and is_tflite(path):
-        remedy = "leave {option} out, or convert the model otherwise"
-        _refuse(path, "a TensorFlow Lite model", remedy, shapes, calibration, fixed)
-    given = model, builtin, shapes or {}, seed, calibration, fixed or {}
-    key = _key(*given) if cache is not None and not keep_float else None
+        given.refuse(path, "a TensorFlow Lite model", "leave {option} out, or convert the model otherwise")
+    cache = users_cache() if given.cache else None
+    key = _key(model, builtin, given) if cache is not None and not keep_float else None
     if cache is None or key is None:
-        return _build(*given, keep_float, progress)
+        return _build(model, builtin, given, keep_float, progress)
     package = cache.find(key)
     if package is not None:
-        return Network(package.source, package, builtin=None if fixed else builtin)
-    network = _build(*given, False, progress)
-    if _key(*given) == key:  # nobody changed a file meanwhile
+        return Network(package.source, package, builtin=None if given.fixed else builtin)
+    network = _build(model, builtin, given, False, progress)
+    if _key(model, builtin, given) == key:  # nobody changed a file meanwhile
         cache.keep(key, network.package)
     return network
 
 
-def _key(
-    model: str, builtin: BuiltinModel | None, shapes: Shapes, seed: int, calibration: Samples | None, fixed: Fixed
-) -> str | None:
+_IMPORTED = declared(Given).keys() - {"model", "cpu"}
+"""What import depends on, beside the model; nodes are kept on the CPU afterwards."""
+
+
+def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     """The name of the network's package in a cache; None where it is not for one.
 
     That is a network with labels, of which more than the package is wanted, a file that is not there, samples that are
     in none, and a model whose weights may lie in files beside it: those say where.
     """
-    if calibration is not None and not (isinstance(calibration, Path) and calibration.is_file()):
+    samples = given.calibration
+    if samples is not None and not (isinstance(samples, Path) and samples.is_file()):
         return None
     if builtin is None and not Path(model).is_file():
         return None
     content = b"" if builtin else Path(model).read_bytes()
     if (builtin is not None and builtin.dataset() is not None) or b"location" in content:
         return None
-    samples = None if calibration is None else (calibration.name, sum_of(calibration.read_bytes()))
     source = (builtin.name, "") if builtin else (Path(model).stem, sum_of(content))
-    return key_of({
-        "model": source, "shapes": {name: list(dims) for name, dims in shapes.items()}, "seed": seed,
-        "calibration": samples, "fixed": {name: number.hex() for name, number in fixed.items()},
-    })  # fmt: skip
+    facts = {
+        name: (value.name, sum_of(value.read_bytes())) if isinstance(value, Path) else one.texts(value)
+        for name, one, value in given_options(given)
+        if one.repeats and name in _IMPORTED
+    }
+    return key_of({**facts, "model": source})
 
 
 _OF_PACKAGES = "a package", "give {option} to 'dla compile' instead"
-
-
-def _refuse(
-    source: str | Path,
-    what: str,
-    remedy: str,
-    shapes: Shapes | None,
-    calibration: Samples | None,
-    fixed: Fixed | None,
-) -> None:
-    """Raises InputError for an option that ``what`` in ``source`` has no use for; ``remedy`` names it as {option}."""
-    facts = {"--shape": "has fixed shapes", "--calibration": "is quantised already", "--fix": "has fixed inputs"}
-    given = shapes or None, calibration, fixed or None
-    for (option, fact), value in zip(facts.items(), given, strict=True):
-        if value is not None:
-            raise InputError(f"{source}: {what} {fact}; {remedy.format(option=option)}")
 
 
 def _of_package(package: Package) -> Network:
@@ -215,33 +153,27 @@ def _of_package(package: Package) -> Network:
 
 
 def _build(
-    model: str | ModelProto,
-    builtin: BuiltinModel | None,
-    shapes: Shapes,
-    seed: int,
-    calibration: Samples | None,
-    fixed: Fixed,
-    keep_float: bool,
-    progress: Progress,
+    model: str | ModelProto, builtin: BuiltinModel | None, given: Given, keep_float: bool, progress: Progress
 ) -> Network:
     from byoc.frontend.onnx.rewriting.branches import fix_inputs
     from byoc.importing import import_model
 
     if isinstance(model, str) and builtin is None and Path(model).is_file() and is_tflite(Path(model)):
         return Network(Path(model).stem, import_model(model))
-    name, given = _opened(model, builtin, seed)
-    source = fix_inputs(given, fixed, shapes)
-    del given
-    shapes = {name: dims for name, dims in shapes.items() if name not in fixed}
-    samples = _samples(source, builtin, shapes, seed, calibration, fixed)
-    origin = _origin(calibration) if samples is not None else ""
+    fixed = given.fixed or {}
+    name, opened = _opened(model, builtin, given.seed)
+    source = fix_inputs(opened, fixed, given.shapes or {})
+    del opened
+    shapes = {name: dims for name, dims in (given.shapes or {}).items() if name not in fixed}
+    samples = _samples(source, builtin, shapes, given)
+    origin = _origin(given.calibration) if samples is not None else ""
     kept = builtin if not fixed else None  # its samples and labels are those of all inputs
     wanted = keep_float or (kept is not None and kept.dataset() is not None)
     float_model = _float32(source, shapes) if wanted and not _fixed_scales(source) else None
     handed = [source]
     del source  # hundreds of megabytes of weights, perhaps
     package = import_model(
-        handed.pop(), name, shapes=shapes, calibration=samples, seed=seed, origin=origin, progress=progress
+        handed.pop(), name, shapes=shapes, calibration=samples, seed=given.seed, origin=origin, progress=progress
     )
     return Network(name, package, float_model, kept)
 
@@ -285,21 +217,16 @@ def _fixed_scales(model: ModelProto) -> bool:
     return is_quantised(model) and not dynamic_operators(model)
 
 
-def _samples(
-    source: ModelProto,
-    builtin: BuiltinModel | None,
-    shapes: Shapes,
-    seed: int,
-    calibration: Samples | None,
-    fixed: Fixed,
-) -> Iterable[Feeds] | None:
+def _samples(source: ModelProto, builtin: BuiltinModel | None, shapes: Shapes, given: Given) -> Iterable[Feeds] | None:
     """What to calibrate on; None leaves it to the quantiser."""
+    calibration = given.calibration
     if calibration is None:
-        own = builtin.calibration(seed) if builtin else ()
+        own = builtin.calibration(given.seed) if builtin else ()
+        fixed = given.fixed or {}
         return [{key: feed[key] for key in feed if key not in fixed} for feed in own] if builtin else None
     if _fixed_scales(source):
-        given = f"--calibration {calibration}" if isinstance(calibration, Path) else "calibration"
-        raise InputError(f"{given}: the model is quantised already; leave the option out")
+        what = f"--calibration {calibration}" if isinstance(calibration, Path) else "calibration"
+        raise InputError(f"{what}: the model is quantised already; leave the option out")
     wanted = _wanted(_float32(source, shapes))
     if isinstance(calibration, Path):
         return read_samples(calibration, f"--calibration {calibration}", wanted)[0]

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from byoc.compiler import compile as compile_network
 from byoc.host.runtime import region_inputs
-from byoc.options import CompileOptions
 from dla_sim.device import Device
-from dla_sim.presets import Preset, apply_memory_mode, apply_settings, load_preset
+from dla_sim.presets import Preset, apply_memory_mode, apply_settings, load_preset, setting_texts
 from dla_sim.timing import Timing
 from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
-from experiments.running.network import load_network, network_feeds
-from experiments.running.workflow import Host, Inference, infer
+from experiments.running.given import Machine, ProgramRequest
+from experiments.running.network import load_network, network_batch
+from experiments.running.workflow import Inference, hardware_of, infer
 from isa import program_file
 from isa.arch import flat
 from isa.errors import InputError
@@ -53,12 +53,11 @@ class Simulation:
     finish: Callable[[], tuple[Tensors, Figures]]
 
 
-def simulate_package(
-    file: Path, hardware: Preset, options: CompileOptions, host: Host, input: Path | None, seed: int
-) -> Simulation:
-    """Compile a package for ``hardware`` and run one inference: the model's outputs and the machine's figures."""
-    network = load_network(str(file))
-    done = infer(network, hardware, network_feeds(network, input, seed, options), options, host)
+def simulate_package(file: Path, wanted: ProgramRequest) -> Simulation:
+    """Compile a package for the machine and run one inference: the model's outputs and the machine's figures."""
+    network, hardware, options = load_network(str(file)), hardware_of(wanted), wanted.options
+    feeds = network_batch(network, wanted.inputs, wanted.seed, options).feeds[0]
+    done = infer(network, hardware, feeds, options, wanted.host)
     runs, given = [], regions_given(done)
     for index, trace in done.result.traces.items():
         program = done.compiled.programs[index]
@@ -73,28 +72,18 @@ def regions_given(done: Inference) -> dict[int, Tensors]:
     return {index: region_inputs(done.compiled.programs[index], done.result.values) for index in done.result.traces}
 
 
-def simulate_program(
-    file: Path,
-    preset: str | None,
-    settings: Iterable[str],
-    isa: str | None,
-    memory_mode: str | None,
-    input: Path | None,
-    tensors: Iterable[str],
-    images: Iterable[str],
-) -> Simulation:
+def simulate_program(file: Path, wanted: ProgramRequest) -> Simulation:
     """A program on tensors and memory images from files: its output tensors and the machine's figures.
 
-    ``input`` is a ``.npz`` with an array for each of some tensors; ``tensors`` (NAME=FILE.npy) replace them.
+    The input is a ``.npz`` with an array for each of some tensors; ``tensor`` (NAME=FILE.npy) replaces them.
 
     ``regions`` of it touches no data, so that a program which stops on an overflow can be looked at, too.
     """
     program = program_file.load(file)
-    hardware = hardware_for(
-        file, program, preset, (*settings, *([f"isa={variant(isa).name}"] if isa else ())), memory_mode
-    )
-    segments = image_segments(program, images)
-    inputs = program_inputs(program, tensors, segments, input)
+    hardware = hardware_for(file, program, wanted)
+    segments = image_segments(program, wanted.image)
+    given = None if wanted.inputs is None else Path(str(wanted.inputs))
+    inputs = program_inputs(program, wanted.tensor, segments, given)
     imaged = replace(program, segments=(*program.segments, *segments))
     device = Device(hardware.arch, hardware.timing)
 
@@ -112,15 +101,15 @@ def simulate_program(
     return Simulation(hardware, regions, finish)
 
 
-def hardware_for(
-    file: Path, program: Program, preset: str | None, settings: Iterable[str], memory_mode: str | None
-) -> Preset:
+def hardware_for(file: Path, program: Program, machine: Machine) -> Preset:
     """The machine to run ``program`` on: its own Arch with default timing where no preset is given, the rest on top.
 
     Raises InputError when the result is not the Arch that the program was made for.
     """
-    base = Preset(name="program", arch=program.arch, timing=Timing()) if preset is None else load_preset(preset)
-    hardware = apply_settings(apply_memory_mode(base, memory_mode), settings)
+    own = Preset(name="program", arch=program.arch, timing=Timing())
+    base = own if machine.preset is None else load_preset(str(machine.preset))
+    settings = (*setting_texts(machine.settings), *([f"isa={variant(machine.isa).name}"] if machine.isa else ()))
+    hardware = apply_settings(apply_memory_mode(base, machine.memory_mode), settings)
     if hardware.arch != program.arch:
         raise InputError(
             f"{file}: the program was made for another Arch: {_differences(program, hardware)}; "
@@ -228,9 +217,9 @@ Findings = dict[str, tuple[Finding, ...]]
 """What the sanitizer says of command streams, by the program's name."""
 
 
-def sanitize_package(file: Path, hardware: Preset, options: CompileOptions) -> Findings:
+def sanitize_package(file: Path, wanted: ProgramRequest) -> Findings:
     """Findings on the program of every region."""
-    compiled = compile_network(load_network(str(file)).package, hardware.arch, options)
+    compiled = compile_network(load_network(str(file)).package, hardware_of(wanted).arch, wanted.options)
     return {program.name: sanitize(program) for program in compiled.programs.values()}
 
 

@@ -13,7 +13,7 @@ from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
 from byoc.target import Target, target_of
-from experiments.running.network import load_network
+from experiments.running.network import load
 from experiments.sweep.spec import Spec
 from experiments.sweep.worker import blank_regions
 from isa.arch import Arch
@@ -95,7 +95,5 @@ def prepare_networks(spec: Spec, stage: Progress = silent) -> dict[str, Preparat
     networks: dict[str, Preparation] = {}
     for name in spec.networks:
         stage(f"importing {name}")
-        path = spec.model_path(name)
-        shapes = spec.shapes if path.endswith(".onnx") else None
-        networks[name] = Preparation(load_network(path, shapes, spec.seed).package)
+        networks[name] = Preparation(load(spec.network(name)).package)
     return networks

@@ -12,6 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_preset
+from experiments.running.declared import Option, declared
+from experiments.running.given import Given
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS, axis_values, check_key
 from experiments.sweep.constraints import Constraint, parse_constraint
 from isa.arch import PeArray
@@ -36,8 +38,6 @@ class _Written(BaseModel):
     networks: Annotated[list[str], _SEVERAL] = Field(min_length=1)
     presets: Annotated[list[str], _SEVERAL] = Field(default=[DEFAULT_PRESET], min_length=1)
     isa: Annotated[list[str] | None, _SEVERAL] = Field(default=None, min_length=1)
-    seed: int = Field(default=0, ge=0)
-    shapes: dict[str, list[int]] = {}
     constraints: Annotated[list[str], _SEVERAL] = []
     arch: dict[str, Any] = {}
     timing: dict[str, Any] = {}
@@ -47,23 +47,29 @@ _OPTIONS: dict[str, Any] = {
     option.axis: (Annotated[list[option.type], _SEVERAL], Field(default=[option.default], min_length=1))  # type: ignore[name-defined]
     for option in PROGRAM_OPTIONS
 }
-_Specification = create_model("_Specification", __base__=_Written, **_OPTIONS)
-_KEYS = ("networks", "presets", "isa", *_OPTIONS, "seed", "shapes", "constraints", "arch", "timing")
+_GIVEN: dict[str, Option] = {name: one for name, one in declared(Given).items() if one.word and one.repeats}
+"""What is given to all networks, as ``dla run`` takes it: keys of a specification."""
+_GIVEN_KEYS: dict[str, Any] = {
+    name: ((one.table or (str if one.kind is Path else one.kind)) | None, Field(default=None, ge=one.least))
+    for name, one in _GIVEN.items()
+}
+_Specification = create_model("_Specification", __base__=_Written, **_OPTIONS, **_GIVEN_KEYS)
+_KEYS = ("networks", "presets", "isa", *_OPTIONS, *_GIVEN, "constraints", "arch", "timing")
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
     """A checked specification. ``options``, ``arch`` and ``timing`` map axes to values, in the order of the grid.
 
-    The axis ``pe`` has whole arrays (``{"ic": .., "oc": .., "ow": ..}``); every other one numbers or texts. ``text`` is
-    the file's content, ``source`` its name in messages, ``folder`` the place that relative paths in it start from.
+    The axis ``pe`` has whole arrays (``{"ic": .., "oc": .., "ow": ..}``); every other one numbers or texts. ``given``
+    are keywords of :class:`Given`, ``text`` is the file's content, ``source`` its name in messages, ``folder`` the
+    place that relative paths in it start from.
     """
 
     networks: tuple[str, ...]
     presets: Mapping[str, Preset]
     options: Mapping[str, tuple[Any, ...]]
-    seed: int
-    shapes: Mapping[str, tuple[int, ...]]
+    given: Mapping[str, Any]
     constraints: tuple[Constraint, ...]
     arch: Mapping[str, tuple[Any, ...]]
     timing: Mapping[str, tuple[Any, ...]]
@@ -71,9 +77,14 @@ class Spec:
     source: str
     folder: Path
 
-    def model_path(self, network: str) -> str:
-        """A network as ``load_network`` wants it: built-in names as they are, files from the specification's folder."""
-        return _placed(network, self.folder, (".onnx", ".tflite", ".dla"))
+    def network(self, name: str, cache: bool = True) -> Given:
+        """What is given to a network: built-in names as they are, files from the specification's folder.
+
+        Only ONNX files have inputs and scales that are still open.
+        """
+        path = _placed(name, self.folder, (".onnx", ".tflite", ".dla"))
+        found = Given(path, cache=cache, **self.given)
+        return found if path.endswith(".onnx") else found.unsettled()
 
 
 def load_spec(path: Path) -> Spec:
@@ -126,8 +137,7 @@ def _checked(written: _Written, text: str, source: str, folder: Path) -> Spec:
         networks=_distinct(written.networks),
         presets={name: load_preset(_placed(name, folder, (".toml",))) for name in written.presets},
         options={option.name: tuple(dict.fromkeys(getattr(written, option.axis))) for option in PROGRAM_OPTIONS},
-        seed=written.seed,
-        shapes={name: tuple(shape) for name, shape in written.shapes.items()},
+        given=_given(written, folder),
         constraints=tuple(parse_constraint(constraint) for constraint in written.constraints),
         arch=arch,
         timing=timing,
@@ -165,6 +175,12 @@ def _arrays(written: Any) -> tuple[dict[str, int], ...]:
     if not found:
         raise InputError("arch.pe: the list is empty, so the grid is; give at least one value or leave arch.pe out")
     return tuple(item for index, item in enumerate(found) if item not in found[:index])
+
+
+def _given(written: _Written, folder: Path) -> dict[str, Any]:
+    """Keywords of what is given to networks; files from the specification's folder."""
+    found = {name: getattr(written, name) for name in _GIVEN if getattr(written, name) is not None}
+    return {name: folder / value if _GIVEN[name].kind is Path else value for name, value in found.items()}
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from dla_sim.systems.spec import CPU, System
 from dla_sim.systems.work import Piecework, Plan, Plans, Stage
 from dla_sim.timing import Timing
 from experiments.report.end_to_end import end_to_end, host_estimate
-from experiments.running.network import Network, load_network
-from experiments.running.package_cache import PackageCache
+from experiments.running.given import Given
+from experiments.running.network import Network, load
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -30,12 +30,10 @@ class DoesNotFitError(InputError):
 class Planner:
     """Makes the plans of systems; what several tasks, or several systems, share is read and compiled once.
 
-    A ``cache`` keeps what import makes of a model; no figure depends on it.
+    ``cache``: the user's cache keeps what import makes of a model; no figure depends on it.
     """
 
-    def __init__(
-        self, options: CompileOptions = DEFAULTS, progress: Progress = silent, cache: PackageCache | None = None
-    ) -> None:
+    def __init__(self, options: CompileOptions = DEFAULTS, progress: Progress = silent, cache: bool = True) -> None:
         self._options, self._progress, self._cache = options, progress, cache
         self._networks: dict[str, Network] = {}
         self._compiled: dict[tuple[str, Arch], CompiledNetwork] = {}
@@ -79,8 +77,7 @@ class Planner:
 
     def _network(self, model: str) -> Network:
         if model not in self._networks:
-            self._progress(f"reading {model}")
-            self._networks[model] = load_network(model, cache=self._cache)
+            self._networks[model] = load(Given(model, cache=self._cache), self._progress)
         return self._networks[model]
 
     def _compile(self, model: str, kind: str, arch: Arch) -> CompiledNetwork:
@@ -105,7 +102,7 @@ def make_plans(
     system: System,
     options: CompileOptions = DEFAULTS,
     progress: Progress = silent,
-    cache: PackageCache | None = None,
+    cache: bool = True,
 ) -> Plans:
     """The plans of one system: :meth:`Planner.plans`."""
     return Planner(options, progress, cache).plans(system)

@@ -1,4 +1,4 @@
-"""``dla run --split``: one network on the accelerators of a system, checked, measured, and shown."""
+"""``dla split``: one network on the accelerators of a system, checked, measured, and shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from rich.console import Console
@@ -15,7 +15,7 @@ from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
 from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.options import DEFAULTS, CompileOptions
+from byoc.options import CompileOptions
 from byoc.splitting.split import WAYS, RefusedError, Splitter, Step, by_channels, by_pipeline, by_rows
 from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
 from dla_sim.systems.spec import System
@@ -24,13 +24,12 @@ from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.schema import Check, Count, Part, Text
 from experiments.report.terminal import Column, ReportTable, line
 from experiments.running.check import check_values
-from experiments.running.given import Inputs
+from experiments.running.declared import command_of
 from experiments.running.network import Network, network_batch
-from experiments.running.workflow import Host
+from experiments.systems.request import SplitRequest
 from experiments.systems.split_run import SplitExecutor, TimedPrograms
 from isa.errors import InputError, meant
 from isa.files import write_atomically
-from isa.progress import Progress, silent
 
 MOST_IMAGES = 10_000
 
@@ -125,7 +124,7 @@ class SplitReport(Part):
         return self.check.mismatches + self.check.oracle.mismatches
 
     def save(self, path: str | Path) -> None:
-        """Write the report as ``dla run --split --json`` does."""
+        """Write the report as ``dla split --json`` does."""
         write_atomically(Path(path), split_json(self))
 
 
@@ -139,24 +138,14 @@ class _Timed:
     slots: tuple[int, int]
 
 
-def split_network(
-    network: Network,
-    system: System,
-    way: str,
-    *,
-    images: int = 8,
-    options: CompileOptions = DEFAULTS,
-    host: Host = "onnxruntime",
-    inputs: Inputs | None = None,
-    seed: int = 0,
-    command: str = "",
-    progress: Progress = silent,
-) -> SplitReport:
+def split_network(network: Network, system: System, wanted: SplitRequest) -> SplitReport:
     """Split ``network`` over the accelerators of ``system``, run an inference on data, and time it.
 
     ``images`` inferences are timed where they share the accelerators (``batch``, ``pipeline``), else one. Raises
     InputError for a system or a way that does not do, and for a network of which nothing runs on an accelerator.
     """
+    way, options, progress = wanted.way, wanted.options, wanted.progress
+    images = 8 if wanted.images is None else wanted.images
     _check_possible(system, way, images, options)
     first = system.accelerators[0]
     progress(f"compiling {network.name}")
@@ -170,30 +159,27 @@ def split_network(
     progress("running on data")
     ways = {index: [[step] for step in found] if way == "batch" else [found] for index, found in steps.items()}
     executor = SplitExecutor(compiled, ways)
-    feeds, *others = network_batch(network, inputs, seed, options).feeds
+    feeds, *others = network_batch(network, wanted.inputs, wanted.seed, options).feeds
     if others:
         raise InputError(
             f"{network.name}: {len(others) + 1} inputs are given; a split is checked on those of one inference"
         )
-    oracle = check_values(compiled, feeds, Runtime(compiled, executor, host).run(feeds))
+    oracle = check_values(compiled, feeds, Runtime(compiled, executor, wanted.host).run(feeds))
     progress("timing")
     timed = {index: _timed(compiled, index, found, programs, way, images) for index, found in steps.items()}
     check = SplitCheck(elements=executor.elements, mismatches=executor.mismatches, oracle=oracle)
-    return _report(compiled, system, way, images, steps, timed, check, network.name, command)
+    about = {"command": command_of("split", wanted), "model": network.name, "split": way, "images": images}
+    return _report(compiled, system, steps, timed, check=check, **about)
 
 
 def _report(
     compiled: CompiledNetwork,
     system: System,
-    way: str,
-    images: int,
     steps: Mapping[int, Sequence[Step]],
     timed: Mapping[int, _Timed],
-    check: SplitCheck,
-    model: str,
-    command: str,
+    **about: Any,
 ) -> SplitReport:
-    """The report of regions that were split into ``steps`` and ``timed``, both by region."""
+    """The report of regions that were split into ``steps`` and ``timed``, both by region; ``about``: further fields."""
     regions = list(timed.values())
     total = sum((one.account for one in regions[1:]), start=regions[0].account)
     bus, estimate = system.accelerators[0].hardware.timing.bus_bytes, host_estimate(compiled.partition)
@@ -204,13 +190,10 @@ def _report(
     names = {region.index: region.name for region in compiled.partition.regions}
     parts = [part for found in steps.values() for part in found]
     macs = sum(node.macs for region in compiled.partition.regions for node in region.nodes)
-    done = sum(piece.macs for part in parts for piece in part.pieces) if way != "batch" else macs
+    done = sum(piece.macs for part in parts for piece in part.pieces) if about["split"] != "batch" else macs
     return SplitReport(
-        command=command,
-        model=model,
+        **about,
         system=system.name,
-        split=way,
-        images=images,
         alone=sum(one.alone for one in regions),
         latency=sum(one.latency for one in regions),
         end_to_end=split,
@@ -224,19 +207,18 @@ def _report(
             SplitRegion(name=names[index], account=SplitAccount(**asdict(one.account))) for index, one in timed.items()
         ],
         account=SplitAccount(**asdict(total)),
-        check=check,
     )
 
 
 def _check_possible(system: System, way: str, images: int, options: CompileOptions) -> None:
     if way not in WAYS:
-        raise InputError(f"--split {way}: {meant(way, WAYS)}choose one of {', '.join(WAYS)}")
+        raise InputError(f"--by {way}: {meant(way, WAYS)}choose one of {', '.join(WAYS)}")
     if len(system.accelerators) < 2:
         raise InputError(f"{system.source}: a network is split over two accelerators or more; add one, or count = 2")
     if not 1 <= images <= MOST_IMAGES:
         raise InputError(f"--images {images}: give 1 to {MOST_IMAGES:,}")
     if options.chosen:
-        raise InputError("--pins and --tuned choose the schedule of a whole network; leave them out with --split")
+        raise InputError("--pins and --tuned choose the schedule of a whole network; leave them out")
     first = system.accelerators[0]
     for other in system.accelerators[1:]:
         if other.hardware.arch.numerics != first.hardware.arch.numerics:

@@ -1,19 +1,17 @@
-"""Systems from their files to their results: the workflows behind ``dla system``, ``dla run --split`` and Python."""
+"""Systems from their files to their results: the workflows behind ``dla system``, ``dla split`` and Python."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from byoc.options import DEFAULTS, CompileOptions
 from dla_sim.systems.spec import IN_MEMORY, Specification, System, checked, document, specified, with_conditions
-from experiments.running.given import Inputs, Model, Samples, in_onnx, spelled
-from experiments.running.network import Fixed, Shapes, load_network
-from experiments.running.package_cache import users_cache
-from experiments.running.workflow import Host, Request
+from experiments.running.door import door
+from experiments.running.network import load
 from experiments.systems.plans import Planner, make_plans
+from experiments.systems.request import SplitKeywords, SplitRequest
 from experiments.systems.result import SystemResult
 from experiments.systems.run import Watch, highest_rate, policy_of, run_system
 from experiments.systems.split_report import SplitReport, split_network
@@ -48,7 +46,7 @@ def system(
     wanted = with_conditions(specified(spec), chosen)
     policy_of(wanted)  # before networks are compiled
     words = _words("dla.system", wanted.source, chosen)
-    plans = make_plans(wanted, progress=progress, cache=users_cache())
+    plans = make_plans(wanted, progress=progress)
     report = run_system(wanted, plans, watch=watch, check=check, progress=progress, command=shlex.join(words))
     return SystemResult(report, highest_rate(wanted, plans, progress) if search_rate else None)
 
@@ -82,30 +80,13 @@ def sweep_system(
     words += ["--highest-rate"] if search_rate else []
     values = {f"run.{key}": number_or_text(str(value)) for key, value in chosen.items()}
     return run_sweep(
-        with_values(given, values), ordered, Planner(progress=progress, cache=users_cache()),
+        with_values(given, values), ordered, Planner(progress=progress),
         search_rate=search_rate, progress=progress, command=shlex.join(words),
     )  # fmt: skip
 
 
-def split(
-    model: Model,
-    system: Specification,
-    way: str,
-    *,
-    images: int | None = None,
-    options: CompileOptions = DEFAULTS,
-    host: Host = "onnxruntime",
-    inputs: Inputs | None = None,
-    shapes: Shapes | None = None,
-    fixed: Fixed | None = None,
-    cpu: Sequence[str] = (),
-    calibration: Samples | None = None,
-    seed: int = 0,
-    progress: Progress = silent,
-    cache: bool = True,
-    **choices: Any,
-) -> SplitReport:
-    """Run one network on all accelerators of a system, as ``dla run MODEL --system FILE --split WAY`` does.
+def split_requested(wanted: SplitRequest) -> SplitReport:
+    """Run one network on all accelerators of a system, as ``dla split MODEL FILE --by WAY`` does.
 
     ``way`` is ``batch``, ``channels``, ``rows`` or ``pipeline``; ``images`` inferences (8) are timed by ``batch`` and
     ``pipeline``. ``system`` is a TOML file or the same keys in a dict; it need not have tasks. The other arguments are
@@ -113,23 +94,13 @@ def split(
 
     Bits that differ are reported in ``check``, not raised. Raises InputError for bad input.
     """
-    model, options = in_onnx(model), options.replaced(choices)
+    system = wanted.system
     accelerators = system if isinstance(system, System) else checked(document(system), idle=True)
-    request = Request(
-        model=spelled(model), options=options, host=host, inputs=None if inputs is None else spelled(inputs),
-        calibration=None if calibration is None else spelled(calibration),
-        shapes=shapes or {}, fixed=fixed or {}, seed=seed, cpu=tuple(cpu),
-    )  # fmt: skip
-    words = ["dla.split"] if request.in_memory or accelerators.source == IN_MEMORY else ["dla", "run"]
-    words += [*request.words, "--system", accelerators.source, "--split", way]
-    words += ["--images", str(images)] if images is not None else []
-    progress(f"reading {request.model}")
-    kept = users_cache() if cache else None
-    network = load_network(model, shapes, seed, calibration, fixed, kept, progress=progress).keeping_on_cpu(cpu)
-    return split_network(
-        network, accelerators, way, images=8 if images is None else images, options=options, host=host, inputs=inputs,
-        seed=seed, command=shlex.join(words), progress=progress,
-    )  # fmt: skip
+    network = load(wanted, wanted.progress)
+    return split_network(network, accelerators, wanted)
+
+
+split = door("split", SplitKeywords, SplitRequest, split_requested)
 
 
 def _given(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,24 +29,12 @@ from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from experiments.running.network import Network
 from experiments.tune.model import CostModel, load_model, require_library
+from experiments.tune.request import Report, Search
 from experiments.tune.search import Evolution
 from experiments.version import compiler_version
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.reading import read_bytes
-
-Report = Callable[[int, int], None]
-"""Hears how many measurements there are, and the fewest cycles so far."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How to search: ``measurements`` in all, from ``seed``, with the learned model or without, helped by logs."""
-
-    measurements: int = 200
-    seed: int = 0
-    model: bool = True
-    donors: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -97,7 +85,7 @@ def tune(
     hardware: Preset,
     options: CompileOptions,
     path: Path,
-    wanted: Wanted,
+    wanted: Search,
     report: Report = lambda count, cycles: None,
 ) -> Tuned:
     """Measure schedules of ``network`` until the log at ``path`` has as many as wanted, and keep the model beside it.
@@ -109,15 +97,15 @@ def tune(
         raise InputError(f"--measurements is {wanted.measurements}; it must be 1 or more")
     if options.schedule == "seed" or options.chosen:
         raise InputError("a tuning chooses the whole schedule; leave --schedule, --pins and --tuned out")
-    if path.resolve() in [donor.resolve() for donor in wanted.donors]:
+    if path.resolve() in [Path(donor).resolve() for donor in wanted.donors]:
         raise InputError(f"--from {path} is the log itself; leave it out, or give another --log")
-    if wanted.model:
+    if wanted.learn:
         require_library()
     found = partition_package(network.package, hardware.arch, options)
     subject = Subject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
     if not subject.sites:
         raise InputError(f"{network.name}: no layer runs on the accelerator; 'dla partition' says why")
-    donors = tuple(read_log(donor) for donor in wanted.donors)
+    donors = tuple(read_log(Path(donor)) for donor in wanted.donors)
     header = _header(network, hardware, options, wanted, subject)
     logged = _opened(path, header)
     session = _Session(subject, wanted, donors)
@@ -132,7 +120,7 @@ def tune(
     return Tuned(read_log(path), min(len(logged), wanted.measurements), session.donor, options)
 
 
-def _header(network: Network, hardware: Preset, options: CompileOptions, wanted: Wanted, subject: Subject) -> Header:
+def _header(network: Network, hardware: Preset, options: CompileOptions, wanted: Search, subject: Subject) -> Header:
     timing = json.dumps(hardware.timing.model_dump(), sort_keys=True).encode()
     donors = [hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in _donor_files(wanted)]
     return Header(
@@ -143,7 +131,7 @@ def _header(network: Network, hardware: Preset, options: CompileOptions, wanted:
         timing=hashlib.sha256(timing).hexdigest()[:16],
         compiler=compiler_version(),
         options=" ".join(options.words),
-        search={"seed": wanted.seed, "model": wanted.model, "from": donors},
+        search={"seed": wanted.search_seed, "model": wanted.learn, "from": donors},
         layers=[
             LoggedSite(
                 layer=site.name,
@@ -157,11 +145,11 @@ def _header(network: Network, hardware: Preset, options: CompileOptions, wanted:
     )
 
 
-def _donor_files(wanted: Wanted) -> Iterator[Path]:
+def _donor_files(wanted: Search) -> Iterator[Path]:
     """The logs to take schedules from, and the models beside them."""
-    for path in wanted.donors:
+    for path in map(Path, wanted.donors):
         yield path
-        if wanted.model and model_file(path).exists():
+        if wanted.learn and model_file(path).exists():
             yield model_file(path)
 
 
@@ -183,15 +171,15 @@ def _opened(path: Path, header: Header) -> tuple[Record, ...]:
 class _Session:
     """A search over a subject, fed from a log and then from measurements."""
 
-    def __init__(self, subject: Subject, wanted: Wanted, donors: Sequence[TuningLog]) -> None:
+    def __init__(self, subject: Subject, wanted: Search, donors: Sequence[TuningLog]) -> None:
         self._subject, self._wanted, self._donors = subject, wanted, donors
-        self.model = CostModel() if wanted.model else None
+        self.model = CostModel() if wanted.learn else None
         self.donor: Path | None = None
         self.fewest = 0
 
     def records(self, path: Path, logged: Sequence[Record]) -> Iterator[Record]:
         """Every measurement: those logged, which must be what the search asks for, then new ones."""
-        evolution = Evolution(self._subject, self._wanted.seed, self.model)
+        evolution = Evolution(self._subject, self._wanted.search_seed, self.model)
         proposals = evolution.proposals(self._donor)
         choices = next(proposals)
         for number in range(self._wanted.measurements):

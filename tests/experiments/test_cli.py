@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dla_sim.presets import DEFAULT_PRESET
-from experiments.cli import options
 from experiments.cli.main import COMMANDS
 from experiments.models import MODELS
+from experiments.running import given
 from tests.experiments.command_line import dla
 
 HEAVY = ("numpy", "onnx", "onnxruntime", "pydantic", "simpy", "matplotlib", "PIL")
@@ -55,7 +55,7 @@ def test_options_are_the_same_on_every_command_that_takes_them() -> None:
 
 
 def test_default_preset_is_the_recommended_machine() -> None:
-    assert options.DEFAULT_PRESET == DEFAULT_PRESET
+    assert given.DEFAULT_PRESET == DEFAULT_PRESET
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,7 +183,7 @@ def test_an_emitted_program_is_replayed_on_saved_inputs(words: list[str], capsys
     emitted = dla(capsys, "emit", *words, "--save-inputs", "-o", "out.prog" if len(words) == 1 else "out")
     assert (emitted.status, emitted.err) == (0, "")
     hardware = load_hardware(settings=[word for word in words if "=" in word])
-    network = load_network(words[0]).keeping_on_cpu([words[2]] if len(words) > 1 else [])
+    network = load_network(words[0], cpu=[words[2]] if len(words) > 1 else [])
     done = infer(network, hardware, network_feeds(network))
     programs = sorted(Path().rglob("*.prog"))
     assert len(programs) == len(done.compiled.programs)

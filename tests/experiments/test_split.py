@@ -15,7 +15,8 @@ from byoc.splitting.split import WAYS, best_cuts
 from dla_sim.systems.spec import System, parse_system
 from experiments.cli.main import main
 from experiments.report.terminal import report_console
-from experiments.running.network import load_network
+from experiments.running.network import Network, load_network
+from experiments.systems.request import SplitRequest
 from experiments.systems.split_report import SplitReport, print_split, split_json, split_network
 from tests.byoc.small_models import ModelBuilder
 
@@ -25,6 +26,10 @@ PRIVATE = '[memory]\nports = "private"\ngrants = {count}\n'
 def system_of(count: int, settings: str = "", memory: str = PRIVATE) -> System:
     accelerator = f'[[accelerator]]\nname = "npu"\ncount = {count}\nsettings = {{ {settings} }}\n'
     return parse_system(memory.format(count=count) + accelerator, idle=True)
+
+
+def split_of(network: Network, system: System, way: str, images: int | None = None) -> SplitReport:
+    return split_network(network, system, SplitRequest(network.package, system, way, images=images))
 
 
 def random_model(random: Random) -> ModelProto:
@@ -88,20 +93,20 @@ def test_random_networks_have_the_bits_of_one_accelerator(way: str) -> None:
         settings = f'sram_bytes = "{random.choice((8, 32))}KiB"'
         memory = random.choice((PRIVATE, ""))
         system = system_of(random.randrange(2, 5), settings, memory)
-        report = checked(split_network(network, system, way, images=3))
+        report = checked(split_of(network, system, way, images=3))
         shared += sum(len(part.accelerators) > 1 for part in report.parts)
     assert shared or way in ("batch", "pipeline")
 
 
 def test_images_on_ports_of_their_own_take_what_one_takes() -> None:
-    report = checked(split_network(load_network("digits-cnn"), system_of(4), "batch", images=8))
+    report = checked(split_of(load_network("digits-cnn"), system_of(4), "batch", images=8))
     assert report.account.cycles == 2 * report.alone  # two each, one behind the other
     assert (report.speed_up, report.latency) == (4.0, report.alone)
     assert (report.account.again, report.account.memory, report.account.waiting) == (0, 0, 0)
 
 
 def test_a_pipeline_of_two_by_hand() -> None:
-    report = checked(split_network(load_network("digits-cnn"), system_of(2), "pipeline", images=5))
+    report = checked(split_of(load_network("digits-cnn"), system_of(2), "pipeline", images=5))
     (a,), (b,) = (part.cycles for part in report.parts)
     # on ports of their own nobody is in the way: the first stage is done with image n at (n + 1) a. The slower stage
     # is never idle between its first and last image: a, then five times b, or five times a, then b
@@ -138,7 +143,7 @@ def test_a_tensor_may_be_read_whole_and_as_a_share() -> None:
     here = builder.quantize(total, 0.05, 3)
     builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
     builder.output("y")
-    report = checked(split_network(load_network(builder.model()), system_of(2), "channels"))
+    report = checked(split_of(load_network(builder.model()), system_of(2), "channels"))
     assert [(len(part.nodes), len(part.cycles)) for part in report.parts] == [(2, 2)]
 
 
@@ -152,7 +157,7 @@ def test_halos_are_read_or_computed_twice() -> None:
         here = builder.quantize(made, 0.05, 3)
     builder.node("DequantizeLinear", here, builder.constant(0.05, "float32"), builder.constant(3, "int8"), result="y")
     builder.output("y")
-    report = checked(split_network(load_network(builder.model()), system_of(2), "rows"))
+    report = checked(split_of(load_network(builder.model()), system_of(2), "rows"))
     row = 8 * 8 * 8 * 9  # multiply-accumulates of a row of one of them
     assert report.macs == (32 * row, 2 * (9 + 8) * row)
     assert [part.whole for part in report.parts] == [None, "joining the bands of the output"]
@@ -163,7 +168,7 @@ def test_a_report_is_the_same_again_and_the_command_writes_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
-    words = ["run", "digits-cnn", "--system", "pair.toml", "--split", "channels"]
+    words = ["split", "digits-cnn", "pair.toml", "--by", "channels"]
     assert main([*words, "--json", "first.json"]) == 0
     shown = capsys.readouterr().out
     assert "why not 2 times" in shown
@@ -178,20 +183,14 @@ def test_the_front_door_is_the_command(tmp_path: Path, monkeypatch: pytest.Monke
     """A file or its keys, a model's name or the model, its own sample or the same numbers."""
     monkeypatch.chdir(tmp_path)
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
-    assert (
-        main(["run", "digits-cnn", "--system", "pair.toml", "--split", "batch", "--images", "3", "--json", "a.json"])
-        == 0
-    )
+    assert main(["split", "digits-cnn", "pair.toml", "--by", "batch", "--images", "3", "--json", "a.json"]) == 0
     found = dla.split("digits-cnn", "pair.toml", "batch", images=3)
     found.save("b.json")
     assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
     pair = {"name": "pair", "accelerator": [{"name": "npu", "count": 2}]}
     image = dla.MODELS["digits-cnn"].sample_input()["image"]
     again = dla.split(dla.import_model("digits-cnn"), pair, "batch", images=3, inputs=image)
-    assert (
-        again.command
-        == "dla.split '<package digits-cnn>' --input '<arrays>' --system '<system>' --split batch --images 3"
-    )
+    assert again.command == "dla.split '<package digits-cnn>' '<system>' --by batch --input '<arrays>' --images 3"
     assert again.model_dump(exclude={"command", "model"}) == found.model_dump(exclude={"command", "model"})
     assert found.mismatches == 0
     with pytest.raises(dla.InputError, match="2 inputs are given; a split is checked on those of one inference"):
@@ -204,7 +203,7 @@ def test_regions_are_split_for_themselves_and_reported_one_by_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
-    words = ["run", "digits-cnn", "--system", "pair.toml", "--split", way, "--cpu", "depthwise", "--json", "split.json"]
+    words = ["split", "digits-cnn", "pair.toml", "--by", way, "--cpu", "depthwise", "--json", "split.json"]
     assert main(words) == 0
     report = checked(SplitReport.model_validate_json(Path("split.json").read_text()))
     assert [region.name for region in report.regions] == ["region0", "region1"]
@@ -227,7 +226,7 @@ def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixtur
     builder.output("y")
     network = load_network(builder.model())
     for way, loses in (("rows", True), ("channels", False)):
-        report = checked(split_network(network, system_of(2), way))
+        report = checked(split_of(network, system_of(2), way))
         shared, *_ = report.parts
         assert shared.once == report.account.once == report.alone
         assert (len(shared.cycles), shared.loses) == (2, loses)
@@ -239,16 +238,15 @@ def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--split", "rows"], "--system and --split belong together"),
-        (["--system", "pair.toml"], "--system and --split belong together"),
-        (["--system", "pair.toml", "--split", "colums"], "--split colums: "),
-        (["--system", "pair.toml", "--split", "rows", "--set", "sram_bytes=4KiB"], "--set does not go with"),
-        (["--system", "pair.toml", "--split", "rows", "--trace", "t.json"], "--trace does not go with"),
-        (["--system", "pair.toml", "--split", "batch", "--images", "0"], "--images 0: "),
-        (["--system", "one.toml", "--split", "batch"], "one.toml: a network is split over two accelerators or more"),
-        (["--system", "absent.toml", "--split", "batch"], "absent.toml"),
-        (["--system", "mixed.toml", "--split", "batch"], "accelerator 'b' has numerics fixed"),
-        (["--system", "pair.toml", "--split", "batch", "--cpu", "*"], "nothing of it runs on an accelerator"),
+        (["--by", "rows"], "Missing argument 'SYSTEM.toml'"),
+        (["pair.toml"], "Missing option '--by'"),
+        (["pair.toml", "--by", "colums"], "--by colums: "),
+        (["pair.toml", "--by", "rows", "--set", "sram_bytes=4KiB"], "No such option: --set"),
+        (["pair.toml", "--by", "batch", "--images", "0"], "--images 0: "),
+        (["one.toml", "--by", "batch"], "one.toml: a network is split over two accelerators or more"),
+        (["absent.toml", "--by", "batch"], "absent.toml"),
+        (["mixed.toml", "--by", "batch"], "accelerator 'b' has numerics fixed"),
+        (["pair.toml", "--by", "batch", "--cpu", "*"], "nothing of it runs on an accelerator"),
     ],
 )
 def test_what_cannot_be_split_is_one_line(
@@ -263,7 +261,7 @@ def test_what_cannot_be_split_is_one_line(
     Path("pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
     mixed = '[[accelerator]]\nname = "a"\n[[accelerator]]\nname = "b"\nsettings = { numerics = "fixed" }\n'
     Path("mixed.toml").write_text(mixed)
-    assert main(["run", "digits-cnn", *words]) == 2
+    assert main(["split", "digits-cnn", *words]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1

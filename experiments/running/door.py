@@ -1,0 +1,51 @@
+"""Functions of ``dla`` whose keywords are the fields of a record: signatures, and how the record is made of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any, ParamSpec, TypeVar
+
+from byoc.options import CompileOptions
+from experiments.running.given import Subject
+from experiments.running.in_memory import in_onnx
+from isa.errors import meant
+
+Keywords = ParamSpec("Keywords")
+Request = TypeVar("Request")
+Found = TypeVar("Found")
+_CHOICES = tuple(item.name for item in fields(CompileOptions))
+
+
+def door(
+    name: str, keywords: Callable[Keywords, object], request: type[Request], work: Callable[[Request], Found]
+) -> Callable[Keywords, Found]:
+    """``work`` as a function called ``name`` that takes the fields of its ``request`` as keywords.
+
+    ``keywords`` is the request, or that and :class:`CompileOptions`: then choices replace fields of its ``options``. A
+    model is given as :func:`in_onnx` has it. Raises TypeError for a name that no field has.
+    """
+    known = {part.name: part for part in inspect.signature(request).parameters.values()}
+    if "options" in known:
+        single = inspect.signature(CompileOptions).parameters.values()
+        known |= {part.name: part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in single}
+
+    def taking(*positional: Keywords.args, **given: Keywords.kwargs) -> Found:
+        for word in given:
+            if word not in known:
+                names = ", ".join(known)
+                raise TypeError(f"unexpected keyword argument '{word}'; {meant(word, known)}options are {names}")
+        choices = {word: value for word, value in given.items() if word in _CHOICES}
+        rest: dict[str, Any] = {word: value for word, value in given.items() if word not in _CHOICES}
+        made: Any = request(*positional, **rest)
+        if choices:
+            made = replace(made, options=made.options.replaced(choices))
+        if isinstance(made, Subject):
+            made = replace(made, model=in_onnx(made.model))
+        return work(made)
+
+    vars(taking)["__signature__"] = inspect.signature(work).replace(parameters=list(known.values()))
+    taking.__name__ = taking.__qualname__ = name
+    taking.__module__, taking.__doc__ = work.__module__, work.__doc__
+    return taking

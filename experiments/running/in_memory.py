@@ -1,0 +1,187 @@
+"""What is handed over in memory, where the command has files: models, inputs of one or many inferences, samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from onnx import ModelProto
+
+from byoc.package.package import Package
+from dla_sim.trace import Trace
+from experiments.report.schema import HardwareCheck
+from isa.errors import InputError
+from isa.program import Executor
+
+Feeds = dict[str, NDArray[Any]]
+Shape = tuple[int, ...]
+Wanted = Mapping[str, tuple[Shape, np.dtype[Any]]]
+"""Shapes and types of inputs, by name."""
+
+
+@runtime_checkable
+class Exported(Protocol):
+    """What an exporter makes that has an ONNX model: ``torch.onnx.ONNXProgram``, say."""
+
+    @property
+    def model_proto(self) -> ModelProto:
+        """The model."""
+        ...
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """What ``torch.export.export`` gives: a program that PyTorch's exporter has yet to write as ONNX."""
+
+    @property
+    def graph_signature(self) -> Any:
+        """Which of its tensors are inputs, parameters and outputs."""
+        ...
+
+    @property
+    def example_inputs(self) -> Any:
+        """What it was traced with."""
+        ...
+
+
+Model = str | Path | ModelProto | Package | Exported | Traced
+"""A built-in name, an .onnx, .tflite or .dla file, or a model in memory."""
+Inputs = str | Path | ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
+"""A file, an array for the only input, arrays by input, or many of these: a batch."""
+Samples = str | Path | ArrayLike | Mapping[str, ArrayLike] | Iterable[ArrayLike | Mapping[str, ArrayLike]]
+"""A file, arrays with samples along the first axis, or the samples one by one."""
+
+
+def in_onnx(given: Model) -> str | Path | ModelProto | Package:
+    """The same with an exported program as the ONNX model that it has, or that PyTorch makes of it.
+
+    Raises InputError for what is no model.
+    """
+    if isinstance(given, Traced):
+        given = import_module("torch").onnx.export(given, verbose=False)
+    if isinstance(given, Exported):
+        given = given.model_proto
+    if not isinstance(given, str | Path | ModelProto | Package):
+        raise InputError(f"the model is a {type(given).__name__}; give a name, a file, an ONNX model or a package")
+    return given
+
+
+def model_name(model: ModelProto) -> str:
+    """What a model in memory goes by in reports."""
+    return model.graph.name or "model"
+
+
+class Held(Executor[Trace], Protocol):
+    """An executor that is held to the simulator, as ``experiments.rtl.device.HardwareDevice`` is."""
+
+    @property
+    def check(self) -> HardwareCheck:
+        """How it compared so far."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Inputs of one inference or of ``many``, on an axis of their own (``stacked``) or on the first of the model's."""
+
+    feeds: tuple[Feeds, ...]
+    many: bool = False
+    stacked: bool = True
+
+    def joined(self, results: Sequence[Mapping[str, NDArray[Any]]]) -> Feeds:
+        """The outputs of the inferences, those of several along a first axis as their inputs have it."""
+        if not self.many:
+            return dict(results[0])
+        return {name: self._along([result[name] for result in results], name) for name in results[0]}
+
+    def _along(self, arrays: list[NDArray[Any]], name: str) -> NDArray[Any]:
+        if len({array.shape for array in arrays}) > 1:
+            raise InputError(f"output '{name}' has another shape for other inputs; run them one at a time")
+        one = not self.stacked and arrays[0].shape[:1] == (1,)
+        return np.concatenate(arrays) if one else np.stack(arrays)
+
+
+def batch_of(inputs: Inputs, wanted: Mapping[str, Shape], what: str = "inputs") -> Batch:
+    """Arrays as feeds. An array of the input's shape is for one inference; more of them stand along a first axis.
+
+    That is an axis of its own, or takes the place of the input's where that is of length 1. A list of arrays or of
+    tables by input is a batch as well. Raises InputError where the inputs have different numbers of them, or none.
+    """
+    if isinstance(inputs, list | tuple) and any(isinstance(one, Mapping) or hasattr(one, "shape") for one in inputs):
+        return Batch(tuple(_named(one, wanted, what) for one in inputs), many=True)
+    arrays = _named(inputs, wanted, what)
+    axes = {name: _axis(array, wanted.get(name, ())) for name, array in arrays.items()}
+    if not any(axes.values()):
+        return Batch((arrays,))
+    counts = {name: len(array) if axes[name] else 1 for name, array in arrays.items()}
+    if not all(axes.values()) or len(set(counts.values())) > 1 or 0 in counts.values():
+        raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number, at least one")
+    samples = range(next(iter(counts.values())))
+    feeds = ({name: a[n] if axes[name] == "own" else a[n : n + 1] for name, a in arrays.items()} for n in samples)
+    return Batch(tuple(feeds), many=True, stacked="own" in axes.values())
+
+
+def _axis(array: NDArray[Any], shape: Shape) -> str:
+    """Where an array has its samples: along an axis of its "own", or along the "first" one of the input; else ""."""
+    if array.shape == shape:
+        return ""
+    if array.ndim and array.shape[1:] == shape:
+        return "own"
+    return "first" if shape[:1] == (1,) and array.ndim and array.shape[1:] == shape[1:] else ""
+
+
+def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
+    """Arrays by input of what is one array or a table of them."""
+    if isinstance(given, Mapping):
+        return {name: np.asarray(array) for name, array in given.items()}
+    if len(wanted) != 1:
+        names = ", ".join(wanted) or "none"
+        raise InputError(f"{what}: one array, and the network's inputs are {names}; give a dict of arrays")
+    return {next(iter(wanted)): np.asarray(given)}
+
+
+def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:
+    """The samples to quantise on, one by one, as they are wanted: in one array an input, or from any iterable.
+
+    What an iterable gives is a sample or, as a data loader does, a batch, or a list of either. Raises InputError for
+    arrays of other shapes and types, and where their numbers differ.
+    """
+    what = "calibration"
+    if isinstance(calibration, Mapping) or hasattr(calibration, "shape"):
+        arrays = _named(calibration, wanted, what)
+        counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+        if min(counts.values(), default=0) < 1 or len(set(counts.values())) != 1:
+            raise InputError(f"{what}: the arrays have {counts} samples; give all of them the same number")
+        rows: Iterable[Any] = ({name: a[n] for name, a in arrays.items()} for n in range(min(counts.values())))
+    elif isinstance(calibration, Iterable):
+        rows = calibration
+    else:
+        raise InputError(f"{what}: a {type(calibration).__name__}; give arrays, an iterable of them, or a .npz file")
+    shapes = {name: shape for name, (shape, _) in wanted.items()}
+    parts = (part for row in rows for part in (row if isinstance(row, list | tuple) else (row,)))
+    feeds = (feed for part in parts for feed in batch_of(part, shapes, what).feeds)
+    for number, feed in enumerate(feeds):
+        yield _sample(feed, wanted, f"{what}, sample {number}")
+
+
+def _sample(row: Feeds, wanted: Wanted, what: str) -> Feeds:
+    """One sample, checked; the first axis of an input may be left out where its length is 1."""
+    if row.keys() != wanted.keys():
+        raise InputError(f"{what}: it has {', '.join(row) or 'nothing'}; the inputs are {', '.join(wanted)}")
+    found = {}
+    for name, (shape, dtype) in wanted.items():
+        array = row[name]
+        if shape[:1] == (1,) and array.shape == shape[1:]:
+            array = array[np.newaxis]
+        if array.shape != shape or array.dtype != dtype:
+            raise InputError(
+                f"{what}: '{name}' is of shape {list(array.shape)} and type {array.dtype}; "
+                f"the model wants shape {list(shape)} and type {dtype}"
+            )
+        found[name] = array
+    return found
