@@ -79,7 +79,7 @@ def test_command_repeats_the_run(capsys: Capture) -> None:
     report = run(
         "digits-cnn", preset="seed-o64", settings=["bus_bytes=16"], isa="v1", emulate_depthwise=True, seed=3
     ).report
-    words = "dla run digits-cnn --preset seed-o64 --set bus_bytes=16 --isa v1 --emulate-depthwise --seed 3"
+    words = "dla run digits-cnn --preset seed-o64 --set bus_bytes=16 --isa v1 --seed 3 --emulate-depthwise"
     assert report.command == words
     assert dla(capsys, *words.split()[1:], "--json", "again.json").status == 0
     assert RunReport.model_validate_json(Path("again.json").read_text()) == report
