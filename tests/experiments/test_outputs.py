@@ -116,7 +116,7 @@ def test_every_option_that_writes_says_so() -> None:
     """Else what is there would count as an input, or nobody would look at it before the work."""
     import inspect
 
-    writing = {"json", "csv", "trace", "html", "png", "output", "export", "logs"}
+    writing = {"json", "csv", "trace", "timeline", "html", "png", "output", "export", "logs"}
     found = 0
     for name, command in _commands(app):
         assert command.callback is not None
