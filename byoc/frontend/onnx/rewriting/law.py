@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +45,8 @@ MOST_A_NODE = 32
 """Applications for each node that a model had, on average, beyond which some law must run in a circle."""
 ANY: frozenset[str] = frozenset()
 """The roots of a law for every operator."""
+FEW = 1024
+"""Numbers of constants that are compared."""
 _KEY = "law:"
 
 
@@ -81,6 +84,10 @@ class Law(ABC):
         """
 
 
+Computation = Callable[["View", NodeProto], Hashable]
+"""What a node computes: equal for nodes of which one is enough."""
+
+
 class View:
     """A graph while laws rewrite it: who makes and who reads each tensor, shapes and constants, kept up to date."""
 
@@ -94,7 +101,9 @@ class View:
         self.slots = [[node] for node in graph.node]
         self._slot: dict[int, int] = {}
         self._makers: dict[str, NodeProto] = {}
-        self._readers: dict[str, list[NodeProto]] = {}
+        self._readers: dict[str, dict[int, NodeProto]] = {}
+        self._alike: dict[Hashable, dict[int, NodeProto]] | None = None
+        self._computation: Computation = lambda graph, node: id(node)
         self._shown = {output.name for output in graph.output}
         self._taken = names_of(given) | {name for node in all_nodes(graph) for name in (*node.input, *node.output)}
         for slot, nodes in enumerate(self.slots):
@@ -105,17 +114,49 @@ class View:
         self._slot[id(node)] = slot
         if any(True for _ in bodies(node)):
             self._shown.update(use_counts_of(node).keys() - set(node.input))
-        for name in node.input:
-            self._readers.setdefault(name, []).append(node)
+        self._read(node)
         self._makers.update((name, node) for name in node.output if name)
+
+    def _read(self, node: NodeProto) -> None:
+        """Note what a node reads."""
+        for name in node.input:
+            self._readers.setdefault(name, {})[id(node)] = node
+        if self._alike is not None:
+            self._alike.setdefault(self._computation(self, node), {})[id(node)] = node
+
+    def _read_no_more(self, node: NodeProto) -> None:
+        for name in node.input:
+            self._readers[name].pop(id(node), None)
+        if self._alike is not None:
+            del self._alike[self._computation(self, node)][id(node)]
 
     def _leave(self, node: NodeProto) -> None:
         slot = self._slot.pop(id(node))
         self.slots[slot] = [other for other in self.slots[slot] if other is not node]
-        for name in node.input:
-            self._readers[name] = [other for other in self._readers[name] if other is not node]
+        self._read_no_more(node)
         for name in node.output:
             self._makers.pop(name, None)
+
+    def alike(self, node: NodeProto, computation: Computation) -> Collection[NodeProto]:
+        """The nodes with the same ``computation`` as ``node``, which is among them; it may ask for what they read."""
+        if self._alike is None:
+            self._alike, self._computation = {}, computation
+            for nodes in self.slots:
+                for other in nodes:
+                    self._alike.setdefault(computation(self, other), {})[id(other)] = other
+        return self._alike[computation(self, node)].values()
+
+    def numbers(self, name: str) -> Hashable:
+        """What stands for a tensor: of constants their type, shape and bits, of large ones and of others the name."""
+        if name not in self.constants or prod(self.shapes.get(name, (FEW,))) >= FEW:
+            return name
+        array = self.constants[name]
+        return array.dtype.str, array.shape, array.tobytes()
+
+    def same_numbers(self, one: str, other: str) -> bool:
+        """Whether two names are of equal constants; large ones are equal if they are the same."""
+        known = one in self.constants and other in self.constants
+        return known and self.numbers(one) == self.numbers(other)
 
     def maker(self, name: str, *op_types: str) -> NodeProto | None:
         """The node that makes ``name`` if it is a standard operator, one of ``op_types`` where any are given."""
@@ -124,9 +165,15 @@ class View:
             return None
         return node
 
-    def readers(self, name: str) -> Sequence[NodeProto]:
-        """The nodes that read ``name``, one that reads it twice twice."""
-        return self._readers.get(name, ())
+    def readers(self, name: str) -> Collection[NodeProto]:
+        """The nodes that read ``name``, each once."""
+        return self._readers.get(name, {}).values()
+
+    def only_reader(self, name: str) -> NodeProto | None:
+        """The node that reads ``name`` if there is one, which reads it once."""
+        readers = self._readers.get(name, {})
+        node = next(iter(readers.values())) if len(readers) == 1 else None
+        return node if node is not None and list(node.input).count(name) == 1 else None
 
     def shown(self, name: str) -> bool:
         """Whether ``name`` is an output, or a body reads it: then there must be such a tensor."""
@@ -171,13 +218,12 @@ class View:
         self._drop_unread(node.input)
 
     def _rename(self, old: str, new: str) -> None:
-        for reader in dict.fromkeys(map(id, self.readers(old))):
-            node = next(other for other in self.readers(old) if id(other) == reader)
+        for node in list(self.readers(old)):
+            self._read_no_more(node)
             for position, name in enumerate(node.input):
                 if name == old:
                     node.input[position] = new
-                    self._readers.setdefault(new, []).append(node)
-        self._readers.pop(old, None)
+            self._read(node)
 
     def _drop_unread(self, names: Iterable[str]) -> None:
         """Remove the makers of ``names`` of which no result is needed, and theirs."""

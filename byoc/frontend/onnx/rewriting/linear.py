@@ -118,8 +118,8 @@ def _chain(graph: View, node: NodeProto) -> Affine | None:
 
 def _goes_on(graph: View, node: NodeProto) -> bool:
     """Whether a chain does not end with ``node``."""
-    readers, name = graph.readers(node.output[0]), node.output[0]
-    return len(readers) == 1 and not graph.shown(name) and _affine(graph, readers[0]) is not None
+    reader = graph.only_reader(node.output[0])
+    return reader is not None and not graph.shown(node.output[0]) and _affine(graph, reader) is not None
 
 
 # Products by constants. ---------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class ScaleBehindProduct(Law):
         product = None if chain is None else _product(graph, graph.maker(chain.source))
         if chain is None or product is None:
             return None
-        shared = graph.shown(chain.source) or len(graph.readers(chain.source)) > 1
+        shared = graph.shown(chain.source) or graph.only_reader(chain.source) is None
         return "others read the product" if shared else (product, chain)
 
     def apply(self, graph: View, node: NodeProto, found: tuple[_Product, Affine]) -> Sequence[NodeProto]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -416,7 +416,7 @@ def _requantised_alike(graph: View, dequantize: NodeProto, node: NodeProto) -> t
     scales = [[*each.input[1:3]] for each in (source, quantize, dequantize)]
     if not graph.alone(quantize.output[0], dequantize) or min(map(len, scales)) < 2:
         return quantize, None  # what has no zero point may be of another element type
-    alike = all(_same_numbers(graph, first, other) for first, *others in zip(*scales, strict=True) for other in others)
+    alike = all(graph.same_numbers(first, other) for first, *others in zip(*scales, strict=True) for other in others)
     return quantize, pad if alike else None
 
 
@@ -432,22 +432,6 @@ def _zero_margins(graph: View, pad: NodeProto) -> list[int] | None:
     if min(margins, default=-1) < 0 or len(margins) < 6 or any((*margins[:2], *margins[half : half + 2])):
         return None
     return [*margins[2:half], *margins[half + 2 :]]
-
-
-def _same_numbers(graph: View, one: str, other: str) -> bool:
-    """Whether two names are of equal constants; large ones are equal if they are the same."""
-    if one not in graph.constants or other not in graph.constants:
-        return False
-    if one == other:
-        return True
-    if prod(graph.shapes.get(one, (_FEW,))) >= _FEW:
-        return False
-    first, second = graph.constants[one], graph.constants[other]
-    return first.dtype == second.dtype and first.shape == second.shape and bool((first == second).all())
-
-
-_FEW = 1024
-"""Numbers of constants that are compared."""
 
 
 # What is there already. ---------------------------------------------------------------------------------------------
@@ -469,11 +453,9 @@ class ShareEqual(Law):
         """An equal node that is executed before."""
         if graph.quantised or node.op_type in _NOT_SHARED or any(True for _ in bodies(node)):
             return None
-        first = next((name for name in node.input if name and name not in graph.constants), "")
-        for other in graph.readers(first):
-            if other is not node and graph.before(other, node) and _equal(graph, other, node):
-                return other
-        return None
+        if all(name in graph.constants for name in node.input if name):
+            return None
+        return next((other for other in graph.alike(node, _computation) if graph.before(other, node)), None)
 
     def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:
         """Other names for its results."""
@@ -481,12 +463,11 @@ class ShareEqual(Law):
         return [helper.make_node("Identity", [one], [other]) for one, other in pairs if other]
 
 
-def _equal(graph: View, one: NodeProto, other: NodeProto) -> bool:
-    if (one.op_type, one.domain, len(one.input)) != (other.op_type, other.domain, len(other.input)):
-        return False
-    if list(map(bool, one.output)) != list(map(bool, other.output)) or attributes(one) != attributes(other):
-        return False
-    return all(a == b or _same_numbers(graph, a, b) for a, b in zip(one.input, other.input, strict=True))
+def _computation(graph: View, node: NodeProto) -> Hashable:
+    """Operator, attributes, what is read, and which results there are."""
+    options = tuple(sorted(item.SerializeToString(deterministic=True) for item in node.attribute))
+    reads = tuple(graph.numbers(name) for name in node.input)
+    return node.op_type, node.domain, options, reads, tuple(map(bool, node.output))
 
 
 EXACT: tuple[Law, ...] = (PadIntoConv(), ClampBeforeChoice(), ComputeBeforeMoving(), ComposeMovement(), ShareEqual())
