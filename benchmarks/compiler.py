@@ -31,7 +31,8 @@ from byoc.options import DEFAULTS
 from experiments.models import MODELS
 from experiments.running.network import load_network
 from experiments.sweep.preparation import Preparation
-from experiments.sweep.worker import FIGURES, Job, MachineJob, outcome_of
+from experiments.sweep.store import FIGURE_COLUMNS
+from experiments.sweep.worker import Job, MachineJob, outcome_of
 from experiments.version import tool_version
 from isa.arch import Arch, PeArray
 
@@ -100,7 +101,7 @@ def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Se
                 if outcome.figures is None:
                     print(f"{network} on {array}, {kib} KiB: {outcome.message}")
                     continue
-                figures = dict(zip(FIGURES, outcome.figures, strict=True))
+                figures = dict(zip(FIGURE_COLUMNS, outcome.figures, strict=True))
                 found[Place(array, kib, bus, network)] = Point(
                     figures["cycles"], figures["lower_bound_cycles"], figures["roofline_cycles"],
                     figures["dram_read_bytes"] + figures["dram_write_bytes"],

@@ -22,12 +22,12 @@ from isa.program import Program
 
 @dataclass(frozen=True)
 class Cycles:
-    """What a run under one Timing takes: ``kinds`` and the causes of each of ``units`` sum to ``total``.
+    """What a run under one Timing takes: ``kinds`` and the causes of each of ``units`` sum to ``cycles``.
 
     ``ex_cycles`` are the cycles in which EX executes, by kind.
     """
 
-    total: int
+    cycles: int
     kinds: Mapping[str, int]
     ex_cycles: Mapping[str, int]
     units: Mapping[str, Mapping[str, int]]

@@ -27,7 +27,7 @@ ROOMS = {
     "door": {"cli", "dla"},
     "studies": {"sweep", "explore", "tune", "systems", "compare", "golden", "rtl", "debug", "repro"},
     "run": {"running"},
-    "show": {"report", "cost"},
+    "show": {"report", "cost", "figure"},
     "stock": {"models", "extras", "installation", "literal", "version"},
 }
 """The floors of experiments from the highest one down, with the folders and files of each."""

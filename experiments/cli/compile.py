@@ -105,7 +105,7 @@ def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
     from dla_sim.program_timing import ProgramTiming
     from experiments.report.end_to_end import end_to_end, host_estimate
 
-    cycles = {index: ProgramTiming(program).run(timing).total for index, program in compiled.programs.items()}
+    cycles = {index: ProgramTiming(program).run(timing).cycles for index, program in compiled.programs.items()}
     return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.bus_bytes)
 
 

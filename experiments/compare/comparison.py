@@ -11,10 +11,24 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
+from experiments.figure import all_figures, figures_of
+from experiments.report.schema import Layer, RunReport, Totals
 from experiments.running.check import compare_tensors
 
-FIGURES = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
-"""What is known of a layer and of the whole beside values."""
+RECORDED = ("cycles", "instructions", "dram_read_bytes", "dram_write_bytes", "macs")
+"""What snapshots and corpora have always recorded, in this order; others come behind."""
+_OF_LAYERS = {figure.name for figure in figures_of(Layer)}
+COUNTED = {
+    figure.name: figure
+    for figure in figures_of(Totals)
+    if figure.name == "instructions" or (figure.kind is int and figure.name in _OF_LAYERS)
+}
+"""What is known of a layer and of the whole beside values: what layers add up to."""
+FIGURES = tuple(sorted(COUNTED, key=lambda name: RECORDED.index(name) if name in RECORDED else len(RECORDED)))
+OF_RUNS = {figure.name: figure for figure in all_figures(RunReport)}
+"""All that a report of a run may know."""
+MILLISECONDS = "milliseconds"
+"""The one total beside those: the time of the cycles at the machine's clock."""
 MOVERS = 10
 """The most layers that a list of largest movers has."""
 

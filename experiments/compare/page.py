@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.compare.comparison import FIGURES, Comparison, LayerPair
+from experiments.compare.comparison import COUNTED, FIGURES, Comparison, LayerPair
 from experiments.compare.tables import condition_rows, side_lines, totals_rows
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Bars, Chart, Series
@@ -113,16 +113,12 @@ def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
     }
 
 
-_UNITS = {"cycles": ("cycles", "cycles"), "macs": ("MACs", "MACs"), "instructions": ("instructions", "instructions")}
-_UNITS |= {"dram_read_bytes": ("DRAM read", "bytes"), "dram_write_bytes": ("DRAM written", "bytes")}
-
-
 def _layer_table(found: Comparison) -> dict[str, Any]:
     """Every figure of every layer on both sides, the largest movers first; ``layers``: the layer of a row."""
     known = [name for name in FIGURES if any(set(layer.figures[name]) != {None} for layer in found.layers)]
     columns = [("layer", "text"), ("kind", "text"), *([("values", "text")] if found.has_values else [])]
     columns += [("change", "share"), ("B − A", "cycles")]
-    columns += [(f"{_UNITS[name][0]} {side}", _UNITS[name][1]) for name in known for side in "AB"]
+    columns += [(f"{COUNTED[name].head} {side}", COUNTED[name].unit) for name in known for side in "AB"]
     number = {layer.name: place for place, layer in enumerate(found.layers)}
     members = (*found.movers, *(layer for layer in found.layers if not layer.change))
     return {

@@ -64,7 +64,7 @@ def load_snapshot(path: Path) -> Snapshot:
             if found != FORMAT:
                 raise InputError(f"{path}: format {found!r}, this version reads {FORMAT!r}; take the snapshot again")
             layers = tuple(_layer(item, archive) for item in document["layers"])
-            totals = {name: int(document["totals"].get(name, 0)) for name in FIGURES}
+            totals = {name: int(document["totals"][name]) for name in FIGURES if name in document["totals"]}
             conditions = document["conditions"]
             if not isinstance(conditions, dict) or not all(isinstance(text, str) for text in conditions.values()):
                 raise InputError(f"{path}: its conditions are not texts by name; {_REMEDY}")

@@ -14,8 +14,9 @@ import numpy as np
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, CompileOptions
 from byoc.package.package import Package
 from dla_sim.presets import DEFAULT_PRESET, Preset, load_hardware
-from experiments.compare.comparison import FIGURES, LayerSnapshot, Snapshot
+from experiments.compare.comparison import FIGURES, MILLISECONDS, RECORDED, LayerSnapshot, Snapshot
 from experiments.compare.snapshot_file import load_snapshot
+from experiments.figure import SHARE, values_of
 from experiments.golden.case import StoredCase
 from experiments.golden.store import INDEX, open_corpus
 from experiments.report.schema import Layer, RunReport
@@ -104,7 +105,7 @@ def _figures(done: Inference) -> tuple[dict[str, Counter[str]], dict[str, tuple[
             row = figures.setdefault(name, Counter())
             kinds[name] = tuple(dict.fromkeys((*kinds.get(name, ()), layer.kind)))
             for figure in FIGURES:
-                row[figure] += getattr(layer, figure, 0)
+                row[figure] += 0 if figure == "instructions" else getattr(layer, figure)
         for source in trace.sources:
             name = source.layer if source is not None else ""
             figures[names[name]]["instructions"] += 1
@@ -149,12 +150,12 @@ def _report_layer(name: str, parts: list[Layer]) -> LayerSnapshot:
 
 
 def _report_totals(report: RunReport) -> dict[str, float]:
-    totals: dict[str, float] = dict(report.totals)
-    totals["utilization"] = 100 * report.totals.utilization
-    totals["milliseconds"] = 1e3 * report.totals.cycles / report.timing["clock_hz"]
-    totals |= {"host_nodes": report.host.nodes, "host_cycles": report.host.estimated_cycles}
-    whole = report.end_to_end
-    return totals if whole is None else totals | {"end_to_end_cycles": whole.cycles}
+    """Every figure of the run, fractions in per cent, and the time."""
+    totals = {figure.name: value for figure, value in values_of(report.totals)}
+    totals[MILLISECONDS] = 1e3 * report.totals.cycles / report.timing["clock_hz"]
+    for figure, value in values_of(report):
+        totals[figure.name] = 100 * value if figure.unit == SHARE else value
+    return totals
 
 
 def _texts(machine: Mapping[str, Any]) -> dict[str, str]:
@@ -171,7 +172,6 @@ def corpus_snapshot(folder: Path) -> Snapshot:
 
 def _case_layer(case: StoredCase) -> LayerSnapshot:
     record = case.record
-    names = ("instructions", "dram_read_bytes", "dram_write_bytes", "macs")
-    figures = {"cycles": record.cycles.total, **{name: record.totals.get(name, 0) for name in names}}
+    figures = {name: record.totals.get(name, 0) for name in RECORDED} | {"cycles": record.cycles.total}
     sums = [int(part, 16) for row in record.commands for part in (row.writes or "-").split(",") if part != "-"]
     return LayerSnapshot(case.name, figures, {"CRC-32 of what each command writes": np.array(sums, np.int64)})

@@ -6,20 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 
-from experiments.compare.comparison import MOVERS, Comparison, LayerPair, Pair
+from experiments.compare.comparison import COUNTED, FIGURES, MILLISECONDS, MOVERS, OF_RUNS, Comparison, LayerPair, Pair
+from experiments.figure import SHARE
 from experiments.report.terminal import ReportTable, line, plain_table
 
-_UNITS = {
-    "cycles": "cycles", "lower_bound_cycles": "cycles", "roofline_cycles": "cycles", "macs": "MACs",
-    "dram_read_bytes": "bytes", "dram_write_bytes": "bytes", "sram_peak_bytes": "bytes", "utilization": "%",
-    "milliseconds": "ms", "host_cycles": "cycles", "end_to_end_cycles": "cycles",
-}  # fmt: skip
-_NAMES = {
-    "utilization": "utilisation", "milliseconds": "time", "host_nodes": "nodes on the CPU",
-    "lower_bound_cycles": "lower bound", "roofline_cycles": "roofline",
-    "host_cycles": "CPU (estimate)", "end_to_end_cycles": "end to end (estimate)",
-}  # fmt: skip
-_COLUMNS = {"instructions": "instructions", "dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
+_COLUMNS = {"dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
+_COLUMNS = {name: _COLUMNS.get(name, COUNTED[name].words) for name in FIGURES if name not in ("cycles", "macs")}
+"""Columns of a layer beside its cycles, by figure."""
 _RANKS = {"kind": 2, "cycles B": 1, "instructions": 5, "bytes read": 4, "bytes written": 3}
 """What the table of layers leaves out where there is no room, the highest first."""
 _SOLE = {"only in A": "only A", "only in B": "only B"}
@@ -60,9 +53,7 @@ def totals_rows(found: Comparison) -> Iterable[Sequence[str]]:
     """Name, A, B, difference, change in percent; the values come first, the cycles by kind last."""
     if found.has_values:
         yield "values", "", found.verdict, "", ""
-    rows: list[tuple[str, str, Pair]] = [
-        (_NAMES.get(name, name.replace("_", " ")), _UNITS.get(name, ""), pair) for name, pair in found.totals.items()
-    ]
+    rows: list[tuple[str, str, Pair]] = [(*_named(name), pair) for name, pair in found.totals.items()]
     rows += [(f"cycles of {kind}", "cycles", pair) for kind, pair in found.kinds.items()]
     for name, unit, (before, after) in rows:
         if before is not None or after is not None:
@@ -70,6 +61,14 @@ def totals_rows(found: Comparison) -> Iterable[Sequence[str]]:
             if before is not None and after is not None:
                 gap, share = signed(after - before), change(before, after) if unit != "%" else ""
             yield name, _number(before, unit), _number(after, unit), gap, share
+
+
+def _named(name: str) -> tuple[str, str]:
+    """A total in words, and its unit."""
+    if name == MILLISECONDS:
+        return "time", "ms"
+    figure = OF_RUNS[name]
+    return figure.head, "%" if figure.unit == SHARE else figure.unit
 
 
 def _number(value: float | None, unit: str) -> str:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from experiments.cost.measured import measured
 from experiments.cost.table import CostTable, Sourced
+from experiments.figure import Figure, all_figures, values_of
 from isa.arch import Arch, PeArray
 
 if TYPE_CHECKING:
@@ -53,6 +54,20 @@ class Activity:
         )
 
 
+MICROJOULE = 1e6
+"""Picojoules."""
+SQUARE_MILLIMETRE = 1e6
+"""Square micrometres."""
+_ENERGY = Figure(
+    "estimated energy", "pJ", "less", name="estimated_energy_pj", goal="energy", shown=("µJ", 1 / MICROJOULE),
+    estimate=True,
+)  # fmt: skip
+_AREA = Figure(
+    "estimated area", "µm²", "less", name="estimated_area_um2", goal="area", shown=("mm²", 1 / SQUARE_MILLIMETRE),
+    estimate=True,
+)  # fmt: skip
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -64,7 +79,7 @@ class EnergyParts(_Part):
     sram: Positive
     dram: Positive
     register_write: Positive
-    total: Positive
+    total: Annotated[Positive, _ENERGY]
 
 
 class AreaParts(_Part):
@@ -72,7 +87,7 @@ class AreaParts(_Part):
 
     pe: Positive
     sram: Positive
-    total: Positive
+    total: Annotated[Positive, _AREA]
 
 
 class MeasuredLogic(_Part):
@@ -82,8 +97,8 @@ class MeasuredLogic(_Part):
     """
 
     machine: str
-    gates: int
-    square_micrometres: Positive
+    gates: Annotated[int, Figure("measured gates", name="measured_gates")]
+    square_micrometres: Annotated[Positive, Figure("measured logic", "µm²", name="measured_logic_um2")]
 
 
 class Estimate(_Part):
@@ -170,7 +185,7 @@ def _sources(table: CostTable, logic: MeasuredLogic | None) -> dict[str, str]:
 
 
 COMMAND_WORD_BYTES = 8
-COLUMNS = ("estimated_energy_pj", "estimated_area_um2", "measured_gates", "measured_logic_um2")
+COLUMNS = tuple(figure.name for figure in all_figures(Estimate))
 """Columns that a cost table adds to the rows of a sweep; None in rows that did not end ok, and in the measured ones of
 arrays that were not synthesised.
 """
@@ -243,16 +258,13 @@ def costed(rows: Iterable[FlatRow], table: CostTable) -> Iterator[dict[str, Any]
     None is the energy of machines with a flash: rows do not say what of the bytes came from it.
     """
     for row in rows:
-        found = estimate(table, _arch(row), row_activity(row)) if row["status"] == "ok" else None
-        energy = None if found is None or row.get("flash_bytes") else found.energy_pj.total
-        logic = None if found is None else found.logic
-        values = (
-            energy,
-            None if found is None else found.area_um2.total,
-            None if logic is None else logic.gates,
-            None if logic is None else logic.square_micrometres,
-        )
-        yield {**row, **dict(zip(COLUMNS, values, strict=True))}
+        values: dict[str, Any] = dict.fromkeys(COLUMNS)
+        if row["status"] == "ok":
+            found = estimate(table, _arch(row), row_activity(row))
+            values |= {figure.name: value for figure, value in values_of(found)}
+        if row.get("flash_bytes"):
+            values[COLUMNS[0]] = None
+        yield {**row, **values}
 
 
 def _arch(row: FlatRow) -> Arch:
@@ -261,20 +273,16 @@ def _arch(row: FlatRow) -> Arch:
     return Arch(pe=pe, **{name: row[name] for name in names if row.get(name) is not None})
 
 
-MICROJOULE = 1e6
-"""Picojoules."""
-SQUARE_MILLIMETRE = 1e6
-"""Square micrometres."""
-_ENERGY = {"mac": "MACs", "sram": "SRAM", "dram": "DRAM", "register_write": "registers"}
-_AREA = {"pe": "PEs", "sram": "SRAM"}
+_OF_ENERGY = {"mac": "MACs", "sram": "SRAM", "dram": "DRAM", "register_write": "registers"}
+_OF_AREA = {"pe": "PEs", "sram": "SRAM"}
 
 
 def cost_lines(found: Estimate) -> Iterator[tuple[str, str]]:
     """Name and text of what there is to say: energy, area, notes."""
     energy, area = found.energy_pj, found.area_um2
-    parts = ", ".join(_share(name, getattr(energy, key), energy.total) for key, name in _ENERGY.items())
+    parts = ", ".join(_share(name, getattr(energy, key), energy.total) for key, name in _OF_ENERGY.items())
     yield "energy (estimate)", f"{energy.total / MICROJOULE:,.1f} µJ by {found.table}: {parts}"
-    parts = ", ".join(_share(name, getattr(area, key), area.total) for key, name in _AREA.items())
+    parts = ", ".join(_share(name, getattr(area, key), area.total) for key, name in _OF_AREA.items())
     yield "area (estimate)", f"{area.total / SQUARE_MILLIMETRE:.3f} mm² by {found.table}: {parts}"
     if (logic := found.logic) is not None:
         millimetres = logic.square_micrometres / SQUARE_MILLIMETRE

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from experiments.figure import SHARE, Figure
+from experiments.sweep.results import PES, SWEPT
 from isa.errors import InputError, meant
 
 Pair = tuple[float, float]
@@ -86,19 +88,19 @@ class Objective:
         return -self.value(row) if self.more else self.value(row)
 
 
+def _objective(figure: Figure) -> Objective:
+    """A figure as objective; a unit that its words or its range say already is left out."""
+    unit, scale = figure.shown or ("" if figure.unit in (figure.words, SHARE) else figure.unit, 1.0)
+    name = figure.goal or figure.name.removesuffix("_bytes").replace("_", "-")
+    said = ", ".join((unit, ESTIMATED)) if figure.estimate else unit
+    return Objective(name, figure.name, said, scale, figure.better == "more")
+
+
 _ALL = (
-    Objective("cycles", "cycles", ""),
-    Objective("energy", "estimated_energy_pj", f"µJ, {ESTIMATED}", 1e-6),
-    Objective("area", "estimated_area_um2", f"mm², {ESTIMATED}", 1e-6),
-    Objective("pes", "pe.count", "PEs"),
+    *(_objective(figure) for figure in SWEPT.values() if figure.better),
+    Objective("pes", PES, "PEs"),
     Objective("sram", "sram_bytes", "KiB", 1 / 1024),
     Objective("bandwidth", "bus_bytes", "bytes/cycle"),
-    Objective("utilization", "utilization", "", more=True),
-    Objective("dram-read", "dram_read_bytes", "bytes"),
-    Objective("dram-write", "dram_write_bytes", "bytes"),
-    Objective("sram-peak", "sram_peak_bytes", "bytes"),
-    Objective("instructions", "instructions", ""),
-    Objective("host-cycles", "host_estimated_cycles", f"cycles, {ESTIMATED}"),
 )
 OBJECTIVES: Mapping[str, Objective] = {objective.name: objective for objective in _ALL}
 

@@ -5,8 +5,7 @@ Regions run one after another: figures add, peaks take the maximum.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from dla_sim.engine.workload import among_constants
 from dla_sim.occupancy import live_bytes
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
+from experiments.figure import Counts, Machine, measured, summed
 from experiments.report.schema import OCCUPANCY_POINTS, UNITS, Figures, Layer, Occupancy, Totals
 from isa.instruction import KINDS, ceil_div
 from isa.program import Program
@@ -41,66 +41,26 @@ class RegionRun:
     demand: Demand | None = None
     groups: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def counts(self) -> Counts:
+        """What figures come out of."""
+        if self.compulsory_bytes is None or self.demand is None:
+            once, apart = moved_once(self.program)
+        else:
+            once, apart = self.compulsory_bytes, self.demand.apart
+        return Counts(self.trace, once_bytes=once, apart=apart, demand=self.demand)
+
 
 def figures(hardware: Preset, runs: Sequence[RegionRun]) -> Figures:
     """The figures of all regions together; raises ValueError when a sum does not add up."""
-    causes = causes_of(hardware.timing)
+    causes, machine = tuple(causes_of(hardware.timing)), Machine(hardware.arch, hardware.timing)
     return Figures(
-        totals=_totals(hardware, runs),
-        kinds=_summed((run.trace.kinds for run in runs), KINDS),
-        ex_cycles=_summed((run.trace.ex_cycles for run in runs), KINDS),
-        layers=tuple(_layers(runs, hardware.arch.pe.count)),
-        units={unit: _summed((run.trace.units[unit] for run in runs), causes) for unit in UNITS},
+        totals=Totals(**measured(Totals, machine, [run.counts for run in runs])),
+        kinds=summed([run.trace.kinds for run in runs], KINDS),
+        ex_cycles=summed([run.trace.ex_cycles for run in runs], KINDS),
+        layers=tuple(_layers(machine, runs)),
+        units={unit: summed([run.trace.units[unit] for run in runs], causes) for unit in UNITS},
     )
-
-
-def _summed(tables: Iterable[Mapping[str, int]], names: Iterable[str]) -> dict[str, int]:
-    total: Counter[str] = Counter(dict.fromkeys(names, 0))
-    for table in tables:
-        total.update(table)
-    return dict(total)
-
-
-def _totals(hardware: Preset, runs: Sequence[RegionRun]) -> Totals:
-    cycles = sum(run.trace.cycles for run in runs)
-    macs = sum(run.trace.macs for run in runs)
-    return Totals(
-        cycles=cycles,
-        macs=macs,
-        utilization=_utilization(macs, cycles, hardware.arch.pe.count),
-        lower_bound_cycles=sum(_lower_bound(hardware, run) for run in runs),
-        roofline_cycles=_roofline(hardware, runs),
-        dram_read_bytes=sum(run.trace.dram_read_bytes for run in runs),
-        dram_write_bytes=sum(run.trace.dram_write_bytes for run in runs),
-        flash_read_bytes=sum(run.trace.flash_read_bytes for run in runs),
-        sram_peak_bytes=max((run.trace.sram_peak_bytes for run in runs), default=0),
-        instructions=sum(run.trace.instructions for run in runs),
-    )
-
-
-def _utilization(macs: int, cycles: int, processing_elements: int) -> float:
-    return macs / (cycles * processing_elements) if cycles else 0.0
-
-
-def _lower_bound(hardware: Preset, run: RegionRun) -> int:
-    """Cycles that no schedule can beat: every MAC on a busy array, or inputs, outputs and constants once on the bus."""
-    if run.compulsory_bytes is None or run.demand is None:
-        nbytes, apart = moved_once(run.program)
-    else:
-        nbytes, apart = run.compulsory_bytes, run.demand.apart
-    return hardware.timing.lower_bound(run.trace.macs, hardware.arch.pe.count, nbytes, apart)
-
-
-def _roofline(hardware: Preset, runs: Sequence[RegionRun]) -> int | None:
-    """Cycles that no schedule, tiling or mapping can beat; None where no compilation has said what it needs.
-
-    Of each region no less than its lower bound.
-    """
-    demands = [run.demand for run in runs if run.demand is not None]
-    if len(demands) < len(runs):
-        return None
-    least = (hardware.timing.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands)
-    return sum(max(cycles, _lower_bound(hardware, run)) for cycles, run in zip(least, runs, strict=True))
 
 
 def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
@@ -126,7 +86,7 @@ def moved_once(program: Program) -> tuple[int, tuple[int, int]]:
     return once, (main, constants)
 
 
-def _layers(runs: Sequence[RegionRun], processing_elements: int) -> Iterable[Layer]:
+def _layers(machine: Machine, runs: Sequence[RegionRun]) -> Iterable[Layer]:
     before = 0
     for run in runs:
         groups: dict[str, int] = {}
@@ -140,15 +100,10 @@ def _layers(runs: Sequence[RegionRun], processing_elements: int) -> Iterable[Lay
                 onnx_nodes=found.onnx_nodes,
                 kind=found.kind,
                 region=run.region,
-                cycles=found.cycles,
-                macs=found.macs,
-                utilization=_utilization(found.macs, found.cycles, processing_elements),
-                dram_read_bytes=found.dram_read_bytes,
-                dram_write_bytes=found.dram_write_bytes,
-                tiles=found.tiles,
                 stalls=found.stalls,
                 breakdown=parts,
                 group=groups.get(found.name),
+                **measured(Layer, machine, [found]),
             )
 
 

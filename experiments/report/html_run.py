@@ -8,6 +8,7 @@ from typing import Any
 
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
+from experiments.figure import SHARE
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
@@ -24,7 +25,7 @@ from experiments.report.html import (
     table,
     table_place,
 )
-from experiments.report.rows import LAYER_COLUMNS, in_order, layer_rows
+from experiments.report.rows import LAYER_COLUMNS, LAYER_FIGURES, in_order, layer_rows
 from experiments.report.schema import UNITS, EndToEnd, Layer, RunReport
 from experiments.report.tables import end_to_end_line, fallback_cells, machine_line, total_lines
 from isa.arch import flat
@@ -37,14 +38,7 @@ _HEADINGS = {
     "on": ("on", "text"),
     "region": ("region", ""),
     "kind": ("kind", "text"),
-    "cycles": ("cycles", "cycles"),
-    "macs": ("MACs", "MACs"),
-    "utilization": ("utilisation", "share"),
-    "dram_read_bytes": ("DRAM read", "bytes"),
-    "dram_write_bytes": ("DRAM written", "bytes"),
-    "tiles": ("tiles", "tiles"),
-    "group": ("in bands with group", ""),
-    "energy_pj": ("energy, estimated", "pJ"),
+    **{figure.name: (figure.head, "share" if figure.unit == SHARE else figure.unit) for figure in LAYER_FIGURES},
     **{part: (PART_NAMES[part], "cycles") for part in PARTS},
 }
 """Headings and units of ``experiments.report.rows.LAYER_COLUMNS``; ``text`` is no unit, ``share`` is from 0 to 1."""

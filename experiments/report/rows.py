@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dla_sim.engine.breakdown import PARTS
+from experiments.figure import figures_of
 from experiments.report.schema import Figures, HostLayer, Layer, PlacementEntry, RunReport
 
 Row = dict[str, Any]
-LAYER_COLUMNS = (
-    "layer", "on", "region", "kind", "cycles", "macs", "utilization", "dram_read_bytes", "dram_write_bytes", "tiles",
-    "group", "energy_pj", *PARTS,
-)  # fmt: skip
+LAYER_FIGURES = figures_of(Layer)
+HOST_FIGURES = ("cycles", "macs")
+"""Those that nodes on the CPU have, too."""
+LAYER_COLUMNS = ("layer", "on", "region", "kind", *(figure.name for figure in LAYER_FIGURES), *PARTS)
 """Names of the values of :func:`layer_rows`, in their order."""
 
 
@@ -48,21 +49,8 @@ def in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
 
 
 def _layer_row(layer: Layer) -> Row:
-    known = {
-        "layer": layer.name,
-        "on": "dla",
-        "region": layer.region,
-        "kind": layer.kind,
-        "cycles": layer.cycles,
-        "macs": layer.macs,
-        "utilization": layer.utilization,
-        "dram_read_bytes": layer.dram_read_bytes,
-        "dram_write_bytes": layer.dram_write_bytes,
-        "tiles": layer.tiles,
-        "group": layer.group,
-        "energy_pj": layer.energy_pj,
-        **layer.breakdown,
-    }
+    said = {"layer": layer.name, "on": "dla", "region": layer.region, "kind": layer.kind}
+    known = said | {figure.name: getattr(layer, figure.name) for figure in LAYER_FIGURES} | dict(layer.breakdown)
     return {name: known.get(name) for name in LAYER_COLUMNS}
 
 

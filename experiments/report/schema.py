@@ -18,6 +18,7 @@ from byoc.package.origin import Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
 from experiments.cost.estimate import Estimate
+from experiments.figure import SHARE, Figure, added, largest, lower_bound, roofline, utilization
 from isa.arch import flat
 from isa.instruction import KINDS
 
@@ -34,6 +35,7 @@ TIMELINE_SPANS = 2048
 _LARGEST = (1 << 63) - 1
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Picojoules = Annotated[float, Field(ge=0, le=_LARGEST)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]{0,127}$")]
 """What the project itself chooses the words of: versions, schedules, digests, variants of the instruction set."""
 Text = Annotated[str, Field(max_length=1 << 16)]
@@ -46,26 +48,54 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
 
 
-class Totals(Part):
-    """Figures of all regions together; ``instructions`` counts operations, not register writes.
+_CYCLES = Figure("cycles", "cycles", "less", added("cycles"))
+_MACS = Figure("multiply-accumulates", "MACs", of=added("macs"), heading="MACs")
+_UTILIZATION = Figure("utilisation", SHARE, "more", utilization)
+_DRAM_READ = Figure("DRAM read", "bytes", "less", added("dram_read_bytes"))
+_DRAM_WRITTEN = Figure("DRAM written", "bytes", "less", added("dram_write_bytes"))
+_SRAM_PEAK = Figure("SRAM used at the peak", "bytes", "less", largest("sram_peak_bytes"))
+_INSTRUCTIONS = Figure("instructions", "instructions", "less", added("instructions"))
+_HOST_CYCLES = Figure(
+    "CPU, estimated", "cycles", "less", name="host_estimated_cycles", goal="host-cycles", estimate=True
+)
+
+
+class Measured(Part):
+    """Figures of all regions together, of a run and of a point of a sweep.
 
     ``lower_bound_cycles``: every multiply-accumulate on a full array, or inputs, outputs and constants at the width of
     the bus. ``roofline_cycles``: the same of this array with the best mapping of every layer, and of this bus at the
     rate that it sustains; None where it is not known: of programs without their network, and in earlier reports.
-    ``dram_read_bytes`` and ``dram_write_bytes`` are those of system memory; ``flash_read_bytes`` of those read are from
-    its flash, if it has one. Command words are in none of them.
+    ``dram_read_bytes`` and ``dram_write_bytes`` are those of system memory; command words are in none of them.
     """
 
-    cycles: Count
-    macs: Count
-    utilization: Fraction
-    lower_bound_cycles: Count
-    roofline_cycles: Count | None = None
-    dram_read_bytes: Count
-    dram_write_bytes: Count
-    flash_read_bytes: Count = 0
-    sram_peak_bytes: Count
-    instructions: Count
+    cycles: Annotated[Count, _CYCLES]
+    macs: Annotated[Count, _MACS]
+    utilization: Annotated[Fraction, _UTILIZATION]
+    lower_bound_cycles: Annotated[Count, Figure("lower bound", "cycles", of=lower_bound)]
+    roofline_cycles: Annotated[Count | None, Figure("roofline", "cycles", of=roofline)] = None
+    dram_read_bytes: Annotated[Count, _DRAM_READ]
+    dram_write_bytes: Annotated[Count, _DRAM_WRITTEN]
+
+
+class Totals(Measured):
+    """Figures of a run. ``instructions`` counts operations, not register writes; ``flash_read_bytes`` of the bytes read
+    from system memory are from its flash, if it has one.
+    """
+
+    flash_read_bytes: Annotated[Count, Figure("flash read", "bytes", of=added("flash_read_bytes"))] = 0
+    sram_peak_bytes: Annotated[Count, _SRAM_PEAK]
+    instructions: Annotated[Count, _INSTRUCTIONS]
+
+
+class PointFigures(Measured):
+    """Figures of a point of a sweep, its columns. ``sram_moved_bytes``: of EX, LD and ST, read and written."""
+
+    sram_peak_bytes: Annotated[Count, _SRAM_PEAK]
+    sram_moved_bytes: Annotated[Count, Figure("SRAM traffic", "bytes", "less", added("sram_moved_bytes"))]
+    instructions: Annotated[Count, _INSTRUCTIONS]
+    register_writes: Annotated[Count, Figure("register writes", "writes", "less", added("register_writes"))]
+    regions: Annotated[Count, Figure("regions", "regions", of=lambda machine, parts: len(parts))]
 
 
 class Bus(Part):
@@ -93,16 +123,16 @@ class Layer(Part):
     onnx_nodes: tuple[Text, ...]
     kind: Text
     region: Count
-    cycles: Count
-    macs: Count
-    utilization: Fraction
-    dram_read_bytes: Count
-    dram_write_bytes: Count
-    tiles: Count
+    cycles: Annotated[Count, _CYCLES]
+    macs: Annotated[Count, _MACS]
+    utilization: Annotated[Fraction, _UTILIZATION]
+    dram_read_bytes: Annotated[Count, _DRAM_READ]
+    dram_write_bytes: Annotated[Count, _DRAM_WRITTEN]
+    tiles: Annotated[Count, Figure("tiles", "tiles", of=added("tiles"))]
     stalls: Mapping[str, Mapping[str, Count]]
     breakdown: Mapping[str, Count] = Field(default_factory=dict)
-    group: Count | None = None
-    energy_pj: Annotated[float, Field(ge=0, le=_LARGEST)] | None = None
+    group: Annotated[Count | None, Figure("in bands with group")] = None
+    energy_pj: Annotated[Picojoules | None, Figure("energy, estimated", "pJ")] = None
 
 
 class PortEntry(Part):
@@ -144,8 +174,8 @@ class HostLayer(Part):
 class Host(Part):
     """The CPU's share: always an estimate, never part of the totals. Cycles are the accelerator's."""
 
-    nodes: Count
-    estimated_cycles: Count
+    nodes: Annotated[Count, Figure("nodes on the CPU", "nodes", name="host_nodes")]
+    estimated_cycles: Annotated[Count, _HOST_CYCLES]
     estimate: Literal[True] = True
     layers: tuple[HostLayer, ...] = ()
 
@@ -188,7 +218,7 @@ class EndToEnd(Part):
     what runs on the CPU by operator and reason, the dearest first.
     """
 
-    cycles: Count
+    cycles: Annotated[Count, Figure("end to end, estimated", "cycles", "less", name="end_to_end_cycles", estimate=True)]
     dla_cycles: Count
     cpu_cycles: Count
     transfer_cycles: Count

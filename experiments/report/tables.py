@@ -12,7 +12,8 @@ from byoc.package.origin import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets.modes import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
-from experiments.report.rows import in_order
+from experiments.figure import SHARE, Figure, values_of
+from experiments.report.rows import LAYER_FIGURES, in_order
 from experiments.report.schema import (
     Bus,
     EndToEnd,
@@ -27,11 +28,19 @@ from experiments.report.schema import (
     RunReport,
 )
 from experiments.report.terminal import LiteralTable, ReportTable, line, plain_table
+from experiments.report.units import BYTES, shown
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
 _ENERGY = 4
 """The place of energy in a row of a layer."""
+_TOLD = {
+    "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes",
+    "flash_read_bytes", "sram_peak_bytes", "instructions",
+}  # fmt: skip
+"""Figures of all of a run that lines of their own tell."""
+_FURTHER = [figure for figure in LAYER_FIGURES if figure.name not in {*_TOLD, "tiles", "group", "energy_pj"}]
+"""Figures of layers that have no column of their own."""
 MOST_GROUPS = 6
 """Groups of layers that are named one by one."""
 
@@ -133,6 +142,7 @@ def _filled(rows: Sequence[tuple[str, ...]]) -> ReportTable:
         ("util.", "right", 3),
         ("DRAM bytes", "right", 4),
         ("tiles", "right", 6),
+        *((figure.head, "right", 7) for figure in _FURTHER),
     )
     for row in rows:
         table.add_row(*(row if energy else (*row[:_ENERGY], *row[_ENERGY + 1 :])))
@@ -151,6 +161,7 @@ def _layer_row(layer: Layer) -> tuple[str, ...]:
         f"{layer.utilization:.1%}" if layer.macs else "",
         f"{moved:,}",
         str(layer.tiles),
+        *(shown(getattr(layer, figure.name), figure.unit) for figure in _FURTHER),
     )
 
 
@@ -206,6 +217,9 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     yield "MACs", f"{totals.macs:,}, utilisation {totals.utilization:.1%}"
     yield from _traffic_lines(report)
     yield "SRAM", f"{totals.sram_peak_bytes:,} of {report.arch['sram_bytes']:,} bytes at the peak"
+    for figure, value in values_of(totals):
+        if figure.name not in _TOLD and value is not None:
+            yield figure.words, told(figure, value)
     yield (
         "program",
         (
@@ -239,6 +253,12 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
         yield from cost_lines(report.cost)
+
+
+def told(figure: Figure, value: float) -> str:
+    """A figure with its unit."""
+    text = shown(value, figure.unit)
+    return text if figure.unit in ("", BYTES, SHARE) else f"{text} {figure.unit}"
 
 
 def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:

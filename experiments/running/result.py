@@ -15,7 +15,7 @@ from experiments.extras import require_pandas
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import layer_cycles, roofline, units_chart
 from experiments.report.plots import draw_chart
-from experiments.report.rows import LAYER_COLUMNS, layer_rows, placement_rows
+from experiments.report.rows import HOST_FIGURES, LAYER_COLUMNS, LAYER_FIGURES, layer_rows, placement_rows
 from experiments.report.schema import PlacementEntry, RunReport
 from experiments.report.store import save_report
 from experiments.report.summary import summary_html, summary_lines
@@ -45,9 +45,11 @@ class Result:
         ``cycles`` are the sum of the columns of what they went into (compute, weights, ...). Raises InputError where
         pandas is not installed, as the other tables do.
         """
-        whole = ["region", "tiles", "group", "dram_read_bytes", "dram_write_bytes", *PARTS]
+        known = [figure for figure in LAYER_FIGURES if figure.name not in HOST_FIGURES]
+        whole = ["region", *(figure.name for figure in known if figure.kind is int), *PARTS]
         table = _table(layer_rows(self.report), LAYER_COLUMNS, whole)
-        return table.astype({"utilization": "float64", "energy_pj": "float64"})  # all of a column may be missing
+        # all of a column may be missing
+        return table.astype({figure.name: "float64" for figure in known if figure.kind is float})
 
     @property
     def stalls(self) -> pandas.DataFrame:

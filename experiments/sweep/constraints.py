@@ -18,6 +18,7 @@ from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
 from experiments.sweep.axes import ARCH_KEYS, TIMING_KEYS
+from experiments.sweep.store import FIGURE_COLUMNS
 from isa.errors import InputError
 
 Values = Mapping[str, Any]
@@ -134,6 +135,9 @@ class _Builder:
         if name in _CONSTANTS:
             constant = _CONSTANTS[name]
             return lambda values: constant
+        if name in FIGURE_COLUMNS:
+            why = f"'{name}' is a figure, and known only when a point has run; choose points by what is given"
+            raise InputError(f"constraints: '{self._text}': {why}: {', '.join(NAMES)}")
         if name not in NAMES:
             raise InputError(f"constraints: '{self._text}': unknown key '{name}'; choose one of {', '.join(NAMES)}")
         self.names.add(name)

@@ -14,7 +14,7 @@ from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
-from experiments.sweep.results import AXES, MORE_IS_BETTER, SIZE, Objectives, Sweep, reasons, title, unit, words
+from experiments.sweep.results import AXES, SIZE, Objectives, Sweep, reasons, sign, title, unit, words
 from isa.arch import flat
 from isa.errors import InputError
 from isa.reading import toml_of
@@ -99,7 +99,7 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
     """A column; texts and other repeated values as numbers into a list of distinct values."""
     values = [value if not isinstance(value, float) else rounded(value) for value in sweep.columns[name]]
     found: dict[str, Any] = {"title": title(name), "words": words(name), "unit": unit(name)}
-    found["more"] = name in MORE_IS_BETTER
+    found["more"] = sign(name) < 0
     distinct = sorted(
         set(values), key=lambda value: (value is None, isinstance(value, str), value if value is not None else 0)
     )

@@ -11,9 +11,13 @@ from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets.keys import declared_settings
+from experiments.cost.estimate import Estimate
+from experiments.figure import all_figures
+from experiments.report.schema import Host, PointFigures
 from experiments.report.units import BYTES
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.store import Store
+from isa.arch import PeArray
 from isa.errors import InputError, meant
 
 PES = "pe.count"
@@ -35,39 +39,19 @@ IGNORED = ("key", "package", "version", "status", "message")
 """Columns that are neither."""
 SIZE = "pe_sram"
 """Processing elements times KiB of SRAM: the simplest measure of what a machine costs."""
-MORE_IS_BETTER = ("utilization",)
 
-_WORDS = {
-    **{setting.key: setting.words for setting in _SETTINGS.values()},
-    PES: "processing elements",
-    SIZE: "PEs × SRAM",
-    "missing_bytes": "SRAM missing",
-    "host_nodes": "nodes on the CPU",
-    "host_estimated_cycles": "CPU, estimated",
-    "cycles": "cycles",
-    "macs": "multiply-accumulates",
-    "utilization": "utilisation",
-    "lower_bound_cycles": "lower bound",
-    "roofline_cycles": "roofline",
-    "dram_read_bytes": "DRAM read",
-    "dram_write_bytes": "DRAM written",
-    "sram_peak_bytes": "SRAM used at the peak",
-    "sram_moved_bytes": "SRAM traffic",
-    "instructions": "instructions",
-    "register_writes": "register writes",
-    "regions": "regions",
+SWEPT = {figure.name: figure for record in (PointFigures, Host, Estimate) for figure in all_figures(record)}
+"""The figures of points, by column."""
+_KNOWN = {
+    **{setting.key: (setting.words, setting.unit) for setting in _SETTINGS.values()},
+    **{f"pe.{side}": (_SETTINGS[f"pe.{side}"].words, "") for side in PeArray.model_fields},
+    **{figure.name: (figure.words, figure.unit) for figure in SWEPT.values()},
+    PES: ("processing elements", ""),
+    SIZE: ("PEs × SRAM", "PE·KiB"),
+    "missing_bytes": ("SRAM missing", BYTES),
 }
-"""Columns in plain words."""
-_UNITS = {
-    **{setting.key: setting.unit for setting in _SETTINGS.values() if setting.unit != "elements"},
-    SIZE: "PE·KiB", "macs": "MACs", "utilization": "0 to 1", "host_nodes": "nodes",
-    "instructions": "instructions", "register_writes": "writes", "regions": "regions",
-}  # fmt: skip
-"""Units of columns; sizes are written in KiB and MiB (``experiments.report.units``)."""
-_ENDINGS = {
-    "_bytes": "bytes", "_cycles": "cycles", "cycles": "cycles", "_mm2": "mm²", "_um2": "µm²", "_pj": "pJ", "_nj": "nJ",
-    "_uj": "µJ", "_mj": "mJ", "_joule": "J", "_seconds": "s", "_mw": "mW",
-}  # fmt: skip
+"""Columns in plain words, and their units; sizes are written in KiB and MiB (``experiments.report.units``)."""
+_ENDINGS = {"_bytes": BYTES, "_cycles": "cycles"}
 _CYCLES = {
     "kinds.": "cycles of {}", "ex_cycles.": "EX at work on {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",
 }  # fmt: skip
@@ -75,22 +59,22 @@ _CYCLES = {
 
 def words(name: str) -> str:
     """A column in plain words; of one that is not known its name, without underscores and the unit at its end."""
-    if name in _WORDS:
-        return _WORDS[name]
+    if name in _KNOWN:
+        return _KNOWN[name][0]
     for prefix, text in _CYCLES.items():
         if name.startswith(prefix):
             return text.format(name.removeprefix(prefix))
-    ending = next((found for found in _ENDINGS if found[0] == "_" and name.lower().endswith(found)), "")
-    return name[: len(name) - len(ending)].replace("_", " ")
+    ending = next((found for found in _ENDINGS if name.endswith(found)), "")
+    return name.removesuffix(ending).replace("_", " ")
 
 
 def unit(name: str) -> str:
     """The unit of a column; empty for names, counts and whatever is not known."""
-    if name in _UNITS:
-        return _UNITS[name]
+    if name in _KNOWN:
+        return _KNOWN[name][1]
     if name.startswith(tuple(_CYCLES)):
         return "cycles"
-    return next((found for ending, found in _ENDINGS.items() if name.lower().endswith(ending)), "")
+    return next((found for ending, found in _ENDINGS.items() if name.endswith(ending)), "")
 
 
 def title(name: str) -> str:
@@ -101,7 +85,7 @@ def title(name: str) -> str:
 
 def sign(name: str) -> int:
     """1 where less is better, -1 where more is."""
-    return -1 if name in MORE_IS_BETTER else 1
+    return -1 if name in SWEPT and SWEPT[name].better == "more" else 1
 
 
 def check_column(option: str, name: str, known: Iterable[str]) -> str:

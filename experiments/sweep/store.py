@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
+from experiments.figure import figures_of
+from experiments.report.schema import Host, PointFigures
 from isa.errors import InputError
 
 SCHEMA_VERSION = 2
@@ -25,14 +27,12 @@ COLUMNS: dict[str, str] = {
     **dict.fromkeys(("key", "network", "package", "preset"), "TEXT"),
     **{option.name: "INTEGER" if option.switch else "TEXT" for option in PROGRAM_OPTIONS},
     **dict.fromkeys(("arch", "timing", "version", "status", "message"), "TEXT"),
-    **dict.fromkeys(("missing_bytes", "host_nodes", "host_estimated_cycles", "cycles", "macs"), "INTEGER"),
-    "utilization": "REAL",
-    **dict.fromkeys(("lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes"), "INTEGER"),
-    **dict.fromkeys(("sram_peak_bytes", "sram_moved_bytes", "instructions", "register_writes", "regions"), "INTEGER"),
+    "missing_bytes": "INTEGER",
+    **{one.name: "REAL" if one.kind is float else "INTEGER" for one in (*figures_of(Host), *figures_of(PointFigures))},
     **dict.fromkeys(("kinds", "ex_cycles", "units"), "TEXT"),
 }
 """Columns of a point. ``arch``, ``timing``, ``kinds``, ``ex_cycles`` and ``units`` are JSON texts."""
-FIGURE_COLUMNS = tuple(COLUMNS)[tuple(COLUMNS).index("cycles") :]
+FIGURE_COLUMNS = (*(one.name for one in figures_of(PointFigures)), "kinds", "ex_cycles", "units")
 """Columns of what came of a point that is ok."""
 STATUSES = ("ok", "infeasible", "failed")
 _WAIT_SECONDS = 60.0

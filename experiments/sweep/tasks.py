@@ -19,15 +19,15 @@ from byoc.options import CompileOptions
 from byoc.scheduling.pool import sizeless
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, Prepared
-from experiments.sweep.store import COLUMNS, Row, Store, canonical
-from experiments.sweep.worker import FIGURES, CompiledProgram, Job, MachineJob, PointOutcome, Result, machine_problem
+from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, Row, Store, canonical
+from experiments.sweep.worker import CompiledProgram, Job, MachineJob, PointOutcome, Result, machine_problem
 from experiments.version import tool_version
 from isa.arch import Arch
 
 Status = Literal["ok", "infeasible", "failed"]
 STATUS = tuple(COLUMNS).index("status")
 """Where a row has its status."""
-_NO_FIGURES = (None,) * len(FIGURES)
+_NO_FIGURES = (None,) * len(FIGURE_COLUMNS)
 
 
 class Point(NamedTuple):

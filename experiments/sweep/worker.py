@@ -25,6 +25,8 @@ from byoc.options import CompileOptions
 from byoc.scheduling.pool import SearchPool, sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
+from experiments.figure import Counts, Machine, measured, summed
+from experiments.report.schema import UNITS, PointFigures
 from experiments.sweep.store import canonical
 from experiments.version import tool_version
 from isa.arch import Arch
@@ -103,13 +105,6 @@ def workshop_for(regions: bytes, machine: Arch) -> Workshop:
     return Workshop(regions)
 
 
-FIGURES = (
-    "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes",
-    "sram_peak_bytes", "sram_moved_bytes", "instructions", "register_writes", "regions", "kinds", "ex_cycles", "units",
-)  # fmt: skip
-"""The figures of an outcome that is ok; the last three are JSON texts."""
-
-
 @dataclass(frozen=True)
 class MachineJob:
     """One Arch and Timings to cost on it. ``programs`` are its compiled regions, None where it must be compiled."""
@@ -132,7 +127,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """``figures`` in the order of :data:`FIGURES` where the point is ok; else None, and why in ``message``."""
+    """``figures`` in the order of ``FIGURE_COLUMNS`` where the point is ok; else None, and why in ``message``."""
 
     figures: tuple[Any, ...] | None
     message: str | None = None
@@ -196,7 +191,7 @@ def _outcome(
 ) -> PointOutcome:
     try:
         timing = Timing.model_validate(values)
-        return PointOutcome(_figures(arch, timing, programs, timed, [item.run(timing) for item in timed]))
+        return PointOutcome(_figures(Machine(arch, timing), programs, timed, [item.run(timing) for item in timed]))
     except ValidationError as error:
         return PointOutcome(None, machine_problem(error))
     except Exception as error:  # whatever it is, it belongs into the record
@@ -210,41 +205,16 @@ def machine_problem(error: ValidationError) -> str:
 
 
 def _figures(
-    arch: Arch,
-    timing: Timing,
-    programs: Sequence[CompiledProgram],
-    timed: Sequence[ProgramTiming],
-    runs: Sequence[Cycles],
+    machine: Machine, programs: Sequence[CompiledProgram], timed: Sequence[ProgramTiming], runs: Sequence[Cycles]
 ) -> tuple[Any, ...]:
-    """The figures of all regions together: they run one after another, so cycles add and the peak is the largest."""
-    cycles, macs = sum(run.total for run in runs), sum(item.macs for item in timed)
-    bounds = (
-        timing.lower_bound(item.macs, arch.pe.count, one.compulsory_bytes, one.demand.apart)
-        for item, one in zip(timed, programs, strict=True)
-    )
-    demands = [one.demand for one in programs]
+    """The figures of all regions together, in the order of ``FIGURE_COLUMNS``; the last three are JSON texts."""
+    parts = [
+        Counts(run, item, once_bytes=one.compulsory_bytes, apart=one.demand.apart, demand=one.demand)
+        for run, item, one in zip(runs, timed, programs, strict=True)
+    ]
     return (
-        cycles,
-        macs,
-        macs / (cycles * arch.pe.count) if cycles else 0.0,
-        sum(bounds),
-        sum(timing.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands),
-        sum(item.dram_read_bytes for item in timed),
-        sum(item.dram_write_bytes for item in timed),
-        max((item.sram_peak_bytes for item in timed), default=0),
-        sum(item.sram_moved_bytes for item in timed),
-        sum(item.instructions for item in timed),
-        sum(item.register_writes for item in timed),
-        len(programs),
-        canonical(_summed([run.kinds for run in runs])),
-        canonical(_summed([run.ex_cycles for run in runs])),
-        canonical({unit: _summed([run.units[unit] for run in runs]) for unit in ("LD", "EX", "ST")}),
+        *measured(PointFigures, machine, parts).values(),
+        canonical(summed([run.kinds for run in runs])),
+        canonical(summed([run.ex_cycles for run in runs])),
+        canonical({unit: summed([run.units[unit] for run in runs]) for unit in UNITS}),
     )
-
-
-def _summed(tables: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for table in tables:
-        for name, cycles in table.items():
-            total[name] = total.get(name, 0) + cycles
-    return total
