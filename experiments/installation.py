@@ -15,8 +15,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from experiments.version import tool_version
+from isa.cache_folder import NAME
 
-NAME = "dla-byoc-simulator"
 PURPOSES = {
     "docs": "building the documentation site",
     "explore": "dla explore",
@@ -109,7 +109,7 @@ def _dependency(wanted: Requirement) -> Dependency:
 def _facts() -> Sequence[tuple[str, str]]:
     threads = ", ".join(f"{name}={os.environ[name]}" for name in THREADS if name in os.environ)
     return (
-        ("dla", tool_version()),
+        ("dla", f"{tool_version()} in {Path(__file__).resolve().parents[1]}"),
         ("Python", f"{platform.python_version()} at {sys.executable}"),
         ("system", f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} processors"),
         ("BLAS", blas()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import sys
 import unicodedata
-from typing import TextIO
+from typing import Any, TextIO
 
 ASCII = "dla-ascii"
 """Name of the way to encode that shows what an encoding lacks by ASCII characters: ``->`` for an arrow."""
@@ -26,6 +26,17 @@ def literal(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def neutral(value: Any) -> Any:
+    """A value for a cell of CSV: a text that a spreadsheet would compute has an apostrophe before it; a number none."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:

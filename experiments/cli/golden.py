@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.cli import options, results
+from experiments.cli.checkout import HOME, other_checkout
 from experiments.literal import say
 from isa.errors import InputError
 from isa.files import write_atomically
@@ -44,6 +45,9 @@ TensorFiles = Annotated[
     typer.Option("--tensor", metavar="NAME=FILE.npy", help="Contents of a program's input tensor. Repeatable."),
 ]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the new results are right; it is stored.")]
+Installed = Annotated[
+    bool, typer.Option("--installed", help="Check the installed copy although this is a checkout of another.")
+]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop after the first case that differs.")]
 Side = Annotated[
     str,
@@ -126,9 +130,15 @@ def check(
     level: Levels = None,
     case: Cases = None,
     fail_fast: FailFast = False,
+    installed: Installed = False,
     json: options.Json = None,
 ) -> int:
     """Run every case and compare it with its record, to the bit and the cycle; exit status 1 at any difference."""
+    there = other_checkout(Path.cwd())
+    if there is not None and not installed:
+        raise InputError(
+            f"{there} is a checkout, but {HOME} would be checked; pip install -e there, or insist with --installed"
+        )
     from experiments.golden.check import verify
     from experiments.golden.deviation import checked_lines
     from experiments.golden.store import choose, open_corpus
@@ -143,6 +153,7 @@ def check(
         for line in checked_lines(outcome):
             say(line)
     say(f"{folder}: {len(outcomes) - len(failed)} of {len(outcomes)} cases as recorded, digest {corpus.digest}")
+    say(f"checked: {HOME}")
     return _different(f"{failed[0].name} and {len(failed) - 1} more cases differ") if failed else 0
 
 

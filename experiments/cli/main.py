@@ -6,10 +6,12 @@ runs.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +34,8 @@ from experiments.cli import (
     system,
     tune,
 )
+from experiments.cli.checkout import HOME, other_checkout
+from experiments.cli.interruption import interrupted
 from experiments.literal import ASCII, say
 from isa.errors import InputError
 
@@ -111,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 done, 1 a check found differences, 2 bad input: one line on standard error that starts with ``error: ``.
     """
     _degrade()
+    _say_which_copy()
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # A command may run others (dla repro repeats a saved one): it finds how in its context.
@@ -131,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(error, "format_message"):  # typer's errors in the use of commands and options
             context = getattr(error, "ctx", None)
             return _fail(f"{error.format_message()} (see {context.command_path if context else 'dla'} --help)")
-        return _report_bug(error)  # neither a difference nor bad input
+        return INTERRUPTED if interrupted() else _report_bug(error)  # neither a difference nor bad input
 
 
 def _fail(message: str) -> int:
@@ -156,6 +161,14 @@ def _report_bug(error: Exception) -> int:
         place = f"its traceback cannot be written ({reason.strerror})"
     _fail(f"this is a bug of dla itself ({type(error).__name__}); {place}: please report it with what you ran")
     return INTERNAL_ERROR
+
+
+def _say_which_copy() -> None:
+    """Where somebody is in a checkout, and something else runs than what is edited there."""
+    with contextlib.suppress(OSError):
+        there = other_checkout(Path.cwd())
+        if there is not None:
+            say(f"note: {there} is a checkout, but {HOME} runs; pip install -e there makes it run", file=sys.stderr)
 
 
 def _degrade() -> None:

@@ -15,6 +15,7 @@ from json import dumps
 from pathlib import Path
 from typing import Any, TextIO
 
+from experiments.literal import neutral
 from isa.files import check_distinct, check_writable, protecting, write_atomically
 
 STANDARD_OUTPUT = Path("-")
@@ -114,5 +115,5 @@ def write_csv(place: Path | None, rows: Sequence[Mapping[str, Any]]) -> None:
     text = io.StringIO()
     table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     table.writeheader()
-    table.writerows(rows)
+    table.writerows({name: neutral(value) for name, value in row.items()} for row in rows)
     write(place, text.getvalue())

@@ -12,6 +12,8 @@ taken from where this package is installed, whatever the working folder has unde
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -52,8 +54,20 @@ def _claim() -> None:
         spec.loader.exec_module(module)
 
 
+def _end_at_once() -> None:
+    """While the command ``dla`` is imported, the system may end it on Ctrl-C: there is nothing to tidy up.
+
+    Whoever else imports this package keeps what they do with signals.
+    """
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    command = name in ("dla", "dla.exe", "dla-script.py") or (name == "-m" and sys.orig_argv[1:3] == ["-m", "dla"])
+    if command and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 if __name__ != "dla":
     raise ImportError(f"{__name__} is installed as dla; write 'import dla'")
+_end_at_once()
 _claim()
 
 if TYPE_CHECKING:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
-from experiments.cli.main import main
+from experiments.cli import main as command
+from experiments.cli.interruption import ending
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line (default: the process's own), as the process that this is; the exit status."""
+    with ending():
+        return command.main(arguments)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from experiments.explore.objectives import Pair
 from experiments.sweep.frame import FlatRow
 from isa.errors import InputError
+from isa.extras import remedy
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -141,9 +142,7 @@ def _optuna() -> Any:
             warnings.simplefilter("ignore")  # in a notebook tqdm, which Optuna imports, tells of widgets that it misses
             import optuna
     except ImportError as error:
-        raise InputError(
-            "dla explore needs Optuna; install it with: pip install 'dla-byoc-simulator[explore]'"
-        ) from error
+        raise InputError(f"dla explore needs Optuna; install it with: {remedy('explore')}") from error
     return optuna
 
 

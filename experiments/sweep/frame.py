@@ -12,6 +12,7 @@ from byoc.options import PROGRAM_OPTIONS
 from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
 from experiments.extras import require_pandas
+from experiments.literal import neutral
 from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, STATUSES, Store
 from isa.arch import flat
 from isa.errors import InputError
@@ -114,6 +115,8 @@ def export(path: Path, target: Path, cost: str | None = None) -> int:
     check_export(target)
     table = load(path, cost)
     if target.suffix == ".csv":
+        for name in table.select_dtypes(exclude=["number", "bool"]):
+            table[name] = table[name].map(neutral, na_action="ignore")
         content = table.to_csv(index=False, lineterminator="\n").encode()
     else:
         content = table.to_parquet(index=False)

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
+from isa.extras import remedy
 
 CONNECT_SECONDS = 10
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -238,9 +239,7 @@ class DaskPool:
         try:
             import distributed
         except ImportError as error:
-            raise InputError(
-                "--scheduler needs Dask; install it with: pip install 'dla-byoc-simulator[sweep]'"
-            ) from error
+            raise InputError(f"--scheduler needs Dask; install it with: {remedy('sweep')}") from error
         try:
             connect: Any = distributed.Client
             self._client: Any = connect(address, timeout=CONNECT_SECONDS, set_as_default=False)

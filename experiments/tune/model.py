@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from byoc.tuning.units import FEATURES, Features
 from isa.errors import InputError
+from isa.extras import remedy
 from isa.files import write_atomically
 from isa.reading import read_bytes, text_of
 
@@ -52,7 +53,7 @@ def require_library() -> None:
         import lightgbm  # noqa: F401
     except (ImportError, OSError) as error:
         raise InputError(
-            "the learned cost model needs LightGBM: pip install 'dla-byoc-simulator[tune]', or search with --no-model"
+            f"the learned cost model needs LightGBM; search with --no-model, or install it with: {remedy('tune')}"
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -23,6 +24,34 @@ WRONG = {
     'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker" for "sweep"',
     'dla.compile("digits-cnn", dla.Arch())': 'Argument 1 to "compile" has incompatible type "str"; expected "Package"',
 }
+
+
+_WITHOUT_EXTRAS = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ImportError(f"{name} is no part of the plain install")
+
+EXTRAS = {"ai_edge_litert", "amaranth", "dask", "distributed", "lightgbm", "numba", "optuna", "pandas", "pyarrow"}
+sys.meta_path.insert(0, Absent())
+"""
+
+
+@pytest.mark.slow
+def test_the_python_of_the_readme_runs_without_extras(tmp_path: Path) -> None:
+    texts = [
+        block.text for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")) if block.language == "python"
+    ]
+    assert texts
+    script = "\n".join([_WITHOUT_EXTRAS, *texts])
+    paths = f"{ROOT}{os.pathsep}{ROOT / 'experiments'}"
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
 
 
 def _script() -> str:

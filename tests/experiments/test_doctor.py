@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -55,7 +56,7 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     }
     said = dla(capsys, "doctor")
     assert said.status == 0
-    assert f"for {PURPOSES['fast']}: python3 -m pip install 'numba>=0.61'" in said.out.splitlines()
+    assert f"for {PURPOSES['fast']}: {sys.executable} -m pip install 'numba>=0.61'" in said.out.splitlines()
     assert "'dask[distributed]>=2025.1'" in said.out.splitlines()[-1]
 
 
@@ -67,7 +68,7 @@ def test_a_lack_of_what_is_needed_is_status_1(
     said = dla(capsys, "doctor")
     assert said.status == 1
     assert word in said.out
-    assert "needed: python3 -m pip install 'numpy>=2.0'" in said.out.splitlines()
+    assert f"needed: {sys.executable} -m pip install 'numpy>=2.0'" in said.out.splitlines()
 
 
 def test_a_folder_that_was_never_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from experiments.explore.run import Wanted, explore
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.spec import load_spec
 from isa.errors import InputError
+from isa.extras import remedy
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import rows_of, written
 
@@ -139,9 +140,7 @@ def test_bad_input_is_refused_in_one_line(
     assert refused("absent.toml").startswith("absent.toml: no such file")
     assert not (tmp_path / "runs").exists()
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert refused(str(spec), "--workers", "1") == (
-        "dla explore needs Optuna; install it with: pip install 'dla-byoc-simulator[explore]'"
-    )
+    assert refused(str(spec), "--workers", "1") == (f"dla explore needs Optuna; install it with: {remedy('explore')}")
 
 
 def test_a_search_without_any_ok_point_says_why(

@@ -80,5 +80,5 @@ def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delitem(sys.modules, "ai_edge_litert.schema_py_generated", raising=False)
     monkeypatch.delitem(sys.modules, "ai_edge_litert.interpreter", raising=False)
     for needed in (litert.schema, lambda: litert.interpreter(b"")):
-        with pytest.raises(InputError, match=r"pip install 'dla-byoc-simulator\[tflite\]'"):
+        with pytest.raises(InputError, match=r"install it with: .+ -m pip install 'ai-edge-litert>="):
             needed()

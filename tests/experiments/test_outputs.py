@@ -16,6 +16,7 @@ import typer
 
 from experiments.cli.main import app, main
 from experiments.cli.results import Place
+from experiments.literal import neutral
 from isa import files
 from isa.files import is_leftover
 from tests.experiments.command_line import dla, save_tiny
@@ -170,3 +171,23 @@ def test_only_what_is_ours_is_cleared(
     (tmp_path / "cache" / "secret").write_bytes(b"x" * 32)
     assert dla(capsys, "cache", "--clear").status == 0
     assert (tmp_path / "cache" / "secret").read_bytes() == b"x" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("=cmd|' /C calc'!A0", "'=cmd|' /C calc'!A0"), ("+a", "'+a"), ("-x", "'-x"), ("@SUM(A1)", "'@SUM(A1)"),
+     ("-1.5e3", "-1.5e3"), ("a=b", "a=b"), (-3, -3), ("", ""), (None, None)],
+)  # fmt: skip
+def test_cells_of_tables_are_no_formulas(text: object, shown: object) -> None:
+    assert neutral(text) == shown
+
+
+def test_names_in_a_systems_table_are_no_formulas(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The case ``big/names.toml``."""
+    (folder / "names.toml").write_text(
+        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "100us"\n'
+        '[[task]]\nname = "=cmd|\' /C calc\'!A0"\ncpu = "1us"\nperiod = "20us"\n'
+    )
+    found = dla(capsys, "system", "names.toml", "--csv", "-")
+    assert found.status == 0
+    assert found.out.splitlines()[1].startswith("'=cmd|' /C calc'!A0,")

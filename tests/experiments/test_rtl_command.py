@@ -18,6 +18,7 @@ from dla_sim.rtl.simulator.running import Difference, Outcome
 from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl import device, hardware, windows
+from isa.extras import remedy
 from tests.experiments.command_line import dla, tiny_model
 
 WRONG = Difference("bytes", 0, {
@@ -162,7 +163,7 @@ def test_without_the_extra_one_line_names_it(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "amaranth" else known(name))
     said = dla(capsys, *words)
     assert said.status == 2
-    assert said.err == "error: hardware needs Amaranth; install it with: pip install 'dla-byoc-simulator[rtl]'\n"
+    assert said.err == f"error: hardware needs Amaranth; install it with: {remedy('rtl')}\n"
 
 
 def test_every_machine_of_the_corpus_has_a_build() -> None:

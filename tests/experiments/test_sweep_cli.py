@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from isa.extras import remedy
 from tests.experiments.command_line import dla
 from tests.experiments.sweeping import written
 
@@ -147,8 +148,6 @@ def test_pandas_is_optional(
         monkeypatch.setitem(sys.modules, name, None)
     assert dla(capsys, "sweep", "grid.toml", "--workers", "1").status == 0
     found = dla(capsys, "sweep", "grid.toml", "--export", "table.csv")
-    assert found.err == (
-        "error: tables of results need pandas; install it with: pip install 'dla-byoc-simulator[sweep]'\n"
-    )
+    assert found.err == (f"error: tables of results need pandas; install it with: {remedy('sweep')}\n")
     found = dla(capsys, "sweep", "grid.toml", "--scheduler", "tcp://127.0.0.1:1")
-    assert found.err == "error: --scheduler needs Dask; install it with: pip install 'dla-byoc-simulator[sweep]'\n"
+    assert found.err == f"error: --scheduler needs Dask; install it with: {remedy('sweep')}\n"

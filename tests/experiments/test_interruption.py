@@ -1,0 +1,61 @@
+"""Ctrl-C at any moment, the first imports included: the command ends as of the signal, without a word of Python."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.command_line import save_tiny
+
+SCRIPT = "import sys; sys.argv[0] = 'dla'; from dla.__main__ import main; sys.exit(main())"
+COMMANDS = (
+    "run tiny.onnx --json r.json",
+    "sweep spec.toml --workers 2 -o s.sqlite",
+    "system system.toml --json s.json",
+    "tune tiny.onnx --measurements 200",
+    "doctor",
+)
+ROOT = Path(__file__).parents[2]
+
+
+def interrupt(words: list[str], seconds: float, folder: Path) -> tuple[int, str]:
+    """The exit status and what is said of a process, and of those that it starts, which are interrupted together."""
+    process = subprocess.Popen(
+        words, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'experiments'}"},
+    )  # fmt: skip
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    return process.returncode, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_ends_as_of_the_signal(command: str, tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    (tmp_path / "spec.toml").write_text('networks = "digits-cnn"\ntiming.dram_latency = [1, 2, 3, 4, 5, 6, 7, 8]\n')
+    (tmp_path / "system.toml").write_text(
+        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "1s"\n[[task]]\nname = "a"\nmodel = "digits-cnn"\n'
+        'period = "20us"\n'
+    )
+    words = [sys.executable, "-c", SCRIPT, *command.split()]
+    begin = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import dla"], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    first = time.monotonic() - begin  # when imports have begun, whatever else the computer does
+    rng = random.Random(command)
+    ended = 0
+    for number in range(8):
+        status, said = interrupt(words, first * (1 + 0.3 * number + rng.random()), tmp_path)
+        lines = [line for line in said.splitlines() if line.strip()]
+        assert status in (-signal.SIGINT, 0), (status, said)
+        assert not any("rror" in line or "Traceback" in line or "bug of dla" in line for line in lines), said
+        ended += status < 0
+    assert ended, "none was interrupted"
