@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli import options, results
-from experiments.cli.sweep import Results, Scheduler, SpecFile, Workers
+from experiments.explore.request import ExploreRequest
 from experiments.literal import literal, say
 from isa.files import write_atomically
 from isa.progress import Progress, silent
@@ -21,26 +21,6 @@ if TYPE_CHECKING:
     from experiments.explore.run import Exploration
 
 
-class Sampler(StrEnum):
-    """What proposes the points."""
-
-    tpe = "tpe"
-    nsga2 = "nsga2"
-    random = "random"
-
-
-Names = Annotated[
-    str, typer.Option("--objectives", metavar="A,B", help="What to trade, e.g. cycles,area (docs/sweeps.md).")
-]
-Trials = Annotated[int, typer.Option("--trials", metavar="N", help="Points to evaluate.")]
-SamplerChoice = Annotated[Sampler, typer.Option("--sampler", help="Optuna's sampler: TPE, NSGA-II or random.")]
-SearchSeed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the search.")]
-WholeGrid = Annotated[
-    bool | None,
-    typer.Option(
-        "--grid/--no-grid", help="Run the whole grid, too, and say how much the search needed. Default: small grids."
-    ),
-]
 Picture = Annotated[
     Path | None,
     typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress."),
@@ -48,47 +28,20 @@ Picture = Annotated[
 ]
 
 
-def command(
-    spec: SpecFile,
-    objectives: Names = "cycles,area",
-    trials: Trials = 100,
-    sampler: SamplerChoice = Sampler.tpe,
-    seed: SearchSeed = 0,
-    cost: options.Cost = None,
-    grid: WholeGrid = None,
-    output: Results = None,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    json: options.Json = None,
-    csv: options.Csv = None,
-    png: Picture = None,
-) -> int:
+@options.expanded
+def command(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv = None, png: Picture = None) -> int:
     """Search a sweep's specification for the front of two objectives; run it again to continue or to go further.
 
     Exit status 1 if no point is ok.
     """
-    from experiments.explore.workflow import explore
-    from experiments.sweep.spec import load_spec
-    from experiments.sweep.workflow import results_file
+    from experiments.explore.workflow import explore_requested
+    from experiments.sweep.workflow import results_file, specified
 
-    checked = load_spec(spec)
-    with options.stoppable(), _progress(trials) as (stage, report):
-        found = explore(
-            checked,
-            objectives=objectives,
-            trials=trials,
-            sampler=sampler.value,
-            seed=seed,
-            cost=cost,
-            grid=grid,
-            output=output,
-            workers=workers,
-            scheduler=scheduler,
-            stage=stage,
-            report=report,
-        )
+    checked = specified(wanted)
+    with options.stoppable(), _progress(wanted.trials) as (stage, report):
+        found = explore_requested(replace(wanted, spec=checked, stage=stage, report=report))
     _print(found)
-    say(f"results in {results_file(checked, output)}")
+    say(f"results in {results_file(checked, wanted.output)}")
     _write(found, json, csv, png)
     if any(point.row["status"] == "ok" for point in found.found):
         return 0

@@ -39,7 +39,7 @@ def _shown(option: Option) -> Any:
     about: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "rich_help_panel": option.panel}
     about |= {"min": option.least} if option.least is not None else {}
     about |= {"autocompletion": getattr(completion, option.completion)} if option.completion else {}
-    return typer.Option(option.word, **about) if option.word else typer.Argument(**about)
+    return typer.Option(*option.word.split(), **about) if option.word else typer.Argument(**about)
 
 
 def _of(record: type, name: str) -> Any:

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,60 +14,34 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import literal, say
+from experiments.sweep.request import SweepRequest
 from isa.errors import InputError
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from experiments.sweep.driver import Report, Tally
 
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Networks, axes and constraints (docs/sweeps.md).")]
-Results = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Results file. Default: runs/SPEC.sqlite. May exist."),
-    results.Place(".sqlite"),
-]
-Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Local processes. Default: one a CPU.")]
-Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Run on the Dask cluster there instead.")
-]
 Export = Annotated[
     Path | None,
     typer.Option("--export", metavar="FILE.csv|.parquet", help="Also write the rows as a table."),
     results.Place(),
 ]
-Retry = Annotated[bool, typer.Option("--retry-failed", help="Try points again that failed before.")]
 
 
-def command(
-    spec: SpecFile,
-    output: Results = None,
-    workers: Workers = None,
-    scheduler: Scheduler = None,
-    export: Export = None,
-    retry_failed: Retry = False,
-    cost: options.Cost = None,
-) -> int:
+@options.expanded
+def command(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
     """Run a design-space sweep; run it again to continue one that was interrupted. Exit status 1 if no point is ok."""
     from experiments.sweep.frame import check_export
     from experiments.sweep.frame import export as export_table
     from experiments.sweep.grid import Grid
-    from experiments.sweep.spec import load_spec
-    from experiments.sweep.workflow import sweep
+    from experiments.sweep.workflow import specified, sweep_requested
 
-    checked = load_spec(spec)
+    checked = specified(wanted)
     if export is not None:
         check_export(export)
     _check_cost(cost, export)
     with options.stoppable(), _progress(Grid(checked).points) as (stage, report):
-        swept = sweep(
-            checked,
-            output=output,
-            workers=workers,
-            scheduler=scheduler,
-            retry_failed=retry_failed,
-            stage=stage,
-            report=report,
-        )
+        swept = sweep_requested(replace(wanted, spec=checked, stage=stage, report=report))
     say(swept.summary)
     say(f"results in {swept.path}")
     if swept.tally.new["failed"]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from enum import StrEnum
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,43 +11,9 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
+from experiments.systems.request import Conditions, SystemRequest, SystemSweepRequest
 from isa.errors import InputError
 from isa.files import write_atomically
-
-
-class Preempt(StrEnum):
-    """Where a program may give way to another."""
-
-    none = "none"
-    layer = "layer"
-    tile = "tile"
-
-
-Check = Annotated[
-    bool, typer.Option("--check", help="Run programs that gave way on data, too, and compare with running whole.")
-]
-File = Annotated[
-    Path, typer.Argument(metavar="SYSTEM.toml", help="Accelerators, cores, memory, tasks (docs/systems.md).")
-]
-PolicyName = Annotated[
-    str | None,
-    typer.Option(
-        "--policy",
-        metavar="NAME",
-        help="In place of the file's: fcfs, priority, round-robin, edf, least-laxity, jit, migration, co-optimised.",
-    ),
-]
-PreemptAt = Annotated[
-    Preempt | None, typer.Option("--preempt", help="In place of the file's: at layers, at tiles, or not.")
-]
-Quantum = Annotated[str | None, typer.Option("--quantum", metavar="TIME", help="Of round-robin: cycles, or 200us.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="When the run ends: cycles, or 1s.")]
-Highest = Annotated[
-    bool,
-    typer.Option(
-        "--highest-rate", help="Also search the highest rate of all tasks together at which no deadline is missed."
-    ),
-]
 
 Sweep = Annotated[
     list[str] | None,
@@ -61,50 +26,36 @@ Sweep = Annotated[
 ]
 
 
+@options.expanded
 def command(
-    file: File,
-    policy: PolicyName = None,
-    preempt: PreemptAt = None,
-    quantum: Quantum = None,
-    until: Until = None,
-    highest: Highest = False,
+    wanted: SystemRequest,
     sweep: Sweep = None,
-    check: Check = False,
     json: options.Json = None,
     csv: options.Csv = None,
     trace: options.Timeline = None,
 ) -> int:
     """Run several networks on several accelerators. Exit status 1 if a job missed its deadline, or at every point."""
-    conditions = {"policy": policy, "preempt": preempt and preempt.value, "quantum": quantum, "until": until}
     if not sweep:
-        return _run(file, conditions, highest, check, json, csv, trace)
-    for word, given in (("check", check), ("trace", trace)):
+        return _run(wanted, json, csv, trace)
+    for word, given in (("check", wanted.check), ("trace", trace)):
         if given:
             raise InputError(f"--{word} is of one run; leave it out with --sweep")
-    return _sweep(file, sweep, conditions, highest, json, csv)
+    return _sweep(wanted, sweep, json, csv)
 
 
-def _run(
-    file: Path,
-    conditions: Mapping[str, str | None],
-    highest: bool,
-    check: bool,
-    json: Path | None,
-    csv: Path | None,
-    trace: Path | None,
-) -> int:
+def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path | None) -> int:
     """One run."""
     with options.loading():
         from dla_sim.systems.simulate import Interval
         from experiments.report.terminal import report_console
         from experiments.systems.presentation import print_system, timeline_json
         from experiments.systems.report import report_json, task_rows
-        from experiments.systems.workflow import system
+        from experiments.systems.workflow import system_requested
 
     intervals: list[Interval] = []
     watch = intervals.append if trace is not None else None
     with options.stages() as progress:
-        found = system(file, **conditions, search_rate=highest, check=check, watch=watch, progress=progress)
+        found = system_requested(replace(wanted, watch=watch, progress=progress))
     report = found.report
     print_system(report, report_console())
     if found.rate is not None:
@@ -128,23 +79,17 @@ def _run(
     return 1
 
 
-def _sweep(
-    file: Path,
-    texts: list[str],
-    conditions: Mapping[str, str | None],
-    highest: bool,
-    json: Path | None,
-    csv: Path | None,
-) -> int:
+def _sweep(wanted: SystemRequest, texts: list[str], json: Path | None, csv: Path | None) -> int:
     """All points of a sweep."""
     with options.loading():
         from experiments.report.terminal import report_console
         from experiments.systems.presentation import print_sweep
         from experiments.systems.sweep import parse_axes, sweep_json
-        from experiments.systems.workflow import sweep_system
+        from experiments.systems.workflow import sweep_requested
 
     with options.stages() as progress:
-        found = sweep_system(file, parse_axes(texts), **conditions, search_rate=highest, progress=progress)
+        conditions = {item.name: getattr(wanted, item.name) for item in fields(Conditions)}
+        found = sweep_requested(SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress}))
     print_sweep(found, report_console())
     if json is not None:
         results.write(json, sweep_json(found))

@@ -6,21 +6,22 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
-from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed
-from experiments.explore.search import SAMPLERS, Evaluate, Found, Proposal, SamplerName, search
+from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed, parse_objectives
+from experiments.explore.request import SAMPLERS, ExploreRequest
+from experiments.explore.search import Evaluate, Found, Proposal, search
 from experiments.extras import require_pandas
+from experiments.running.declared import command_of
 from experiments.sweep.frame import FlatRow
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
-from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     import pandas
@@ -188,47 +189,27 @@ LARGEST_GRID = 100_000
 """Combinations of values that a grid can have for the search to be held against it."""
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What to look for and how. ``grid``: run the whole grid as well; None for small ones only."""
-
-    objectives: Objectives
-    points: int
-    sampler: SamplerName = "tpe"
-    seed: int = 0
-    cost: str = DEFAULT_TABLE
-    grid: bool | None = None
-
-
-def check(spec: Spec, wanted: Wanted) -> CostTable:
+def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
     """The cost table; raises InputError for what cannot be explored, before any work is done."""
     if len(spec.networks) != 1:
         names = ", ".join(spec.networks)
         raise InputError(f"networks: {names}; explore one at a time, for a front compares points of one network")
-    if wanted.points < 1:
-        raise InputError(f"--trials is {wanted.points}; it must be 1 or more")
+    parse_objectives(wanted.objectives)
+    if wanted.trials < 1:
+        raise InputError(f"--trials is {wanted.trials}; it must be 1 or more")
     if wanted.sampler not in SAMPLERS:
         raise InputError(f"--sampler {wanted.sampler}: unknown; choose one of {', '.join(SAMPLERS)}")
-    return load_table(wanted.cost)
+    return load_table(wanted.cost or DEFAULT_TABLE)
 
 
-def explore(
-    spec: Spec,
-    output: Path,
-    wanted: Wanted,
-    *,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    command: str = "dla explore",
-    stage: Progress = silent,
-    report: Callable[[int], None] = lambda count: None,
-) -> Exploration:
-    """Evaluate up to ``wanted.points`` points of ``spec``; each has a row in the results file ``output`` afterwards.
+def explore(spec: Spec, output: Path, wanted: ExploreRequest) -> Exploration:
+    """Evaluate as many points of ``spec`` as wanted; each has a row in the results file ``output`` afterwards.
 
     Points that have a row are read, not run: an interrupted exploration goes on where it was, and a longer one begins
-    with the same points. ``report`` hears how many points there are. Raises InputError for bad input.
+    with the same points. Raises InputError for bad input.
     """
-    table = check(spec, wanted)
+    table, objectives, stage = check(spec, wanted), parse_objectives(wanted.objectives), wanted.stage
+    command, workers, scheduler = command_of("explore", wanted), wanted.workers, wanted.scheduler
     with Session(spec, output, workers=workers, scheduler=scheduler, command=command, stage=stage) as session:
         evaluate = _evaluator(session, table)
         grid = session.grid
@@ -236,13 +217,13 @@ def explore(
         found = search(
             grid.axes,
             evaluate,
-            lambda row: costs(wanted.objectives, row),
-            points=wanted.points,
+            lambda row: costs(objectives, row),
+            points=wanted.trials,
             sampler=wanted.sampler,
             seed=wanted.seed,
-            report=report,
+            report=wanted.report,
         )
-        pairs = _whole_grid(session, wanted, evaluate, stage)
+        pairs = _whole_grid(session, wanted, evaluate)
         settings = tuple(name for name, values in grid.axes.items() if len(values) > 1)
         conditions = {
             "command": command,
@@ -251,7 +232,7 @@ def explore(
             "seed": wanted.seed,
             "cost_table": table.name,
         }
-        return explored(conditions, wanted.objectives, _columns(settings), found, grid.points, pairs)
+        return explored(conditions, objectives, _columns(settings), found, grid.points, pairs)
 
 
 def _evaluator(session: Session, table: CostTable) -> Evaluate:
@@ -266,9 +247,7 @@ def _columns(settings: Sequence[str]) -> tuple[str, ...]:
     return tuple(column for name in settings for column in (("pe.ic", "pe.oc", "pe.ow") if name == "pe" else (name,)))
 
 
-def _whole_grid(
-    session: Session, wanted: Wanted, evaluate: Evaluate, stage: Progress
-) -> tuple[Pair | None, ...] | None:
+def _whole_grid(session: Session, wanted: ExploreRequest, evaluate: Evaluate) -> tuple[Pair | None, ...] | None:
     """The objectives of every point of the grid, by key; None where it is not to be run."""
     axes, points = session.grid.axes, session.grid.points
     combinations = math.prod(len(values) for values in axes.values())
@@ -276,10 +255,11 @@ def _whole_grid(
         return None
     if combinations > LARGEST_GRID:
         raise InputError(f"--grid: the axes have {combinations} combinations; at most {LARGEST_GRID} can be compared")
-    stage(f"running all {points} points for comparison")
+    wanted.stage(f"running all {points} points for comparison")
     session.run(session.grid.batches())
     choices: list[dict[str, Any]] = [
         dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
     ]
     rows = {row["key"]: row for row in evaluate(choices) if row is not None}
-    return tuple(costs(wanted.objectives, rows[key]) for key in sorted(rows))
+    objectives = parse_objectives(wanted.objectives)
+    return tuple(costs(objectives, rows[key]) for key in sorted(rows))

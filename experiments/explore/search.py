@@ -13,9 +13,10 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from experiments.explore.objectives import Pair
+from experiments.explore.request import SamplerName
 from experiments.sweep.frame import FlatRow
 from isa.errors import InputError
 from isa.extras import remedy
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 Axes = Mapping[str, tuple[Any, ...]]
 Places = tuple[int, ...]
 """A point of the grid: the place of its value on every axis."""
-SamplerName = Literal["nsga2", "tpe", "random"]
-SAMPLERS: tuple[SamplerName, ...] = ("nsga2", "tpe", "random")
 
 POPULATION = 8
 """Of NSGA-II; TPE begins with as many random trials. Larger ones took longer to get anywhere (docs/sweeps.md)."""

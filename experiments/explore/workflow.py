@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable
-from pathlib import Path
-
-from experiments.cost.table import DEFAULT_TABLE
-from experiments.explore.objectives import parse_objectives
-from experiments.explore.run import Exploration, Wanted, check
+from experiments.explore.request import ExploreRequest
+from experiments.explore.run import Exploration, check
 from experiments.explore.run import explore as explore_grid
-from experiments.explore.search import SamplerName
-from experiments.sweep.workflow import Specification, going_on_in, made_by, results_file, specified
-from isa.progress import Progress, silent
+from experiments.running.door import door
+from experiments.sweep.workflow import going_on_in, results_file, specified
 
 
-def explore(
-    spec: Specification,
-    *,
-    objectives: str = "cycles,area",
-    trials: int = 100,
-    sampler: SamplerName = "tpe",
-    seed: int = 0,
-    cost: str | None = None,
-    grid: bool | None = None,
-    output: str | Path | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    stage: Progress = silent,
-    report: Callable[[int], None] = silent,
-) -> Exploration:
+def explore_requested(wanted: ExploreRequest) -> Exploration:
     """Search the grid of a specification for the best compromises of two objectives, as ``dla explore`` does.
 
     ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
@@ -37,21 +17,11 @@ def explore(
     the cost table of estimates. ``grid``: run the whole grid as well; None for small ones only. ``stage`` is called
     with what goes on, ``report`` with how many points there are. Raises InputError for bad input.
     """
-    chosen = parse_objectives(objectives)
-    wanted = Wanted(chosen, trials, sampler, seed, cost or DEFAULT_TABLE, grid)
-    checked = specified(spec)
+    checked = specified(wanted)
     check(checked, wanted)
-    words = [*made_by("explore", checked), "--objectives", objectives, "--trials", str(trials)]
-    words += ["--sampler", sampler, "--seed", str(seed)] + (["--cost", cost] if cost else [])
-    place = results_file(checked, output)
+    place = results_file(checked, wanted.output)
     with going_on_in(place):
-        return explore_grid(
-            checked,
-            place,
-            wanted,
-            workers=workers,
-            scheduler=scheduler,
-            command=shlex.join(words),
-            stage=stage,
-            report=report,
-        )
+        return explore_grid(checked, place, wanted)
+
+
+explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)

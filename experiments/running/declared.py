@@ -25,16 +25,22 @@ def spelled(given: object) -> list[str]:
     return [f"<model {given.graph.name or 'model'}>" if hasattr(given, "graph") else "<arrays>"]
 
 
+def source_of(nowhere: str) -> Callable[[Any], list[str]]:
+    """What spells a specification: its file; ``nowhere`` where it is in none."""
+    return lambda given: [str(given)] if isinstance(given, str | Path) else [getattr(given, "source", nowhere)]
+
+
 @dataclass(frozen=True, eq=False)
 class Option:
     """How a command line has a field: as ``word`` with a value of ``kind``, or as an argument where there is no word.
 
-    ``kind`` is ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (repeatable), or a tuple of the values there are;
-    None where the command has it in its own way. ``parse`` makes the field's value of that, ``texts`` of the value the
-    texts that are written; ``least`` is the least number, ``panel`` and ``metavar`` are for the help; ``completion``
-    names what ``experiments.cli.completion`` offers. ``repeats``: the command that repeats a run has it, as results
-    depend on it. ``ending``: it says where a result goes, in files that end so. ``table``: the type where a file of
-    keys has a table of it. ``settled``: why a model that comes quantised has no use for it.
+    A short word may stand behind ``word``. ``kind`` is ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (may be
+    repeated), or a tuple of the values there are; None where the command has it in its own way. ``parse`` makes the
+    field's value of that, ``texts`` of the value the texts that are written; ``least`` is the least number, ``panel``
+    and ``metavar`` are for the help; ``completion`` names what ``experiments.cli.completion`` offers. ``repeats``: the
+    command that repeats a run has it, as results depend on it. ``ending``: it says where a result goes, in files that
+    end so. ``table``: the type where a file of keys has a table of it. ``settled``: why a model that comes quantised
+    has no use for it.
     """
 
     word: str
@@ -53,9 +59,8 @@ class Option:
 
     def words(self, value: Any) -> list[str]:
         """The words of a command line that give ``value``."""
-        if self.kind is bool:
-            return [self.word]
-        return [word for text in self.texts(value) for word in ([self.word, text] if self.word else [text])]
+        named = self.word.split()[:1]
+        return named if self.kind is bool else [word for text in self.texts(value) for word in (*named, text)]
 
 
 def option(word: str, help: str, kind: Any = str, **more: Any) -> dict[str, Option]:
@@ -95,8 +100,11 @@ def words_of(record: Any) -> list[str]:
     return words
 
 
-def command_of(name: str, record: Any) -> str:
-    """The ``dla`` command that repeats what a record asks for; of what is in no file the function in Python."""
+def command_of(name: str, record: Any, function: str = "") -> str:
+    """The ``dla`` command that repeats what a record asks for; of what is in no file the function in Python.
+
+    Function and command have one name unless another ``function`` is said.
+    """
     handed = (one.texts(value) for _, one, value in given_options(record) if one.kind is Path or not one.word)
     in_memory = any(text.startswith("<") for texts in handed for text in texts)
-    return shlex.join([*([f"dla.{name}"] if in_memory else ["dla", name]), *words_of(record)])
+    return shlex.join([*([f"dla.{function or name}"] if in_memory else ["dla", name]), *words_of(record)])

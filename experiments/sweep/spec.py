@@ -77,14 +77,18 @@ class Spec:
     source: str
     folder: Path
 
-    def network(self, name: str, cache: bool = True) -> Given:
+    def network(self, name: str) -> Given:
         """What is given to a network: built-in names as they are, files from the specification's folder.
 
         Only ONNX files have inputs and scales that are still open.
         """
         path = _placed(name, self.folder, (".onnx", ".tflite", ".dla"))
-        found = Given(path, cache=cache, **self.given)
+        found = Given(path, **self.given)
         return found if path.endswith(".onnx") else found.unsettled()
+
+
+Specification = str | Path | Mapping[str, Any] | Spec
+"""A TOML file, or what stands in one."""
 
 
 def load_spec(path: Path) -> Spec:

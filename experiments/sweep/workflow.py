@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from experiments.sweep.driver import Report, Tally
+from experiments.running.declared import command_of
+from experiments.running.door import door
+from experiments.sweep.driver import Tally
 from experiments.sweep.frame import load
 from experiments.sweep.grid import Grid
+from experiments.sweep.request import Sweeping, SweepRequest
 from experiments.sweep.results import load_sweep, reasons
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import Spec, load_spec, parse_spec
-from isa.progress import Progress, silent
 from isa.toml_text import toml_text
 
 if TYPE_CHECKING:
     import pandas
 
-Specification = str | Path | Mapping[str, Any] | Spec
-"""A TOML file, or what stands in one."""
 IN_MEMORY = "<specification>"
 """The source of a specification that is in no file."""
 
@@ -61,16 +60,7 @@ class Swept:
         return "\n".join((self.summary, f"results in {self.path}", *filter(None, [self.failure])))
 
 
-def sweep(
-    spec: Specification,
-    *,
-    output: str | Path | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    retry_failed: bool = False,
-    stage: Progress = silent,
-    report: Report = silent,
-) -> Swept:
+def sweep_requested(wanted: SweepRequest) -> Swept:
     """Give every point of a specification (docs/sweeps.md) a row in a results file, as ``dla sweep`` does.
 
     ``spec`` is a TOML file or the same keys in a dict, whose paths start from the working folder. ``output`` is by
@@ -81,21 +71,23 @@ def sweep(
     Points that are infeasible or failed are rows like others; ``failure`` of the result tells where all are. Raises
     InputError for bad input.
     """
-    checked = specified(spec)
-    place = results_file(checked, output)
-    words = [*made_by("sweep", checked), *(["--output", str(output)] if output else [])]
+    checked = specified(wanted)
+    place = results_file(checked, wanted.output)
     with going_on_in(place):
         tally = run_sweep(
             checked,
             place,
-            workers=workers,
-            scheduler=scheduler,
-            retry_failed=retry_failed,
-            command=shlex.join(words),
-            stage=stage,
-            report=report,
+            workers=wanted.workers,
+            scheduler=wanted.scheduler,
+            retry_failed=wanted.retry_failed,
+            command=command_of("sweep", wanted),
+            stage=wanted.stage,
+            report=wanted.report,
         )
     return Swept(place, Grid(checked).points, tally)
+
+
+sweep = door("sweep", SweepRequest, SweepRequest, sweep_requested)
 
 
 @contextmanager
@@ -108,20 +100,16 @@ def going_on_in(place: Path) -> Iterator[None]:
         raise
 
 
-def specified(spec: Specification) -> Spec:
-    """A specification, read and checked; raises InputError as :func:`load_spec` does."""
-    if isinstance(spec, Spec):
-        return spec
+def specified(wanted: Sweeping) -> Spec:
+    """The specification, read and checked; raises InputError as :func:`load_spec` does."""
+    spec = wanted.spec
     if isinstance(spec, Mapping):
-        return parse_spec(toml_text(spec, IN_MEMORY), Path(), IN_MEMORY)
-    return load_spec(Path(spec))
+        spec = parse_spec(toml_text(spec, IN_MEMORY), Path(), IN_MEMORY)
+    elif not isinstance(spec, Spec):
+        spec = load_spec(Path(spec))
+    return replace(spec, given={**spec.given, "cache": wanted.cache})
 
 
 def results_file(spec: Spec, output: str | Path | None) -> Path:
     """Where the results go."""
     return Path(output) if output is not None else Path("runs") / f"{Path(spec.source.strip('<>')).stem}.sqlite"
-
-
-def made_by(command: str, spec: Spec) -> list[str]:
-    """The first words of the command that makes results; of ``dla.sweep`` where no command can."""
-    return [f"dla.{command}"] if spec.source == IN_MEMORY else ["dla", command, spec.source]

@@ -1,23 +1,24 @@
-"""What a split of a network over a system is asked for. Light, as ``dla --help`` reads it."""
+"""What runs of systems, and splits of networks over them, are asked for. Light, as ``dla --help`` reads it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from byoc.options import DEFAULTS, CompileOptions
-from experiments.running.declared import option
+from experiments.running.declared import option, same, source_of
 from experiments.running.given import Given, Inferring, Subject
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
+    from dla_sim.systems.simulate import Interval
     from dla_sim.systems.spec import Specification
 
 
-def source_of(system: Specification) -> str:
-    """The file of a system, or that it is in none."""
-    return str(system) if isinstance(system, str | Path) else getattr(system, "source", "<system>")
+def _axis_texts(axes: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={','.join(map(str, values))}" for key, values in axes.items()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Splitting(Subject):
             "The accelerators (docs/systems.md); tasks do not count.",
             Path,
             metavar="SYSTEM.toml",
-            texts=lambda system: [source_of(system)],
+            texts=source_of("<system>"),
         )
     )
     way: str = field(
@@ -58,3 +59,83 @@ class SplitRequest(Inferring, Given, Splitting):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SplitKeywords(SplitRequest, CompileOptions, Splitting):
     """The keywords of ``dla.split``: a request's, and the choices of its options one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """A system and its workload."""
+
+    spec: Specification = field(
+        metadata=option(
+            "",
+            "Accelerators, cores, memory, tasks (docs/systems.md).",
+            Path,
+            metavar="SYSTEM.toml",
+            texts=source_of("<system>"),
+        )
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Conditions(Described):
+    """What is said in place of the system's own table ``run``, and what else is looked for."""
+
+    policy: str | None = field(
+        default=None,
+        metadata=option(
+            "--policy",
+            "In place of the file's: fcfs, priority, round-robin, edf, least-laxity, jit, migration, co-optimised.",
+            metavar="NAME",
+        ),
+    )
+    preempt: str | None = field(
+        default=None,
+        metadata=option("--preempt", "In place of the file's: at layers, at tiles, or not.", ("none", "layer", "tile")),
+    )
+    quantum: int | str | None = field(
+        default=None, metadata=option("--quantum", "Of round-robin: cycles, or 200us.", metavar="TIME")
+    )
+    until: int | str | None = field(
+        default=None, metadata=option("--until", "When the run ends: cycles, or 1s.", metavar="TIME")
+    )
+    search_rate: bool = field(
+        default=False,
+        metadata=option(
+            "--highest-rate",
+            "Also search the highest rate of all tasks together at which no deadline is missed.",
+            bool,
+        ),
+    )
+    cache: bool = field(default=True, metadata=same(Given, "cache"))
+    progress: Progress = silent
+
+    @property
+    def chosen(self) -> dict[str, int | str]:
+        """What replaces keys of the table ``run``, by key."""
+        given = {"policy": self.policy, "preempt": self.preempt, "quantum": self.quantum, "until": self.until}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SystemRequest(Conditions):
+    """What ``dla system`` and ``dla.system`` are asked for. ``watch`` is called with every interval of a unit."""
+
+    check: bool = field(
+        default=False,
+        metadata=option("--check", "Run programs that gave way on data, too, and compare with running whole.", bool),
+    )
+    watch: Callable[[Interval], None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Swept(Described):
+    """A system, and values of its keys."""
+
+    axes: Mapping[str, Any] = field(
+        metadata=option("--sweep", "Values of keys of the file, in all combinations.", None, texts=_axis_texts)
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SystemSweepRequest(Conditions, Swept):
+    """What ``dla system --sweep`` and ``dla.sweep_system`` are asked for."""

@@ -14,9 +14,10 @@ from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
 from experiments.explore.objectives import costs, front, parse_objectives
 from experiments.explore.presentation import draw
-from experiments.explore.run import Wanted, explore
+from experiments.explore.run import Exploration
+from experiments.explore.workflow import explore
 from experiments.sweep.frame import flat_rows
-from experiments.sweep.spec import load_spec
+from experiments.sweep.spec import Spec, load_spec
 from isa.errors import InputError
 from isa.extras import remedy
 from tests.experiments.command_line import dla
@@ -34,8 +35,8 @@ GRID = """
 POINTS = 2 * (9 - 1) * 3
 
 
-def wanted(points: int, grid: bool | None = None) -> Wanted:
-    return Wanted(parse_objectives("cycles,area"), points, grid=grid)
+def explored(spec: Spec, place: Path, points: int, grid: bool | None = None, workers: int = 1) -> Exploration:
+    return explore(spec, output=place, trials=points, grid=grid, workers=workers)
 
 
 def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,10 +68,10 @@ def test_the_whole_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_an_interrupted_exploration_goes_on_and_ends_the_same(tmp_path: Path) -> None:
     spec = load_spec(written(tmp_path, GRID))
-    whole = explore(spec, tmp_path / "whole.sqlite", wanted(20, grid=False), workers=1)
-    explore(spec, tmp_path / "parts.sqlite", wanted(7, grid=False), workers=1)
+    whole = explored(spec, tmp_path / "whole.sqlite", 20, grid=False)
+    explored(spec, tmp_path / "parts.sqlite", 7, grid=False)
     before = rows_of(tmp_path / "parts.sqlite")
-    continued = explore(spec, tmp_path / "parts.sqlite", wanted(20, grid=False), workers=2)
+    continued = explored(spec, tmp_path / "parts.sqlite", 20, grid=False, workers=2)
     assert [item.row["key"] for item in continued.found] == [item.row["key"] for item in whole.found]
     assert continued.content() == whole.content()
     after = rows_of(tmp_path / "parts.sqlite")
@@ -80,7 +81,7 @@ def test_an_interrupted_exploration_goes_on_and_ends_the_same(tmp_path: Path) ->
 
 def test_what_does_not_fit_is_evaluated_and_is_on_no_front(tmp_path: Path) -> None:
     spec = load_spec(written(tmp_path, GRID))
-    found = explore(spec, tmp_path / "r.sqlite", wanted(POINTS), workers=1)
+    found = explored(spec, tmp_path / "r.sqlite", POINTS)
     assert len(found.found) == POINTS
     statuses = {item.row["status"] for item in found.found}
     assert statuses == {"ok", "infeasible"}
@@ -92,14 +93,14 @@ def test_what_does_not_fit_is_evaluated_and_is_on_no_front(tmp_path: Path) -> No
 
 def test_the_grid_is_run_when_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_spec(written(tmp_path, GRID))
-    assert explore(spec, tmp_path / "a.sqlite", wanted(3, grid=False), workers=1).comparison is None
+    assert explored(spec, tmp_path / "a.sqlite", 3, grid=False).comparison is None
     assert len(rows_of(tmp_path / "a.sqlite")) < POINTS
     monkeypatch.setattr("experiments.explore.run.SMALL_GRID", POINTS - 1)
-    assert explore(spec, tmp_path / "a.sqlite", wanted(3), workers=1).comparison is None
-    assert explore(spec, tmp_path / "a.sqlite", wanted(3, grid=True), workers=1).comparison is not None
+    assert explored(spec, tmp_path / "a.sqlite", 3).comparison is None
+    assert explored(spec, tmp_path / "a.sqlite", 3, grid=True).comparison is not None
     monkeypatch.setattr("experiments.explore.run.LARGEST_GRID", 53)
     with pytest.raises(InputError, match="--grid: the axes have 54 combinations; at most 53 can be compared"):
-        explore(spec, tmp_path / "a.sqlite", wanted(3, grid=True), workers=1)
+        explored(spec, tmp_path / "a.sqlite", 3, grid=True)
 
 
 def test_whole_arrays_are_an_axis(tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_whole_arrays_are_an_axis(tmp_path: Path) -> None:
         [arch]
         pe = [{ ic = 4, oc = 4 }, { ic = 2, oc = 8 }, { ic = 16, oc = 1 }]
     """
-    found = explore(load_spec(written(tmp_path, text)), tmp_path / "r.sqlite", wanted(9), workers=1)
+    found = explored(load_spec(written(tmp_path, text)), tmp_path / "r.sqlite", 9)
     assert found.settings == ("pe.ic", "pe.oc", "pe.ow")
     assert len(found.found) == 3
     assert len(found.front) == 1

@@ -9,8 +9,9 @@ import pytest
 
 from experiments.explore.objectives import OBJECTIVES, Pair, costs, parse_objectives
 from experiments.explore.presentation import lines, shown_value
+from experiments.explore.request import SAMPLERS, SamplerName
 from experiments.explore.run import against_grid, explored
-from experiments.explore.search import SAMPLERS, TOGETHER, Found, Proposal, SamplerName, search
+from experiments.explore.search import TOGETHER, Found, Proposal, search
 from experiments.sweep.frame import FlatRow
 from isa.errors import InputError
 
