@@ -120,7 +120,10 @@ Command = Callable[..., int | None]
 def _parameter(name: str, option: Option, default: Any) -> inspect.Parameter:
     """The parameter of a command that a declared option is; what may be left out and has no value then is None."""
     kind: Any = _enumeration(option) if isinstance(option.kind, tuple) else option.kind
-    default = None if isinstance(default, tuple) else kind(default) if isinstance(option.kind, tuple) else default
+    if isinstance(default, tuple):
+        default = None
+    elif isinstance(default, str) and isinstance(option.kind, tuple):
+        default = kind(default)
     annotation: Any = Annotated[kind | None if default is None else kind, _shown(option)]
     if option.ending is not None:
         annotation = Annotated[annotation, results.Place(option.ending)]
