@@ -160,7 +160,7 @@ def measured(operation: Operator, arch: Arch, tiling: Tiling | None = None) -> i
         program, _ = compile_region(region, values, arch, data=False, choices=choices)
     except InputError:
         return None
-    return ProgramTiming(program).run(TIMING).total
+    return ProgramTiming(program).run(TIMING).cycles
 
 
 def mappings(operation: Operator, arch: Arch) -> Iterator[Operator]:

@@ -72,7 +72,7 @@ def sweep(program: Program) -> None:
         for bus, latency, bursts, depth in product(*axes)
     ]
     prepared, timed = measuring.shortest(lambda: ProgramTiming(program), 3, 1)
-    seconds, points = measuring.shortest(lambda: [timed.run(timing).total for timing in timings], 3, 1)
+    seconds, points = measuring.shortest(lambda: [timed.run(timing).cycles for timing in timings], 3, 1)
     print(f"\n{measuring.measured(3, 1)}")
     print(
         f"sweep: prepared in {prepared * 1e3:.1f} ms, {len(timings)} points, {len(timings) / seconds:,.0f} points/s, "

@@ -59,7 +59,7 @@ def _moved(program: Program) -> int:
 
 
 def _cycles(program: Program) -> int:
-    return ProgramTiming(program).run(Timing()).total
+    return ProgramTiming(program).run(Timing()).cycles
 
 
 def test_images_follow_one_another_up_to_the_product_of_all() -> None:
