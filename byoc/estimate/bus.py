@@ -6,7 +6,7 @@ then known up to the pitch that all begin at multiples of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 
@@ -21,6 +21,7 @@ from byoc.estimate.constants import (
 )
 from byoc.operators.nest import band_rows
 from byoc.operators.operator import Geometry
+from byoc.operators.pieces import spread_of
 from isa.instruction import Unit, ceil_div
 from isa.ops.dma import side_registers
 
@@ -97,6 +98,9 @@ def constant_slots(geometry: Geometry, channels: int, depth: int, whole: bool) -
 def input_slots(geometry: Geometry, channels: int, rows: int, index: int, depth: int) -> int:
     """Slots of an input of one tile."""
     nest = geometry.nest
+    if geometry.dims:
+        dims = [(dim.size, abs(dim.source)) for dim in geometry.tile_dims(channels, rows)]
+        return _strided_slots(dims, spread_of(geometry.dims))
     nbytes = geometry.input_tile_bytes(channels, rows, index, depth)
     if any(geometry.repeat(index)):
         return dense_slots(nbytes)
@@ -113,12 +117,28 @@ def input_slots(geometry: Geometry, channels: int, rows: int, index: int, depth:
 def output_slots(geometry: Geometry, channels: int, rows: int) -> int:
     """Slots of the output of one tile."""
     nest = geometry.nest
+    if geometry.dims:
+        return _strided_slots([(dim.size, dim.target) for dim in geometry.tile_dims(channels, rows)], 1)
     nbytes, row = geometry.output_tile_bytes(channels, rows), nest.columns * geometry.output_bytes
     if nest.matrix:
         return _parted_slots(nbytes, rows if channels < nest.channels else 1, nest.channels * row)
     if rows == nest.rows:
         return _parted_slots(nbytes, 1, nbytes)
     return _parted_slots(nbytes, channels, gcd(nest.rows, rows) * row)
+
+
+def _strided_slots(dims: Sequence[tuple[int, int]], spread: int) -> int:
+    """Slots of what a copy by strides moves on one side: (steps, bytes from one to the next) of its dimensions.
+
+    Elements ``spread`` bytes apart are brought with what lies between; the dimensions of runs are one with them.
+    """
+    run, rows, pitch = spread, 1, 0
+    for size, stride in sorted((dim for dim in dims if dim[0] > 1 and dim[1]), key=lambda dim: dim[1]):
+        if stride == run and rows == 1:
+            run *= size
+        else:
+            rows, pitch = rows * size, gcd(pitch, stride)
+    return rows_slots(rows, run - spread + 1, pitch)
 
 
 def _parted_slots(nbytes: int, count: int, pitch: int) -> int:

@@ -76,6 +76,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         second=operation.second,
         tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
         repeats=operation.repetition(),
+        dims=operation.dims,
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:

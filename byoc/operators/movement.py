@@ -32,7 +32,7 @@ from byoc.operators.operator import (
     Requirement,
     Settings,
 )
-from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged
+from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged, spread_of
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 from isa.arch import Arch
@@ -42,8 +42,6 @@ MOST_COMMANDS = 512
 """Copies that one movement may need at most."""
 _FAR = 1 << 48
 """Elements that any tensor has less than."""
-_GAP = 8
-"""Bytes from element to element up to which a transfer brings what lies between along: one beat of the bus."""
 
 
 # Canonical nodes. ---------------------------------------------------------------------------------------------------
@@ -370,35 +368,42 @@ class Strided(Operator):
         """Every element of ``channels`` and ``rows`` is a channel and a row, all others are columns."""
         channels, rows = self.channels.size, self.rows.size
         columns = math.prod(dim.size for dim in self.inner)
-        width = math.prod(dim.size for dim in self.inner if dim.source) * self._spread()
+        width = math.prod(dim.size for dim in self.inner if dim.source) * spread_of(self.dims)
         return Nest(channels, rows, columns, channels, rows, width, groups=channels)
 
-    def _spread(self) -> int:
-        """Bytes of a tile buffer that one byte of the source takes: small gaps between elements come along."""
-        smallest = min((abs(dim.source) for dim in (self.channels, self.rows, *self.inner) if dim.source), default=1)
-        return smallest if smallest <= _GAP else 1
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """All dimensions."""
+        return (self.channels, self.rows, *self.inner)
 
     def settings(self, arch: Arch) -> Settings:
-        """What estimates need: the fastest dimension. Every command has registers of its own."""
-        inside, _ = _unrolled((self.channels, self.rows, *self.inner))
-        fastest = inside[-1] if inside else Dim(1, 0, 0)
-        names = ("EX_COUNT_1", "EX_INPUT_STRIDE_1", "EX_OUTPUT_STRIDE_1")
-        return Settings(dict(zip(names, fastest, strict=True)), {"fill": int(not self.inputs)})
+        """Every command has registers of its own."""
+        return Settings({}, {"fill": int(not self.inputs)})
 
     @classmethod
     def tile_registers(cls, geometry: Geometry, tile: Tile) -> Registers:
-        """The other dimensions as one."""
-        steps = -(-tile.output.elements // dict(geometry.registers)["EX_COUNT_1"])
-        return {"EX_COUNT_2": steps, "EX_COUNT_3": 1, "EX_COUNT_4": 1}
+        """Those that say how long it takes: the fastest dimension between tile buffers, and all others as one."""
+        loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
+        counts, spread = [dim.size for dim in loops], spread_of(loops)
+        sources, targets = (
+            _packed(counts, [dim.source for dim in loops], spread),
+            _packed(counts, [dim.target for dim in loops], 1),
+        )
+        inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
+        *others, fastest = inside or (Dim(1, 0, 0),)
+        return {
+            "EX_COUNT_1": fastest.size,
+            "EX_INPUT_STRIDE_1": fastest.source,
+            "EX_OUTPUT_STRIDE_1": fastest.target,
+            "EX_COUNT_2": math.prod(dim.size for dim in (*others, *outside)),
+            "EX_COUNT_3": 1,
+            "EX_COUNT_4": 1,
+        }
 
     @classmethod
     def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
         """A command takes what it is given."""
         return 1
-
-    def _loops(self, channels: int, rows: int) -> tuple[Dim, ...]:
-        """The dimensions of a tile of so many channels and rows."""
-        return (self.channels._replace(size=channels), self.rows._replace(size=rows), *self.inner)
 
     def _offset(self, tile: Tile, side: int) -> int:
         """Where the tile begins on a side (1 source, 2 target) of the piece."""
@@ -407,7 +412,7 @@ class Strided(Operator):
 
     def stores(self, geometry: Geometry, tile: Tile, plane: int, whole: bool) -> tuple[Transfer, ...]:
         """The tile's elements from where they lie densely, or ``whole`` as in the tensor, to the tensor."""
-        loops = self._loops(tile.output.channels.size, tile.output.rows.size)
+        loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         axes = _layout([(dim.size, dim.target) for dim in loops], 1)
         return _transfers(self._offset(tile, 2), axes, 1, whole)
 
@@ -415,10 +420,10 @@ class Strided(Operator):
         self, geometry: Geometry, tile: Tile, registers: Registers, input_whole: bool, output_whole: bool
     ) -> tuple[Part, ...]:
         """Copies of at most four dimensions that count upwards."""
-        loops = self._loops(tile.output.channels.size, tile.output.rows.size)
+        loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
         sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
-        sources = sources if input_whole else _packed(counts, sources, self._spread())
+        sources = sources if input_whole else _packed(counts, sources, spread_of(self.dims))
         targets = targets if output_whole else _packed(counts, targets, 1)
         inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
         # Sources that count downwards begin behind the lowest one.
@@ -444,26 +449,14 @@ class StridedCopy(Strided):
 
     def loads(self, geometry: Geometry, tile: Tile, index: int) -> tuple[Transfer, ...]:
         """The elements that the tile reads, with what little lies between them."""
-        loops = self._loops(tile.output.channels.size, tile.output.rows.size)
-        spread = self._spread()
+        loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
+        spread = spread_of(self.dims)
         return _transfers(self._offset(tile, 1), _layout([(d.size, abs(d.source)) for d in loops], spread), spread)
-
-    def moved_planes(self, nbytes: int) -> tuple[Dim, ...] | None:
-        """Dense runs of planes, every one of the result's once."""
-        dims = merged((self.channels, self.rows, *self.inner))
-        dense = dims[-1] if dims and dims[-1][1:] == (1, 1) else None
-        if dense is None or any(number % nbytes or number < 0 for dim in dims[:-1] for number in dim[1:]):
-            return None
-        found = [Dim(size, source // nbytes, target // nbytes) for size, source, target in dims[:-1]]
-        if dense.size > nbytes:
-            found.append(Dim(dense.size // nbytes, 1, 1))
-        once = math.prod(dim.size for dim in found) * nbytes == self.output.elements
-        return tuple(found) if once and dense.size % nbytes == 0 and len(found) < len(DIMENSIONS) else None
 
     def rows_read(self) -> NDArray[np.bool_]:
         """Which elements of the operand it reads."""
         read = np.zeros(self.inputs[0].elements, np.bool_)
-        read[Piece(self.begin, 0, (self.channels, self.rows, *self.inner)).positions()[0]] = True
+        read[Piece(self.begin, 0, self.dims).positions()[0]] = True
         return read
 
 

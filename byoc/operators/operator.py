@@ -140,7 +140,8 @@ class Geometry:
     ``input_bytes`` and ``output_bytes`` those of one element. ``single``: a command computes one output channel of a
     tile, not all. ``inputs`` counts the operands that are cut alike; a ``second`` that is not takes the weights' place.
     ``tables``: those in which results are looked up last, which lie apart from the other constants.
-    ``repeats`` says how each of those operands repeats; empty: none does.
+    ``repeats`` says how each of those operands repeats; empty: none does. ``dims`` are the dimensions of a copy by
+    strides, in elements, those of its channels and rows first; empty: it is none.
     """
 
     operator: type[Operator]
@@ -157,6 +158,12 @@ class Geometry:
     second: Second = "alike"
     tables: Tables = "none"
     repeats: tuple[Repeat, ...] = ()
+    dims: tuple[Dim, ...] = ()
+
+    def tile_dims(self, channels: int, rows: int) -> tuple[Dim, ...]:
+        """The dimensions of a copy in a tile of so many channels and rows."""
+        first, second, *inner = self.dims
+        return (first._replace(size=channels), second._replace(size=rows), *inner)
 
     @property
     def flat(self) -> bool:
@@ -528,9 +535,10 @@ class Operator:
         """Operations that make the same results from smaller tiles, for want of memory; none where there is no way."""
         return ()
 
-    def moved_planes(self, nbytes: int) -> tuple[Dim, ...] | None:
-        """Where all it does is to copy whole planes of ``nbytes`` bytes: the dimensions of the copy, in planes."""
-        return None
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """Where all it does is to copy or to fill by strides: the dimensions, those of channels and rows first."""
+        return ()
 
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """For ``free`` operations: each input with the slice of the output that is its elements, unchanged."""

@@ -10,6 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from isa.ops.movement import DIMENSIONS
+
+GAP = 8
+"""Bytes from element to element up to which a transfer brings what lies between along: one beat of the bus."""
 NOTHING = -1
 """In an index map: an element that is no copy of another."""
 
@@ -129,6 +133,27 @@ def _runs(starts: Sequence[tuple[int, int]]) -> Iterable[tuple[Dim, tuple[int, i
 def _merged(piece: Piece) -> Piece:
     """The piece with dimensions that continue each other as one."""
     return Piece(piece.source, piece.target, merged(piece.dims))
+
+
+def spread_of(dims: Iterable[Dim]) -> int:
+    """Bytes of a tile buffer that one byte of the source takes: small gaps between elements come along."""
+    smallest = min((abs(dim.source) for dim in dims if dim.source), default=1)
+    return smallest if smallest <= GAP else 1
+
+
+def plane_dims(dims: Iterable[Dim], nbytes: int, elements: int) -> tuple[Dim, ...] | None:
+    """A copy to ``elements`` bytes as one of whole planes of ``nbytes`` bytes, of every plane once: its dimensions, in
+    planes; None where it is none that one command makes.
+    """
+    copied = merged(dims)
+    dense = copied[-1] if copied and copied[-1][1:] == (1, 1) else None
+    if dense is None or any(number % nbytes or number < 0 for dim in copied[:-1] for number in dim[1:]):
+        return None
+    found = [Dim(size, source // nbytes, target // nbytes) for size, source, target in copied[:-1]]
+    if dense.size > nbytes:
+        found.append(Dim(dense.size // nbytes, 1, 1))
+    once = math.prod(dim.size for dim in found) * nbytes == elements
+    return tuple(found) if once and dense.size % nbytes == 0 and len(found) < len(DIMENSIONS) else None
 
 
 def merged(dims: Iterable[Dim]) -> tuple[Dim, ...]:

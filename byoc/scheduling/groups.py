@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from byoc.lowering import Buffer, Lowered, Place
 from byoc.operators.layer import Layer
 from byoc.operators.operator import COMBINED, MappingType
-from byoc.operators.pieces import Dim
+from byoc.operators.pieces import Dim, plane_dims
 
 UNREAD = sys.maxsize
 """The number of a layer that is not there."""
@@ -197,7 +197,10 @@ def _element_wise(layer: Layer) -> bool:
 
 
 def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
-    return layer.operation.moved_planes(nbytes) if layer.geometry.operator.mapping == "shuffle" else None
+    geometry = layer.geometry
+    if geometry.operator.mapping != "shuffle" or not geometry.inputs:
+        return None
+    return plane_dims(geometry.dims, nbytes, layer.operation.output.elements)
 
 
 _Use = tuple[tuple[Place, ...], Place]

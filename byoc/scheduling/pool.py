@@ -100,5 +100,8 @@ class SearchPool(Generic[Compiled]):
 
 
 def sizeless(arch: Arch) -> Arch:
-    """The machine with a scratchpad of one size and one bank for all: equal where machines differ in nothing else."""
-    return arch.model_copy(update={**ONE_SIZE, "sram_banks": 1})
+    """The machine with a scratchpad of one size: equal where machines differ in nothing else.
+
+    It keeps its banks: copies of bytes that lie apart take as many at a time.
+    """
+    return arch.model_copy(update=ONE_SIZE)
