@@ -56,7 +56,8 @@ class CompileReport:
 
     ``compulsory_bytes`` is what is read of the inputs, the outputs and the constants as this program has them, each
     byte once; ``demand`` what any program asks for. ``choices`` are all that were made of the schedule: given again
-    they make the same program. The published schedule has none.
+    they make the same program. ``estimates`` are the cycles by layer that were expected on the default machine. The
+    published schedule has neither.
     """
 
     words_before_elision: int
@@ -66,6 +67,7 @@ class CompileReport:
     compulsory_bytes: int
     demand: Demand
     choices: Choices
+    estimates: Mapping[str, int]
 
 
 def tiles_by_layer(steps: tuple[Step, ...]) -> dict[str, int]:
@@ -222,6 +224,7 @@ def _emitted(
         compulsory_bytes=moved + image.size,
         demand=demanded,
         choices=scheduled.choices,
+        estimates=scheduled.layers,
     )
     return program, report
 

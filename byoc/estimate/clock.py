@@ -87,8 +87,8 @@ class Task(NamedTuple):
     needs: tuple[int, ...]
 
 
-def run(tasks: Sequence[Task]) -> int:
-    """The cycles of commands in stream order.
+def run(tasks: Sequence[Task]) -> tuple[int, ...]:
+    """When each of the commands, in stream order, is over.
 
     A command waits for room in its unit's queue, behind which all later ones wait, too, and for what it needs; loads
     and stores share the bus.
@@ -96,7 +96,7 @@ def run(tasks: Sequence[Task]) -> int:
     clock = _CommandClock(tasks)
     while clock.proceed():
         pass
-    return max(clock.free)
+    return tuple(clock.ends[:-1])
 
 
 class _CommandClock:
@@ -106,7 +106,7 @@ class _CommandClock:
         self._units = [task.unit for task in tasks]
         self._work = [task.work for task in tasks]
         self._needs = [task.needs for task in tasks]
-        self._ends = [_UNKNOWN] * len(tasks) + [0]  # the last one: of no command
+        self.ends = [_UNKNOWN] * len(tasks) + [0]  # the last one: of no command
         self._waiting: tuple[list[tuple[int, int]], ...] = ([], [], [])  # commands of each unit, when they arrive
         self._queues = [[-1] * QUEUE_DEPTH for _ in _UNITS]
         self._issued, self._time = 0, FIRST_COMMAND
@@ -127,7 +127,7 @@ class _CommandClock:
 
     def _issue(self) -> bool:
         """Issue commands until one finds no room."""
-        ends, number, time = self._ends, self._issued, self._time
+        ends, number, time = self.ends, self._issued, self._time
         first, count = number, len(self._units)
         while number < count:
             unit = self._units[number]
@@ -144,7 +144,7 @@ class _CommandClock:
 
     def _begins(self, unit: int, number: int, begin: int) -> bool:
         """Whether it is known when a unit's next command begins."""
-        ends, free = self._ends, self.free
+        ends, free = self.ends, self.free
         if free[unit] > begin:
             begin = free[unit]
         for other in self._needs[number]:
@@ -184,4 +184,4 @@ class _CommandClock:
 
     def _over(self, unit: int, end: int) -> None:
         number = self._moving.pop(unit)[2]
-        self._ends[number] = self.free[unit] = end + TRANSFER_OVERHEAD - _LEAD[unit]
+        self.ends[number] = self.free[unit] = end + TRANSFER_OVERHEAD - _LEAD[unit]

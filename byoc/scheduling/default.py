@@ -31,6 +31,7 @@ from byoc.scheduling.banding import stream_group
 from byoc.scheduling.chosen import choice_of, group_choice_of, pins_of
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.rehearsal import Rehearsed
 from byoc.scheduling.residency import Ground, LayerPlan, plan_layers
 from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.stream import Memory, TileSteps, stream_layer
@@ -63,29 +64,39 @@ def schedule_default(
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
-        return best.scheduled
+        return best.finished
     trials = _Trials(best, ground, fresh, choices, free=best.free and first)
     trials.smaller()
     trials.nearby()
-    found = replace(trials.best.scheduled, cycles=trials.best.cycles)
+    found = trials.best.finished
     if trials.free and subject is not None:
         pool.keep(subject, chosen, arch, found)
     return found
 
 
 class _Candidate(NamedTuple):
-    """A plan as a schedule with its cycles as rehearsed, those in which EX computes, and the number of its tiles.
+    """A plan as a schedule, as it was rehearsed, with the cycles in which EX computes, and the number of its tiles.
 
     ``least``: what one with its tiles takes at least. ``free``: nothing was held back.
     """
 
     plan: LayerPlan
     scheduled: Scheduled
-    cycles: int
+    rehearsed: Rehearsed
     compute: int
     least: int
     tiles: int
     free: bool
+
+    @property
+    def cycles(self) -> int:
+        """Estimated cycles."""
+        return self.rehearsed.cycles
+
+    @property
+    def finished(self) -> Scheduled:
+        """The schedule with its estimates."""
+        return replace(self.scheduled, cycles=self.cycles, layers=self.rehearsed.layers())
 
     @property
     def enough(self) -> bool:
@@ -100,7 +111,7 @@ def _candidate(ground: Ground, plan: LayerPlan, memory: Memory) -> _Candidate | 
     if found is None:
         return None
     choices = _as_choices(ground.layers, plan)
-    scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices, found.cycles)
+    scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
     compute = sum(cycles)
     # Of a batch the last image: those before it have the same constants.

@@ -22,7 +22,7 @@ from byoc.estimate.clock import Stored, TileClock
 from byoc.estimate.constants import AHEAD_SHARES, FORGOTTEN, TRIES, WINDOW
 from byoc.scheduling.fetches import Fetch, buffers_of, fetches_of, slots_of, want
 from byoc.scheduling.memplan import Request, check_plan, plan
-from byoc.scheduling.rehearsal import Cue, rehearse
+from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
 from byoc.scheduling.steps import Pointer, Step
 from byoc.scheduling.stream import TileSteps
 from isa.arch import Arch
@@ -49,7 +49,7 @@ class Pipelined(NamedTuple):
         """The steps in stream order."""
         return tuple([cue.step for cue in self.cues])
 
-    def rehearsed(self, shared: Collection[int]) -> int:
+    def rehearsed(self, shared: Collection[int]) -> Rehearsed:
         """A better estimate, of the stream as it is; ``shared`` as in :func:`rehearse`."""
         return rehearse(self.cues, self.requests, self.addresses, shared)
 

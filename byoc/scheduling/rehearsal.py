@@ -30,15 +30,44 @@ class Cue(NamedTuple):
     cycles: int = 0
 
 
+class Rehearsed(NamedTuple):
+    """Steps in stream order, and when each would be over."""
+
+    steps: Sequence[Step]
+    ends: Sequence[int]
+
+    @property
+    def cycles(self) -> int:
+        """Of all."""
+        return max(self.ends, default=0)
+
+    def layers(self) -> dict[str, int]:
+        """Cycles by layer, which add up to all: those up to the end of a computation, for which it waited, are its own.
+
+        What nothing computes has those up to the end of its transfers.
+        """
+        found = dict.fromkeys((step.source.layer for step in self.steps), 0)
+        computed = {step.source.layer for step in self.steps if step.unit is Unit.EX}
+        done = 0
+        for step, end in zip(self.steps, self.ends, strict=True):
+            if end > done and (step.unit is Unit.EX or step.source.layer not in computed):
+                found[step.source.layer] += end - done
+                done = end
+        if self.steps:
+            found[self.steps[-1].source.layer] += self.cycles - done
+        return found
+
+
 def rehearse(
     cues: Sequence[Cue], requests: Sequence[Request], addresses: Sequence[int], shared: Collection[int]
-) -> int:
-    """The estimated cycles of a stream in the scratchpad that ``requests`` and ``addresses`` plan.
+) -> Rehearsed:
+    """The estimated times of a stream in the scratchpad that ``requests`` and ``addresses`` plan.
 
     What takes another's place waits for that. ``shared``: buffers of which commands use parts, residents and windows.
     """
     order = _Order(requests, addresses, frozenset(shared))
-    return run([Task(cue.step.unit.value, _work(cue), order.needs(number, cue)) for number, cue in enumerate(cues)])
+    tasks = [Task(cue.step.unit.value, _work(cue), order.needs(number, cue)) for number, cue in enumerate(cues)]
+    return Rehearsed([cue.step for cue in cues], run(tasks))
 
 
 def _work(cue: Cue) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from byoc.choices import NOTHING, Choices
 from byoc.scheduling.memplan import Request, check_plan, plan
@@ -16,7 +16,7 @@ class Scheduled:
     """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load.
 
     ``choices``: all that was chosen, so that the same choices make the same steps; nothing by the published schedule.
-    ``cycles``: an estimate; 0 by the published schedule.
+    ``cycles``: an estimate; ``layers``: of each layer, by name. The published schedule has none.
     """
 
     steps: tuple[Step, ...]
@@ -25,6 +25,7 @@ class Scheduled:
     addresses: tuple[int, ...]
     choices: Choices = NOTHING
     cycles: int = 0
+    layers: Mapping[str, int] = field(default_factory=dict)
 
 
 def place(timed: Sequence[tuple[int, Step]], memory: Memory) -> Scheduled | None:

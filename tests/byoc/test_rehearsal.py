@@ -13,7 +13,7 @@ from byoc.operators.nest import Transfer
 from byoc.operators.tiling import streamed, tile_count
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Pipelined
-from byoc.scheduling.rehearsal import Cue, rehearse
+from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
 from byoc.scheduling.steps import Pointer, Source, Step, load, store
 from byoc.tiling.space import buffered, shapes
 from isa.arch import Arch, PeArray
@@ -43,7 +43,7 @@ def _store(buffer: int, tile: int) -> Cue:
 
 
 def _rehearsed(cues: list[Cue], addresses: tuple[int, ...]) -> int:
-    return rehearse(cues, [Request(str(number), 800, 0, 9) for number in range(len(addresses))], addresses, ())
+    return rehearse(cues, [Request(str(number), 800, 0, 9) for number in range(len(addresses))], addresses, ()).cycles
 
 
 def test_one_tile_after_another() -> None:
@@ -77,9 +77,11 @@ def test_an_estimate_is_near_what_the_engine_takes(name: str, monkeypatch: pytes
     found: list[int] = []
     rehearsed = Pipelined.rehearsed
 
-    def watched(stream: Pipelined, shared: Collection[int]) -> int:
-        found.append(rehearsed(stream, shared))
-        return found[-1]
+    def watched(stream: Pipelined, shared: Collection[int]) -> Rehearsed:
+        made = rehearsed(stream, shared)
+        assert sum(made.layers().values()) == made.cycles
+        found.append(made.cycles)
+        return made
 
     monkeypatch.setattr(Pipelined, "rehearsed", watched)
     random, arch = np.random.default_rng(0), Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=1 << 15)
