@@ -130,15 +130,16 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
     instruction, constants = layer.geometry.instruction, operation.constants()
     if instruction is None or operation.tables is not None:
         return None
-    sram = np.zeros(3 * TABLE_BYTES, np.uint8)
+    weights = 2 * TABLE_BYTES  # behind the operand and the result
+    sram = np.zeros(weights + TABLE_BYTES, np.uint8)
     sram[:TABLE_BYTES] = np.arange(TABLE_BYTES)
     if constants is not None and constants.weights is not None:
-        sram[2 * TABLE_BYTES :] = constants.weights.reshape(-1).view(np.uint8)
+        sram[weights:] = constants.weights.reshape(-1).view(np.uint8)
     reset = variant(arch.isa).register_file.reset
     registers = {name: reset[name] for name in instruction.registers} | dict(layer.registers)
     registers |= {"EX_OUTPUT_ADDRESS": TABLE_BYTES, "EX_LENGTH": TABLE_BYTES}
     if "EX_OPERAND_ADDRESS" in registers:
-        registers["EX_OPERAND_ADDRESS"] = 2 * TABLE_BYTES
+        registers["EX_OPERAND_ADDRESS"] = weights
     command = Command(0, instruction, Unit.EX, False, False, False, False, layer.fields, registers)
     instruction.semantics(command, Machine(arch, sram, np.zeros(0, np.uint8)))
     return sram[TABLE_BYTES : 2 * TABLE_BYTES].view(np.int8)[np.newaxis].copy()

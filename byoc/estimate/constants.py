@@ -23,6 +23,7 @@ EX_DRAIN = 8
 # What follows from it. -----------------------------------------------------------------------------------------------
 
 BURST_BEATS = BURST_BYTES // BUS_BYTES
+"""Beats of a whole burst (section 2, ``burst_beats``)."""
 BURST_GAP = ceil_div(DRAM_LATENCY + BURST_BEATS, OUTSTANDING_BURSTS)
 """Slots of the bus that a burst takes at least (section 2, ``burst_gap``)."""
 BURST_SLOTS = max(BURST_BEATS, BURST_GAP)
@@ -112,8 +113,9 @@ AHEAD_SHARES = (100, 90, 75, 0)
 # Places in the scratchpad. -------------------------------------------------------------------------------------------
 
 ATTEMPTS = 12
-"""Orders of placement that are tried before a plan is given up; one in ``REQUESTS`` requests where that is more."""
+"""Orders of placement that are tried before a plan is given up, at least."""
 REQUESTS = 8
+"""One order in so many requests is tried, where that is more."""
 NEIGHBOURS = (1, 2)
 """Buffers that may share a bank with one that shall be apart: beside sums, which are read and written, weights with
 records are two more; beside a table they and one more are three. The former where all fit so."""

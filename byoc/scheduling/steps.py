@@ -12,7 +12,7 @@ from byoc.operators.nest import Tile, Transfer
 from byoc.operators.pieces import Dim
 from isa.instruction import Instruction, Unit
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
-from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE
+from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE, side_registers
 from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
 from isa.ops.movement import DIMENSIONS, OP_PERMUTE
 
@@ -57,12 +57,12 @@ def source_of(layer: Layer, tile: int) -> Source:
 
 def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
-    return Step(OP_DMA_READ, Unit.LD, _dma("LD", address, transfer), _placed("LD", pointer, transfer), source)
+    return Step(OP_DMA_READ, Unit.LD, _dma(Unit.LD, address, transfer), _placed(Unit.LD, pointer, transfer), source)
 
 
 def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
-    return Step(OP_DMA_WRITE, Unit.ST, _dma("ST", address, transfer), _placed("ST", pointer, transfer), source)
+    return Step(OP_DMA_WRITE, Unit.ST, _dma(Unit.ST, address, transfer), _placed(Unit.ST, pointer, transfer), source)
 
 
 def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
@@ -77,25 +77,24 @@ def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Di
     return Step(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
 
 
-def _placed(unit: str, pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
-    return {f"{unit}_SRAM_ADDRESS": pointer.moved(transfer.sram_offset)}
+def _placed(unit: Unit, pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
+    return {side_registers(unit, "sram")[0]: pointer.moved(transfer.sram_offset)}
 
 
-def _dma(unit: str, address: int, transfer: Transfer) -> dict[str, int]:
-    registers = {f"{unit}_DRAM_ADDRESS": address + transfer.offset, f"{unit}_BYTES": transfer.nbytes}
-    for number in (1, 2, 3):
-        registers[f"{unit}_COUNT_{number}"] = 1
-    for number, axis in enumerate(transfer.dims, start=1):  # strides of a single row mean nothing and keep their values
-        registers[f"{unit}_COUNT_{number}"] = axis.size
-        registers[f"{unit}_DRAM_STRIDE_{number}"] = axis.tensor
-        registers[f"{unit}_SRAM_STRIDE_{number}"] = axis.buffer
+def _dma(unit: Unit, address: int, transfer: Transfer) -> dict[str, int]:
+    (start, nbytes, far), (_, _, near) = side_registers(unit, "dram"), side_registers(unit, "sram")
+    registers = {start: address + transfer.offset, nbytes: transfer.nbytes} | {count: 1 for count, _ in reversed(far)}
+    loops = zip(reversed(far), reversed(near), strict=True)
+    for axis, ((count, stride), (_, beside)) in zip(transfer.dims, loops, strict=False):
+        # Strides of a single row mean nothing and keep their values.
+        registers[count], registers[stride], registers[beside] = axis.size, axis.tensor, axis.buffer
     return registers
 
 
 def moved_by(step: Step) -> int:
     """Bytes that a step of LD or ST moves."""
-    registers, unit = step.registers, step.unit.name
-    return registers[f"{unit}_BYTES"] * math.prod(registers[f"{unit}_COUNT_{number}"] for number in (1, 2, 3))
+    _, nbytes, loops = side_registers(step.unit, "dram")
+    return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
 
 
 _UNFINISHED = {REQUANTISE.name: 0, LOOK_UP.name: 0}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from isa.access import SPACE_NAMES, Access, Space, row_starts, strided
@@ -16,6 +18,7 @@ _NAMES = (
 )  # fmt: skip
 
 
+@cache
 def side_registers(unit: Unit, space: Space) -> tuple[str, str, tuple[tuple[str, str], ...]]:
     """The registers that say where a side is: address and bytes of a row, count and stride of dimensions 3, 2, 1."""
     name, prefix = unit.name, space.upper()

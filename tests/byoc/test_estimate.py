@@ -1,0 +1,169 @@
+"""Estimates: beside the documented machine, the steps that are made, and bounds that nothing may pass."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import byoc
+from byoc.emission.region import layers_of
+from byoc.estimate import constants
+from byoc.estimate.account import LayerCost
+from byoc.operators.movement import StridedCopy
+from byoc.operators.operator import Operand, Operator
+from byoc.operators.pieces import Dim
+from byoc.operators.tiling import Tiling, streamed
+from byoc.scheduling.fetches import slots_of
+from byoc.scheduling.stream import TileSteps, stream_layer
+from byoc.tiling.space import buffered, shapes
+from byoc.tuning.subject import bare_memory
+from dla_sim.timing import Timing
+from isa.arch import Arch, PeArray
+from isa.instruction import Command, Unit
+from tests.byoc import region_cases as cases
+
+ROOT = Path(byoc.__file__).parent
+PLAIN = (0, 1, 2, 100)
+"""Numbers that any code may have: nothing, one, a pair, per cent."""
+
+
+def test_the_estimates_are_for_the_documented_machine() -> None:
+    """Constants that are called as those of a Timing are its defaults; what follows from them does so there, too."""
+    timing, known = Timing(), vars(constants)
+    restated = {name.lower(): value for name, value in known.items() if name.lower() in Timing.model_fields}
+    assert restated == {name: getattr(timing, name) for name in restated}
+    assert len(restated) == 9
+    assert timing.main.burst_gap == constants.BURST_GAP
+    assert timing.main.burst_beats == constants.BURST_BEATS
+    assert timing.dma_setup + timing.dram_latency + timing.dma_drain == constants.TRANSFER_OVERHEAD
+
+
+def numbers(text: str) -> Iterator[tuple[int, complex]]:
+    """Every number in a file that is not plain, with its line."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float, complex) and node.value not in PLAIN:
+            yield node.lineno, node.value
+
+
+def test_numbers_that_choices_go_by_stand_in_one_file() -> None:
+    """Nothing else in tiling, scheduling, fusing, partition and estimates has a number of its own, wherever."""
+    folders = [path for room in ("tiling", "scheduling", "estimate") for path in sorted((ROOT / room).glob("*.py"))]
+    files = [path for path in (*folders, ROOT / "fusing.py", ROOT / "partition.py") if path.name != "constants.py"]
+    files.append(ROOT / "scheduling" / "constants.py")
+    found = {f"{path.relative_to(ROOT)}:{line}": value for path in files for line, value in numbers(path.read_text())}
+    assert found == {}
+    assert len(files) > 20
+    assert dict(numbers("GAIN = 0.98\ndef f(x=3):\n    return x[1:-7] * 2 // 100")) == {1: 0.98, 2: 3, 3: 7}
+
+
+def test_every_number_has_a_reason_and_a_reader() -> None:
+    """Words beside each constant, but for those that the machine's document explains; and each is read somewhere."""
+    body = ast.parse(Path(str(constants.__file__)).read_text()).body
+    read = {
+        node.id
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    declared = {}
+    for statement, after in zip(body, (*body[1:], None), strict=True):
+        if isinstance(statement, ast.Assign):
+            declared[ast.unparse(statement.targets[0])] = isinstance(after, ast.Expr)
+    assert {name for name, told in declared.items() if not told and name.lower() not in Timing.model_fields} == set()
+    assert set(declared) - read == set()
+    assert len(declared) > 40
+
+
+ARCH = Arch(pe=PeArray(ic=2, oc=4, ow=1), isa="v4")
+OPERATIONS: dict[str, Operator] = {
+    "convolution": cases.convolution(np.random.default_rng(0), cases.operand("x", 9, 20, 20), "y", 24),
+    "depthwise": cases.convolution(np.random.default_rng(0), cases.operand("x", 12, 20, 20), "y", 12, depthwise=True),
+    "matmul": cases.matmul(np.random.default_rng(0), cases.operand("x", 60, 40), "y", 30),
+    "add": cases.add(cases.operand("a", 9999), cases.operand("b", 9999), "y"),
+}
+
+
+def copy_of(shape: tuple[int, ...], order: tuple[int, ...]) -> StridedCopy:
+    """A tensor of such a shape with its axes in another order, channels and rows the first two of them."""
+    dims = [
+        Dim(shape[axis], math.prod(shape[axis + 1 :]), math.prod(shape[other] for other in order[place + 1 :]))
+        for place, axis in enumerate(order)
+    ]
+    size = math.prod(shape)
+    return StridedCopy(
+        name="copy",
+        kind="ELTWISE",
+        inputs=(Operand("x", (1, size)),),
+        output=Operand("y", (size,)),
+        channels=dims[0],
+        rows=dims[1],
+        inner=tuple(dims[2:]),
+    )
+
+
+COPIES = {
+    "transposed": copy_of((64, 300), (1, 0)),
+    "to rows": copy_of((24, 14, 10), (1, 2, 0)),
+    "to planes": copy_of((14, 10, 24), (2, 0, 1)),
+    "heads": copy_of((6, 50, 16), (1, 0, 2)),
+    "shuffled": copy_of((4, 12, 49), (1, 0, 2)),
+}
+
+
+def steps_of(operation: Operator, count: int) -> Iterator[tuple[LayerCost, Tiling, list[TileSteps]]]:
+    """Some tilings of an operation, with the steps that they are, everything streamed."""
+    inputs = tuple(one.value for one in operation.inputs)
+    region, values = cases.region((operation,), inputs, (operation.output.value,))
+    lowered, (layer,) = layers_of(region, values, ARCH)
+    geometry, everything = layer.geometry, streamed(layer.geometry)
+    cost, known = LayerCost(geometry, ARCH), list(shapes(geometry, everything))
+    for shape in known[:: max(1, len(known) // count)]:
+        for tiling in tuple(buffered(geometry, ARCH, everything, 1 << 20, shape))[::3]:
+            yield cost, tiling, stream_layer(layer, tiling, bare_memory(ARCH, lowered, ()))
+
+
+@pytest.mark.parametrize("name", sorted(COPIES))
+def test_copies_take_what_their_commands_take(name: str) -> None:
+    """Whatever the tiles: compute cycles exactly, by the formula of OP_PERMUTE on this machine's banks, and slots."""
+    for cost, tiling, steps in steps_of(COPIES[name], 8):
+        computed = [
+            step.instruction.cycles(
+                Command(0, step.instruction, Unit.EX, False, False, False, False, step.fields, step.registers), ARCH
+            )
+            for tile in steps
+            for step in tile.computes
+        ]
+        overhead = constants.COMMAND_OVERHEAD * len(computed)
+        assert cost.shape_of(tiling).compute == sum(computed) + overhead, tiling
+        slots = sum(slots_of(step) for tile in steps for step in (*tile.loads, *tile.stores))
+        transfers = sum(len(tile.loads) + len(tile.stores) for tile in steps)
+        found = cost.traffic(tiling, streamed(cost.geometry))
+        assert found == pytest.approx(slots, rel=0.1, abs=6 * transfers), tiling
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_what_is_kept_is_loaded_once_and_what_is_not_again(name: str) -> None:
+    """The account's slots of the bus are those of the steps, whatever order and buffers."""
+    several = 0
+    for cost, tiling, steps in steps_of(OPERATIONS[name], 10):
+        slots = sum(slots_of(step) for tile in steps for step in (*tile.loads, *tile.stores))
+        transfers = sum(len(tile.loads) + len(tile.stores) for tile in steps)
+        found = cost.traffic(tiling, streamed(cost.geometry))
+        assert found == pytest.approx(slots, rel=0.1, abs=6 * transfers), tiling
+        several += tiling.slots.input > 2 or tiling.slots.constants > 2
+    assert several or name == "add"
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_no_tiling_is_below_the_least(name: str) -> None:
+    """Neither of a shape nor of the layer: where it is, the search stops too early."""
+    for cost, tiling, _ in steps_of(OPERATIONS[name], 10):
+        everything = streamed(cost.geometry)
+        found = cost.estimate(tiling, everything)
+        assert cost.least(cost.shape_of(tiling), everything) <= found
+        assert cost.floor(everything) <= found
