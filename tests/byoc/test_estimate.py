@@ -17,9 +17,11 @@ from byoc.estimate.account import LayerCost
 from byoc.operators.movement import StridedCopy
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.pieces import Dim
-from byoc.operators.tiling import Tiling, streamed
+from byoc.operators.tiling import Resident, Tiling, streamed, tile_count
 from byoc.scheduling.fetches import slots_of
+from byoc.scheduling.residency import ground_of, plan_layers
 from byoc.scheduling.stream import TileSteps, stream_layer
+from byoc.tiling.search import TileSearch
 from byoc.tiling.space import buffered, shapes
 from byoc.tuning.subject import bare_memory
 from dla_sim.timing import Timing
@@ -28,6 +30,8 @@ from isa.instruction import Command, Unit
 from tests.byoc import region_cases as cases
 
 ROOT = Path(byoc.__file__).parent
+MOST = 40
+"""Tiles of a tiling that is looked at, at most."""
 PLAIN = (0, 1, 2, 100)
 """Numbers that any code may have: nothing, one, a pair, per cent."""
 
@@ -121,9 +125,10 @@ def steps_of(operation: Operator, count: int) -> Iterator[tuple[LayerCost, Tilin
     region, values = cases.region((operation,), inputs, (operation.output.value,))
     lowered, (layer,) = layers_of(region, values, ARCH)
     geometry, everything = layer.geometry, streamed(layer.geometry)
-    cost, known = LayerCost(geometry, ARCH), list(shapes(geometry, everything))
+    cost = LayerCost(geometry, ARCH)
+    known = [shape for shape in shapes(geometry, everything) if tile_count(geometry, shape) <= MOST]
     for shape in known[:: max(1, len(known) // count)]:
-        for tiling in tuple(buffered(geometry, ARCH, everything, 1 << 20, shape))[::3]:
+        for tiling in tuple(buffered(geometry, ARCH, everything, 1 << 20, shape))[::5]:
             yield cost, tiling, stream_layer(layer, tiling, bare_memory(ARCH, lowered, ()))
 
 
@@ -143,7 +148,7 @@ def test_copies_take_what_their_commands_take(name: str) -> None:
         slots = sum(slots_of(step) for tile in steps for step in (*tile.loads, *tile.stores))
         transfers = sum(len(tile.loads) + len(tile.stores) for tile in steps)
         found = cost.traffic(tiling, streamed(cost.geometry))
-        assert found == pytest.approx(slots, rel=0.1, abs=6 * transfers), tiling
+        assert found == pytest.approx(slots, rel=0.2, abs=6 * transfers), tiling
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
@@ -154,7 +159,7 @@ def test_what_is_kept_is_loaded_once_and_what_is_not_again(name: str) -> None:
         slots = sum(slots_of(step) for tile in steps for step in (*tile.loads, *tile.stores))
         transfers = sum(len(tile.loads) + len(tile.stores) for tile in steps)
         found = cost.traffic(tiling, streamed(cost.geometry))
-        assert found == pytest.approx(slots, rel=0.1, abs=6 * transfers), tiling
+        assert found == pytest.approx(slots, rel=0.2, abs=6 * transfers), tiling
         several += tiling.slots.input > 2 or tiling.slots.constants > 2
     assert several or name == "add"
 
@@ -167,3 +172,37 @@ def test_no_tiling_is_below_the_least(name: str) -> None:
         found = cost.estimate(tiling, everything)
         assert cost.least(cost.shape_of(tiling), everything) <= found
         assert cost.floor(everything) <= found
+
+
+def test_layers_leave_room_for_what_is_loaded_long_after_them() -> None:
+    """Loads of the last layer's weights run ahead beside all before it, not beside its neighbour alone."""
+    random, arch = np.random.default_rng(0), Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=1 << 18)
+    first = cases.convolution(random, cases.operand("x", 16, 16, 16), "a", 32, pads=(1, 1, 1, 1))
+    second = cases.convolution(random, first.output, "b", 16, pads=(1, 1, 1, 1))
+    third = cases.convolution(random, second.output, "c", 16, pads=(1, 1, 1, 1))
+    last = cases.matmul(random, Operand("c", (1, third.output.elements)), "d", 64)
+    region, values = cases.region((first, second, third, last), ("x",), ("d",))
+    lowered, layers = layers_of(region, values, arch)
+    searches = [TileSearch(layer.geometry, arch) for layer in layers]
+    tilings = plan_layers(ground_of(layers, searches, lowered, arch), arch, 0).tilings
+    resident = Resident((False,), follows=True)
+    assert searches[3].cost.waits(tilings[3], resident) > 10_000
+    assert searches[2].cost.waits(tilings[2], resident) < 0
+    alone = searches[1].best(resident, arch.sram_bytes)
+    assert alone is not None
+    taken = [searches[1].cost.working_set(tiling, resident) for tiling in (tilings[1], alone.tiling)]
+    assert taken[0] < 0.7 * taken[1]
+
+
+@pytest.mark.parametrize(("kib", "together"), [(32, True), (64, False)])
+def test_groups_are_for_what_gains_by_them(kib: int, together: bool) -> None:
+    """Where what passes between two convolutions fits as a whole, bands of them save nothing; where not, its bytes."""
+    random, arch = np.random.default_rng(0), Arch(isa="v4", pe=PeArray(ic=8, oc=8), sram_bytes=kib << 10)
+    first = cases.convolution(random, cases.operand("x", 16, 48, 48), "a", 16, pads=(1, 1, 1, 1))
+    second = cases.convolution(random, first.output, "b", 16, pads=(1, 1, 1, 1))
+    region, values = cases.region((first, second), ("x",), ("b",))
+    lowered, layers = layers_of(region, values, arch)
+    searches = [TileSearch(layer.geometry, arch) for layer in layers]
+    plan = plan_layers(ground_of(layers, searches, lowered, arch), arch, arch.sram_bytes)
+    assert bool(plan.groups) == together
+    assert plan.residents == (() if together else ("a",))
