@@ -345,7 +345,7 @@ def measure(name: str) -> Points:
             programs = workshop.compiled(machine, DEFAULTS)
             timed, demands = workshop.timed(programs), [one.demand for one in programs]
             points[Place(name, shape, kib)] = Point(
-                cycles=sum(one.run(TIMING).total for one in timed),
+                cycles=sum(one.run(TIMING).cycles for one in timed),
                 overlapped=sum(overlapped_cycles(one.program) for one in programs),
                 roofline=sum(TIMING.least_cycles(one.compute_cycles, one.commands, one.apart) for one in demands),
                 moved_bytes=sum(one.dram_read_bytes + one.dram_write_bytes for one in timed),

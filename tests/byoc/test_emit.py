@@ -10,12 +10,13 @@ import pytest
 
 from byoc.emission.emit import Issue, count_words, elide
 from byoc.emission.region import CompileReport, Region, compile_region, shortage
+from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.operators.layer import make_layer
 from byoc.operators.nest import Span
 from byoc.operators.operator import Operator
 from byoc.operators.tiling import Shortage
 from byoc.options import SCHEDULES, Schedule
-from byoc.scheduling.constants import ALIGNMENT, ConstantPool
+from byoc.scheduling.constants import ConstantPool
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError
@@ -131,11 +132,11 @@ def test_constants_are_packed_by_channel_tile() -> None:
     layer = make_layer(operation, arch)
     pool = ConstantPool(1024, arch)
     pack = pool.packer(layer)
-    assert (pack(Span(0, 3)), pack(Span(3, 5)), pack(Span(0, 3))) == (1024, 1024 + 2 * ALIGNMENT, 1024)
+    assert (pack(Span(0, 3)), pack(Span(3, 5)), pack(Span(0, 3))) == (1024, 1024 + 2 * PIECE_ALIGNMENT, 1024)
     image = pool.image().tobytes()
     assert operation.requantise is not None
     records = pack_records(operation.bias[3:], operation.requantise.scales.chosen(slice(3, None)), arch)
-    start = 2 * ALIGNMENT
+    start = 2 * PIECE_ALIGNMENT
     assert image[start : start + 16] == records
     assert layer.geometry.weights_offset(2) == 16
     assert image[start + 16 :] == operation.weights[3:].tobytes()
