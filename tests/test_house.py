@@ -274,3 +274,31 @@ def test_all_packages_come_from_one_place() -> None:
     """``isa`` and ``byoc`` are names of unrelated distributions too: ours must not be shadowed."""
     (home,) = {_package_root(package).parent for package in FLOORS.keys() - {"dla"}}
     assert _package_root("dla") == home / "experiments" / "dla"
+
+
+MOST_PARAMETERS = 8
+"""Of a function; more want a record."""
+LONG = {
+    "isa.instruction.Command.__init__": 10,  # takes what it has at once, as decoding is to be fast
+    "experiments.models.builder.NetworkBuilder.convolution": 9,  # have the attributes of ONNX's Conv and more
+    "experiments.models.builder.NetworkBuilder.layer": 10,
+}
+
+
+def _parameters(tree: ast.AST, prefix: str) -> dict[str, int]:
+    """How many parameters each function has, by its dotted name, those within others too."""
+    found: dict[str, int] = {}
+    for node in ast.iter_child_nodes(tree):
+        name = f"{prefix}.{getattr(node, 'name', '')}".rstrip(".")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found[name] = sum(map(len, (node.args.posonlyargs, node.args.args, node.args.kwonlyargs)))
+        found |= _parameters(node, name)
+    return found
+
+
+def test_functions_have_few_parameters() -> None:
+    counts: dict[str, int] = {}
+    for module, path in _modules().items():
+        counts |= _parameters(_tree(path), module)
+    assert len(counts) > 3000
+    assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == LONG

@@ -213,9 +213,7 @@ def rescaled_constant(value: Value, result: Value) -> Value:
     """A constant in the quantisation of the result."""
     assert value.constant is not None
     before, after = domain.affine(value), domain.affine(result)
-    zeros = before.stored_zero_point, after.stored_zero_point
-    stored = numerics.unary(
-        domain.stored(value.constant), "leaky_relu", float(before.scale), zeros[0], float(after.scale), zeros[1], 1.0
-    )
+    scales, zeros = (float(before.scale), float(after.scale)), (before.stored_zero_point, after.stored_zero_point)
+    stored = numerics.unary(domain.stored(value.constant), "leaky_relu", scales, zeros, 1.0)
     moved = (stored.astype(np.int64) + after.offset).astype(result.dtype)
     return replace(value, name=f"{result.name}:of:{value.name}", quantization=result.quantization, constant=moved)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +14,12 @@ import typer
 from experiments.cli import options, results
 from experiments.cli.checkout import HOME, other_checkout
 from experiments.literal import say
+from experiments.running.declared import option, same
+from experiments.running.given import Machine, ProgramRequest
 from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from experiments.golden.deviation import CheckedCase
     from experiments.rtl.export import Source
 
@@ -40,10 +42,7 @@ Missing = Annotated[
 Cases = Annotated[list[str] | None, typer.Option("--case", metavar="NAME", help="Only this case. Repeatable.")]
 ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program of dla emit, or assembly text.")]
 CaseName = Annotated[str, typer.Option("--name", metavar="LEVEL/NAME", help="What to call the case.")]
-TensorFiles = Annotated[
-    list[str] | None,
-    typer.Option("--tensor", metavar="NAME=FILE.npy", help="Contents of a program's input tensor. Repeatable."),
-]
+TensorFiles = Annotated[list[str] | None, options.shown(ProgramRequest, "tensor")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why the new results are right; it is stored.")]
 Installed = Annotated[
     bool, typer.Option("--installed", help="Check the installed copy although this is a checkout of another.")
@@ -64,13 +63,25 @@ Html = Annotated[
 OnMachine = Annotated[
     str, typer.Option("--on", metavar="MACHINE", help="preset=NAME,isa=v1,schedule=seed,KEY=VALUE; or default.")
 ]
-What = Annotated[
-    str, typer.Argument(metavar="CASE|PROGRAM", help="A golden case, or a file: a program of dla emit, or assembly.")
-]
-CorpusFolder = Annotated[
-    Path | None,
-    typer.Option("--corpus", metavar="DIR", help="Take the case from this corpus; else from the built-in ones."),
-]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A golden case, or a program and what it runs on."""
+
+    case: str = field(
+        metadata=option("", "A golden case, or a file: a program of dla emit, or assembly.", metavar="CASE|PROGRAM")
+    )
+    corpus: Path | None = field(
+        default=None,
+        metadata=option(
+            "--corpus", "Take the case from this corpus; else from the built-in ones.", Path, metavar="DIR"
+        ),
+    )
+    tensor: Sequence[str] = field(default=(), metadata=same(ProgramRequest, "tensor"))
+    settings: Sequence[str] = field(default=(), metadata=same(Machine, "settings"))
+
+
 Formats = Annotated[Format, typer.Option("--format", help="readmemh: hexadecimal files, manifest, test bench.")]
 Target = Annotated[
     Path | None,
@@ -231,14 +242,8 @@ def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None,
 
 @app.command("export")
 @options.limited
-def export(
-    case: What,
-    corpus: CorpusFolder = None,
-    format: Formats = Format.readmemh,
-    tensor: TensorFiles = None,
-    settings: options.Settings = None,
-    output: Target = None,
-) -> int:
+@options.expanded
+def export(wanted: Wanted, format: Formats = Format.readmemh, output: Target = None) -> int:
     """Write memories before and after, command words, what every command writes, and a test bench that compares."""
     from experiments.golden.record import DisagreementError
     from experiments.report.store import DEFAULT_FOLDER
@@ -247,8 +252,8 @@ def export(
 
     try:
         with options.stages() as progress:
-            progress(f"exporting {case}")
-            source = export_source(case, corpus, tensor or (), settings or ())
+            progress(f"exporting {wanted.case}")
+            source = export_source(wanted)
             made = build_export(source)
     except DisagreementError as error:
         return _different(f"nothing exported: {error}")
@@ -270,10 +275,11 @@ def _checked(digest: str, outcomes: list[CheckedCase]) -> dict[str, Any]:
     return {"schema": "dla-golden-check/1", "digest": digest, "cases": [checked_json(item) for item in outcomes]}
 
 
-def export_source(case: str, corpus: Path | None, tensors: Sequence[str], settings: Sequence[str]) -> Source:
+def export_source(wanted: Wanted) -> Source:
     """A case of a corpus, a built-in one, or a program of the user's; raises InputError for what is none of these."""
     from experiments.rtl.export import catalogue_source, corpus_source, program_source
 
+    case, corpus, tensors, settings = wanted.case, wanted.corpus, wanted.tensor, wanted.settings
     if corpus is None and Path(case).is_file():
         return program_source(Path(case), tensors, settings)
     if tensors or settings:

@@ -42,7 +42,7 @@ def _shown(option: Option) -> Any:
     return typer.Option(*option.word.split(), **about) if option.word else typer.Argument(**about)
 
 
-def _of(record: type, name: str) -> Any:
+def shown(record: type, name: str) -> Any:
     """What Typer has of a record's option, for commands that take it and not the record."""
     return _shown(declared(record)[name])
 
@@ -50,12 +50,12 @@ def _of(record: type, name: str) -> Any:
 _compiler = partial(typer.Option, rich_help_panel="Compiler")
 _result = partial(typer.Option, rich_help_panel="Results")
 
-Model = Annotated[str, _of(Given, "model")]
-Seed = Annotated[int, _of(Given, "seed")]
-Settings = Annotated[list[str] | None, _of(Machine, "settings")]
-Input = Annotated[Path | None, _of(RunRequest, "inputs")]
-Timeline = Annotated[Path | None, _of(RunRequest, "timeline"), results.Place(".json")]
-Cost = Annotated[str | None, _of(RunRequest, "cost")]
+Model = Annotated[str, shown(Given, "model")]
+Seed = Annotated[int, shown(Given, "seed")]
+Settings = Annotated[list[str] | None, shown(Machine, "settings")]
+Input = Annotated[Path | None, shown(RunRequest, "inputs")]
+Timeline = Annotated[Path | None, shown(RunRequest, "timeline"), results.Place(".json")]
+Cost = Annotated[str | None, shown(RunRequest, "cost")]
 Engine = Annotated[
     EngineChoice,
     typer.Option(

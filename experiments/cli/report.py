@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,8 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
+from experiments.running.declared import option, same
+from experiments.running.given import RunRequest
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -37,22 +39,32 @@ Pictures = Annotated[
     Path | None, typer.Option("--png", metavar="DIR", help="Where the pictures go."), results.Place(folder=True)
 ]
 Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write no page.")]
-Across = Annotated[
-    str | None, typer.Option("--x", metavar="COLUMN", help="Sweeps: Pareto front over this. Default: pe_sram.")
-]
-Up = Annotated[str | None, typer.Option("--y", metavar="COLUMN", help="Sweeps: the other one. Default: cycles.")]
 PAGE_ENDINGS = (".html", ".htm")
 
 
+@dataclass(frozen=True)
+class OfSweep:
+    """What is shown of a sweep."""
+
+    x: str | None = field(
+        default=None,
+        metadata=option("--x", "Sweeps: Pareto front over this. Default: pe_sram.", metavar="COLUMN"),
+    )
+    y: str | None = field(
+        default=None, metadata=option("--y", "Sweeps: the other one. Default: cycles.", metavar="COLUMN")
+    )
+    cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))
+
+
+@options.expanded
 def command(
     files: Files,
     compare: Compare = False,
     output: Output = None,
     png: Pictures = None,
     tables: Tables = False,
-    x: Across = None,
-    y: Up = None,
-    cost: options.Cost = None,
+    *,
+    of_sweep: OfSweep,
     csv: options.Csv = None,
     summary: options.Summary = False,
 ) -> None:
@@ -62,14 +74,14 @@ def command(
 
     _check(files, compare, tables and (output is not None or png is not None))
     sweep = not compare and is_sweep(files[0])
-    if not sweep and (x, y, cost) != (None, None, None):
+    if not sweep and of_sweep != OfSweep():
         raise InputError("--x, --y and --cost are for the results of sweeps; leave them out for runs")
     if summary and (sweep or compare):
         raise InputError("--summary is for one run; leave it out for sweeps and comparisons")
     if compare:
         document = _comparison(files[0], files[1])
     elif sweep:
-        document = _sweep(files[0], x, y, cost)
+        document = _sweep(files[0], of_sweep)
     else:
         document = _saved(files[0], summary)
     if csv is not None:
@@ -188,10 +200,10 @@ def _run_of(file: Path) -> RunReport:
     return run_report(content, file)
 
 
-def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> _Document:
+def _sweep(file: Path, wanted: OfSweep) -> _Document:
     """A sweep's results, with the front over two columns; raises InputError when the file or a column is none.
 
-    ``cost`` names a table by which energy and area are estimated; they are columns, too.
+    A cost table estimates energy and area; they are columns, too.
     """
     from experiments.sweep.frame import flat_rows
     from experiments.sweep.page import sweep_page
@@ -199,12 +211,12 @@ def _sweep(file: Path, across: str | None, up: str | None, cost: str | None) -> 
     from experiments.sweep.results import load_sweep
     from experiments.sweep.tables import print_sweep
 
-    sweep = load_sweep(file, cost)
-    chosen = sweep.objectives(across, up)
+    sweep = load_sweep(file, wanted.cost)
+    chosen = sweep.objectives(wanted.x, wanted.y)
     return _Document(
         file.stem,
         partial(print_sweep, sweep, chosen),
-        lambda: list(flat_rows(file, cost)),
+        lambda: list(flat_rows(file, wanted.cost)),
         partial(sweep_page, sweep, chosen),
         partial(save_sweep, sweep, chosen),
     )

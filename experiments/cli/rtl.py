@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import completion, golden, options, results
 from experiments.literal import say
+from experiments.running.declared import option
 from experiments.running.given import Given, Machine
 from isa.errors import InputError
 
@@ -41,8 +43,6 @@ WaveFile = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE.vcd|FILE.fst", help="Where the waves go."), results.Place()
 ]
 CaseFile = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the case goes."), results.Place()]
-Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="The cycles of this command.")]
-LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="The cycles of this layer.")]
 Replacing = Annotated[
     list[Path] | None,
     typer.Option("--with", metavar="FILE.v", help="Put its modules in the places of ours called so. Repeatable."),
@@ -50,7 +50,17 @@ Replacing = Annotated[
 Simulated = Annotated[
     bool, typer.Option("--executable/--verilog", help="With the executable, or only Verilog: no C++ compiler needed.")
 ]
-CycleRange = Annotated[str | None, typer.Option("--cycles", metavar="FIRST:END", help="These cycles.")]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What waves are of, one of these."""
+
+    command: int | None = field(
+        default=None, metadata=option("--command", "The cycles of this command.", int, metavar="WORD", least=0)
+    )
+    layer: str | None = field(default=None, metadata=option("--layer", "The cycles of this layer.", metavar="NAME"))
+    cycles: str | None = field(default=None, metadata=option("--cycles", "These cycles.", metavar="FIRST:END"))
 
 
 @app.command("build")
@@ -169,46 +179,32 @@ def check(
 
 @app.command("case")
 @options.limited
-def case(
-    case: golden.What,
-    output: CaseFile,
-    corpus: golden.CorpusFolder = None,
-    tensor: golden.TensorFiles = None,
-    settings: options.Settings = None,
-) -> None:
+@options.expanded
+def case(wanted: golden.Wanted, output: CaseFile) -> None:
     """Write a case, and what must happen in it, for the executable of dla rtl build of the same machine."""
     _require()
     from dla_sim.rtl.simulator.case_file import case_bytes
     from experiments.rtl.cases import source_case
     from isa.files import write_atomically
 
-    chosen = source_case(golden.export_source(case, corpus, tensor or (), settings or ()))
+    chosen = source_case(golden.export_source(wanted))
     write_atomically(output, case_bytes(chosen, {}, ()))
     say(f"{output}: {chosen.name}, {len(chosen.program.commands) - 1} operations")
 
 
 @app.command("waves")
 @options.limited
-def waves(
-    case: golden.What,
-    output: WaveFile,
-    command: Word = None,
-    layer: LayerName = None,
-    cycles: CycleRange = None,
-    replacing: Replacing = None,
-    corpus: golden.CorpusFolder = None,
-    tensor: golden.TensorFiles = None,
-    settings: options.Settings = None,
-) -> int:
+@options.expanded
+def waves(wanted: golden.Wanted, output: WaveFile, shown: Shown, replacing: Replacing = None) -> int:
     """Write the signals of some cycles, with the command and the layer of each unit among them, as VCD or FST."""
     _require()
     from experiments.rtl.cases import source_case
     from experiments.rtl.comparison import outcome_lines
     from experiments.rtl.windows import layers_between, write_window
 
-    window, modules = _window(command, layer, cycles), _modules(replacing)
+    window, modules = _window(shown), _modules(replacing)
     with options.stages() as progress:
-        chosen = source_case(golden.export_source(case, corpus, tensor or (), settings or ()))
+        chosen = source_case(golden.export_source(wanted))
         outcome, first, end = write_window(chosen, window, output, progress, modules)
     say(f"{output}: cycles {first} to {end} of {chosen.name}")
     layers = [f"{number} is '{name}'" for number, name in layers_between(chosen, first, end)]
@@ -250,9 +246,10 @@ def _modules(replacing: list[Path] | None) -> dict[str, str]:
     return {str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path)) for path in replacing or ()}
 
 
-def _window(command: int | None, layer: str | None, cycles: str | None) -> Window:
+def _window(shown: Shown) -> Window:
     from experiments.rtl.windows import Window
 
+    command, layer, cycles = shown.command, shown.layer, shown.cycles
     if [command, layer, cycles].count(None) != 2:
         raise InputError("waves need one of --command WORD, --layer NAME and --cycles FIRST:END")
     if cycles is None:

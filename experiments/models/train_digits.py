@@ -182,15 +182,15 @@ def tflite_content(parameters: Parameters, images: Array) -> bytes:
     builder = TfliteBuilder("digits-cnn")
     same: dict[str, Any] = {"padding": "SAME", "fused_activation_function": "RELU"}
     x = builder.input("image", (1, 8, 8, 1), Quantisation(1 / 255, -128))
-    x = _weighted(builder, "CONV_2D", "conv", x, parameters, (0, 2, 3, 1), 0, seen["conv"], **same)
-    x = _weighted(builder, "DEPTHWISE_CONV_2D", "depthwise", x, parameters, (1, 2, 3, 0), 3, seen["depth"], **same)
-    x = _weighted(builder, "CONV_2D", "pointwise", x, parameters, (0, 2, 3, 1), 0, seen["cells"], **same)
+    x = _weighted(builder, "CONV_2D", "conv", x, parameters, ((0, 2, 3, 1), 0), seen["conv"], **same)
+    x = _weighted(builder, "DEPTHWISE_CONV_2D", "depthwise", x, parameters, ((1, 2, 3, 0), 3), seen["depth"], **same)
+    x = _weighted(builder, "CONV_2D", "pointwise", x, parameters, ((0, 2, 3, 1), 0), seen["cells"], **same)
     halves: dict[str, Any] = {"filter_width": 2, "filter_height": 2, "stride_w": 2, "stride_h": 2, "padding": "VALID"}
     x = builder.operator("MAX_POOL_2D", [x], x.quantisation, name="pool", **halves)
     # Features lie channel after channel in the float network, pixel after pixel here.
     planes = parameters["classifier_weight"].reshape(CLASSES, FEATURES, 4, 4).transpose(0, 2, 3, 1)
     dense = {**parameters, "classifier_weight": planes.reshape(CLASSES, -1)}
-    x = _weighted(builder, "FULLY_CONNECTED", "classifier", x, dense, (0, 1), None, seen["logits"], result="logits")
+    x = _weighted(builder, "FULLY_CONNECTED", "classifier", x, dense, ((0, 1), None), seen["logits"], result="logits")
     return builder.model(x)
 
 
@@ -200,13 +200,16 @@ def _weighted(
     name: str,
     x: Tensor,
     parameters: Parameters,
-    order: tuple[int, ...],
-    axis: int | None,
+    layout: tuple[tuple[int, ...], int | None],
     seen: Array,
     result: str = "",
     **options: Any,
 ) -> Tensor:
-    """An operator with the weights and biases called ``name``: symmetric int8, a scale along ``axis``; int32."""
+    """An operator with the weights and biases called ``name``: symmetric int8 and int32.
+
+    ``layout``: the order of the weights' axes, and along which of them they have scales of their own.
+    """
+    order, axis = layout
     weights = np.ascontiguousarray(parameters[f"{name}_weight"].transpose(order))
     others = None if axis is None else tuple(number for number in range(weights.ndim) if number != axis)
     scales = np.abs(weights).max(axis=others, keepdims=True) / np.float32(127)

@@ -40,12 +40,13 @@ from isa.program_file import to_bytes
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was asked for: the command line that repeats the run, the network's name, seed and machine."""
+    """What was asked for: the command line that repeats the run, the network's name, seed, machine and cost table."""
 
     command: str
     model: str
     seed: int
     hardware: Preset
+    costs: CostTable | None = None
 
 
 def assemble(
@@ -56,16 +57,15 @@ def assemble(
     check: Check,
     warnings: tuple[Suspicion, ...],
     accuracy: Accuracy | None,
-    costs: CostTable | None = None,
     ran_on: HardwareCheck | None = None,
 ) -> RunReport:
-    """The report of one run, with an estimate of energy and area where there are ``costs``.
+    """The report of one run, with an estimate of energy and area where there is a cost table.
 
     ``ran_on`` is how the hardware compared that the programs ran on, if they did.
 
     Raises ValueError (pydantic's) when a sum does not add up.
     """
-    hardware = conditions.hardware
+    hardware, costs = conditions.hardware, conditions.costs
     runs = [
         RegionRun(
             index,

@@ -143,9 +143,9 @@ def _reported(
     table: CostTable | None,
     ran_on: HardwareCheck | None,
 ) -> Result:
-    conditions = Conditions(command_of("run", request), done.network.name, request.seed, done.hardware)
+    conditions = Conditions(command_of("run", request), done.network.name, request.seed, done.hardware, table)
     given, traces = batch.joined(batch.feeds), done.result.traces
-    report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, table, ran_on)
+    report = assemble(conditions, done.compiled, given, traces, found.check, found.suspicions, measured, ran_on)
     return Result(report, batch.joined(found.outputs), done.network.package)
 
 

@@ -96,7 +96,7 @@ from isa.numerics.rows import (
     softmax_table,
     softmax_table_fixed,
 )
-from isa.numerics.unary import unary, unary_fixed, unary_table
+from isa.numerics.unary import unary, unary_fixed
 
 __all__ = [
     "LARGEST_SHIFT",
@@ -156,5 +156,4 @@ __all__ = [
     "subtract",
     "unary",
     "unary_fixed",
-    "unary_table",
 ]

@@ -122,9 +122,7 @@ def squared_difference_fixed(
     a: IntegerArray,
     b: IntegerArray,
     constants: AddFixedConstants,
-    zero_a: int,
-    zero_b: int,
-    zero_y: int,
+    zero_points: tuple[int, int, int],
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
@@ -134,23 +132,21 @@ def squared_difference_fixed(
     tensors. The square of int8 tensors stays below 2**31. Source: ``kernels/squared_difference.cc`` of LiteRT.
     """
     scaled_a = multiply_by_quantised_multiplier(
-        (a.astype(np.int64) - zero_a) << SQUARED_SHIFT, constants.multiplier_a, constants.shift_a
+        (a.astype(np.int64) - zero_points[0]) << SQUARED_SHIFT, constants.multiplier_a, constants.shift_a
     )
     scaled_b = multiply_by_quantised_multiplier(
-        (b.astype(np.int64) - zero_b) << SQUARED_SHIFT, constants.multiplier_b, constants.shift_b
+        (b.astype(np.int64) - zero_points[1]) << SQUARED_SHIFT, constants.multiplier_b, constants.shift_b
     )
     square = np.clip(np.square(scaled_a - scaled_b), 0, INT32_HIGH)
     total = multiply_by_quantised_multiplier(square, constants.multiplier_y, constants.shift_y)
-    return saturate_int8(total + zero_y, low, high)
+    return saturate_int8(total + zero_points[2], low, high)
 
 
 def add_fixed(
     a: IntegerArray,
     b: IntegerArray,
     constants: AddFixedConstants,
-    zero_a: int,
-    zero_b: int,
-    zero_y: int,
+    zero_points: tuple[int, int, int],
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
     *,
@@ -163,14 +159,14 @@ def add_fixed(
     Source: TensorFlow Lite ``reference/integer_ops/add.h``, and ``kernels/sub.cc`` to ``subtract``.
     """
     scaled_a = multiply_by_quantised_multiplier(
-        (a.astype(np.int64) - zero_a) << LEFT_SHIFT, constants.multiplier_a, constants.shift_a
+        (a.astype(np.int64) - zero_points[0]) << LEFT_SHIFT, constants.multiplier_a, constants.shift_a
     )
     scaled_b = multiply_by_quantised_multiplier(
-        (b.astype(np.int64) - zero_b) << LEFT_SHIFT, constants.multiplier_b, constants.shift_b
+        (b.astype(np.int64) - zero_points[1]) << LEFT_SHIFT, constants.multiplier_b, constants.shift_b
     )
     scaled = scaled_a - scaled_b if subtract else scaled_a + scaled_b
     total = multiply_by_quantised_multiplier(scaled, constants.multiplier_y, constants.shift_y)
-    return saturate_int8(total + zero_y, low, high)
+    return saturate_int8(total + zero_points[2], low, high)
 
 
 def subtract(

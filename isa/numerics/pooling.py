@@ -20,10 +20,8 @@ WEIGHT_BITS = 10
 def average_taps(
     taps: Iterable[tuple[IntegerArray, NDArray[np.bool_]]],
     count: IntegerArray | int,
-    input_scale: float,
-    input_zero: int,
-    output_scale: float,
-    output_zero: int,
+    scales: tuple[float, float],
+    zero_points: tuple[int, int],
     offset: int = 0,
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
@@ -34,12 +32,13 @@ def average_taps(
     position, say (C, OH, OW), and a bool array that broadcasts against it, false where the tap reads padding.
     ``count``: the divisor of every output position (broadcast): its valid taps, or with count_include_pad KH * KW
     everywhere (ONNX Runtime has it so even for a window that sticks out of the padding in ceil_mode).
-    ``offset`` is 128 where the ONNX tensors are uint8, and the zero points are the ORIGINAL ones.
+    ``scales`` and ``zero_points`` are those of the input and the result. ``offset`` is 128 where the ONNX tensors are uint8, and the zero points are the ORIGINAL ones.
 
     Formula, every step float32, the sum a running one: ``s += (x + offset - zx) * sx`` over the valid taps,
     ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the padding adds nothing, which is the same as
     reading the zero point. Summing integers instead errs on ties. Raises InputError for a bad scale.
     """
+    (input_scale, output_scale), (input_zero, output_zero) = scales, zero_points
     scale = np.float32(checked_scale(input_scale, "input scale"))
     total: Float32Array = np.zeros((), np.float32)
     for values, valid in taps:

@@ -15,24 +15,22 @@ Function = Literal["relu", "leaky_relu", "absolute"]
 def unary(
     x: IntegerArray,
     function: Function,
-    input_scale: float,
-    input_zero: int,
-    output_scale: float,
-    output_zero: int,
+    scales: tuple[float, float],
+    zero_points: tuple[int, int],
     alpha: float = 0.0,
     low: int = INT8_LOW,
     high: int = INT8_HIGH,
 ) -> Int8Array:
     """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``, the shape of ``x``.
 
-    g: ``relu`` max(v, 0); ``leaky_relu`` v if v >= 0 else float32(alpha * v); ``absolute`` |v|. All float32. Source:
+    ``scales`` and ``zero_points``: those of the input and the result. g: ``relu`` max(v, 0); ``leaky_relu`` v if v >= 0 else float32(alpha * v); ``absolute`` |v|. All float32. Source:
     QLinearLeakyRelu, and Relu or Abs between DequantizeLinear and QuantizeLinear, of ONNX Runtime, measured to
     the bit. The zero point is added after rounding: moving uint8 to int8 is exact. Raises InputError for a bad scale or
     function.
     """
-    value = (x.astype(np.int64) - input_zero).astype(np.float32) * checked_scale(input_scale, "input scale")
-    result = _apply(value, function, np.float32(alpha)) / checked_scale(output_scale, "output scale")
-    return saturate_int8(rint_to_int64(result) + output_zero, low, high)
+    value = (x.astype(np.int64) - zero_points[0]).astype(np.float32) * checked_scale(scales[0], "input scale")
+    result = _apply(value, function, np.float32(alpha)) / checked_scale(scales[1], "output scale")
+    return saturate_int8(rint_to_int64(result) + zero_points[1], low, high)
 
 
 def _apply(value: Float32Array, function: Function, alpha: np.float32) -> Float32Array:
@@ -43,21 +41,6 @@ def _apply(value: Float32Array, function: Function, alpha: np.float32) -> Float3
     if function == "absolute":
         return np.abs(value)
     raise InputError(f"function '{function}' is unknown; use 'relu', 'leaky_relu' or 'absolute'")
-
-
-def unary_table(
-    function: Function,
-    input_scale: float,
-    input_zero: int,
-    output_scale: float,
-    output_zero: int,
-    alpha: float = 0.0,
-    low: int = INT8_LOW,
-    high: int = INT8_HIGH,
-) -> Int8Array:
-    """Return `unary` of every int8 as an int8 (256,) table, indexed ``[x.view(uint8)]``: for kernels."""
-    every = np.arange(256, dtype=np.uint8).view(np.int8)
-    return unary(every, function, input_scale, input_zero, output_scale, output_zero, alpha, low, high)
 
 
 def unary_fixed(

@@ -51,7 +51,7 @@ def unary_result(x: NDArray[np.int8], function: Function, command: Command, arch
         negative = signed_value(command["EX_SCALE_B"]), command["EX_SHIFT_B"]
         return numerics.unary_fixed(x, function, positive, negative, input_zero, output_zero, low, high)
     scale_x, alpha, scale_y = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
-    return numerics.unary(x, function, scale_x, input_zero, scale_y, output_zero, alpha, low, high)
+    return numerics.unary(x, function, (scale_x, scale_y), (input_zero, output_zero), alpha, low, high)
 
 
 def _unary(function: Function) -> Callable[[Command, Machine], None]:
@@ -81,7 +81,7 @@ def add_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, arch:
     low, high = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"]
     if arch.numerics == "fixed":
         zeros = (command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"])
-        return numerics.add_fixed(a, b, fixed_constants(command), *zeros, low, high)
+        return numerics.add_fixed(a, b, fixed_constants(command), zeros, low, high)
     ratio_a, ratio_b, constant = (np.float32(float_value(command[f"EX_SCALE_{name}"])) for name in "ABY")
     return numerics.add(a, b, ratio_a, ratio_b, constant, command["EX_OFFSET"], low, high)
 

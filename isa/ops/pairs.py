@@ -63,9 +63,9 @@ def subtract_result(a: NDArray[np.int8], b: NDArray[np.int8], command: Command, 
     zeros = command["EX_INPUT_ZERO_POINT"], command["EX_OPERAND_ZERO_POINT"], command["EX_OUTPUT_ZERO_POINT"]
     low, high, squared = command["EX_CLAMP_LOW"], command["EX_CLAMP_HIGH"], bool(command.fields[SQUARED.name])
     if arch.numerics == "fixed" and squared:
-        return numerics.squared_difference_fixed(a, b, fixed_constants(command), *zeros, low, high)
+        return numerics.squared_difference_fixed(a, b, fixed_constants(command), zeros, low, high)
     if arch.numerics == "fixed":
-        return numerics.add_fixed(a, b, fixed_constants(command), *zeros, low, high, subtract=True)
+        return numerics.add_fixed(a, b, fixed_constants(command), zeros, low, high, subtract=True)
     a_scale, b_scale, y_scale = (float_value(command[f"EX_SCALE_{name}"]) for name in "ABY")
     return numerics.subtract(a, b, (a_scale, b_scale, y_scale), zeros, low, high, squared=squared)
 

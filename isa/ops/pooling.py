@@ -82,7 +82,7 @@ def _average(command: Command, machine: Machine) -> NDArray[np.int8]:
         return numerics.average_fixed(total, count, *scale, zero_point, output_zero, low, high)
     taps = ((tap(command, padded, row, col), tap(command, data, row, col)) for row, col in _positions(command))
     scales = float_value(command["EX_SCALE_A"]), float_value(command["EX_SCALE_Y"])
-    return numerics.average_taps(taps, count, scales[0], zero_point, scales[1], output_zero, offset, low, high)
+    return numerics.average_taps(taps, count, scales, (zero_point, output_zero), offset, low, high)
 
 
 def _global_average(command: Command, machine: Machine) -> NDArray[np.int8]:

@@ -103,8 +103,8 @@ def reduced(data: NDArray[np.int8], command: Command, arch: Arch) -> NDArray[np.
     scale = float_value(command["EX_SCALE_A"])
     if mode == SUM:
         return numerics.global_average(value, np.float32(scale), after, low, high)
-    scales = scale, before, float_value(command["EX_SCALE_Y"]), after
-    return numerics.unary(value, "leaky_relu", *scales, 1.0, low, high)
+    scales = scale, float_value(command["EX_SCALE_Y"])
+    return numerics.unary(value, "leaky_relu", scales, (before, after), 1.0, low, high)
 
 
 @formula("⌈rows·IC·length / post_lanes⌉.")

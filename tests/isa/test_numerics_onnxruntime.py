@@ -182,7 +182,7 @@ def test_average_pool(quantised_operator, count_include_pad, ceil_mode, dtype, t
         y = run(nodes, {"x": x}, ends(sx, zx, sy, zy, dtype), [{"QLinearAveragePool"}], tmp_path)
         taps, valid = window_taps(stored(x[0]), kernel, strides, pads, y.shape[2:])
         count = kernel[0] * kernel[1] if count_include_pad else valid
-        ours = numerics.average_taps(taps, count, sx, zx, sy, zy, offset=offset_of(dtype))
+        ours = numerics.average_taps(taps, count, (sx, sy), (zx, zy), offset=offset_of(dtype))
         assert_equal(ours, y[0], (seed, attributes, sx, sy, zx, zy))
 
 
@@ -223,7 +223,9 @@ def test_unary_of_every_byte(operator, function, expect, dtype, tmp_path):
         constants = ends(sx, zx, sy, zy, dtype)
         y = run(between_quantisation(operator, **attributes), {"x": x}, constants, expect, tmp_path)
         offset = offset_of(dtype)
-        assert_equal(numerics.unary(stored(x), function, sx, zx - offset, sy, zy - offset, alpha), y, (seed, sx, sy))
+        assert_equal(
+            numerics.unary(stored(x), function, (sx, sy), (zx - offset, zy - offset), alpha), y, (seed, sx, sy)
+        )
 
 
 @ACTIVATIONS
@@ -239,5 +241,5 @@ def test_clip_is_the_identity_with_quantised_limits(dtype, tmp_path):
         constants = ends(sx, zx, sy, zy, dtype) | {"lowest": limits[0], "highest": limits[1]}
         y = run(nodes, {"x": x}, constants, expect, tmp_path)
         low, high = numerics.saturate_int8(np.rint(limits / sy).astype(np.int64) + zy - offset).tolist()
-        ours = numerics.unary(stored(x), "leaky_relu", sx, zx - offset, sy, zy - offset, 1.0, low, high)
+        ours = numerics.unary(stored(x), "leaky_relu", (sx, sy), (zx - offset, zy - offset), 1.0, low, high)
         assert_equal(ours, y, (seed, limits, sx, sy))

@@ -371,17 +371,19 @@ def _numbers(tensors: Sequence[Tensor]) -> tuple[list[float], list[int]]:
 
 def _add(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, int]) -> Int8:
     scales, zeros = _numbers(tensors)
-    return numerics.add_fixed(a, b, numerics.add_fixed_constants(*scales), *zeros, *limits)
+    return numerics.add_fixed(a, b, numerics.add_fixed_constants(*scales), tuple(zeros), *limits)
 
 
 def _subtract(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, int]) -> Int8:
     scales, zeros = _numbers(tensors)
-    return numerics.add_fixed(a, b, numerics.add_fixed_constants(*scales), *zeros, *limits, subtract=True)
+    return numerics.add_fixed(a, b, numerics.add_fixed_constants(*scales), tuple(zeros), *limits, subtract=True)
 
 
 def _squared_difference(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, int]) -> Int8:
     scales, zeros = _numbers(tensors)
-    return numerics.squared_difference_fixed(a, b, numerics.squared_difference_constants(*scales), *zeros, *limits)
+    return numerics.squared_difference_fixed(
+        a, b, numerics.squared_difference_constants(*scales), tuple(zeros), *limits
+    )
 
 
 def _multiply(a: Int8, b: Int8, tensors: Sequence[Tensor], limits: tuple[int, int]) -> Int8:
