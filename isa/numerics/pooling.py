@@ -32,7 +32,8 @@ def average_taps(
     position, say (C, OH, OW), and a bool array that broadcasts against it, false where the tap reads padding.
     ``count``: the divisor of every output position (broadcast): its valid taps, or with count_include_pad KH * KW
     everywhere (ONNX Runtime has it so even for a window that sticks out of the padding in ceil_mode).
-    ``scales`` and ``zero_points`` are those of the input and the result. ``offset`` is 128 where the ONNX tensors are uint8, and the zero points are the ORIGINAL ones.
+    ``scales`` and ``zero_points`` are those of the input and the result. ``offset`` is 128 where the ONNX tensors are
+    uint8, and the zero points are the ORIGINAL ones.
 
     Formula, every step float32, the sum a running one: ``s += (x + offset - zx) * sx`` over the valid taps,
     ``y = clip(rint(s / count / sy + zy) - offset, low, high)``. A tap in the padding adds nothing, which is the same as

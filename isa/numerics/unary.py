@@ -23,10 +23,10 @@ def unary(
 ) -> Int8Array:
     """Return int8 ``clip(rint(float32(g(float32((x - zx) * sx)) / sy)) + zy, low, high)``, the shape of ``x``.
 
-    ``scales`` and ``zero_points``: those of the input and the result. g: ``relu`` max(v, 0); ``leaky_relu`` v if v >= 0 else float32(alpha * v); ``absolute`` |v|. All float32. Source:
-    QLinearLeakyRelu, and Relu or Abs between DequantizeLinear and QuantizeLinear, of ONNX Runtime, measured to
-    the bit. The zero point is added after rounding: moving uint8 to int8 is exact. Raises InputError for a bad scale or
-    function.
+    g: ``relu`` max(v, 0); ``leaky_relu`` v if v >= 0 else float32(alpha * v); ``absolute`` |v|. All float32. ``scales``
+    and ``zero_points``: of the input and of the result. Source: QLinearLeakyRelu, and Relu or Abs between
+    DequantizeLinear and QuantizeLinear, of ONNX Runtime, measured to the bit. The zero point is added after rounding:
+    moving uint8 to int8 is exact. Raises InputError for a bad scale or function.
     """
     value = (x.astype(np.int64) - zero_points[0]).astype(np.float32) * checked_scale(scales[0], "input scale")
     result = _apply(value, function, np.float32(alpha)) / checked_scale(scales[1], "output scale")
