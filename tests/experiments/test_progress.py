@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments.running.network import load_network
+from experiments.running.given import Given
+from experiments.running.network import load
 from isa.progress import PARTS, followed, silent
 from tests.experiments.command_line import save_tiny
 
@@ -73,7 +74,7 @@ def test_simulation_tells_of_its_commands_and_accuracy_of_its_images() -> None:
 
 def test_samples_that_are_drawn_are_counted_too(tmp_path: Path) -> None:
     told, hear = listener()
-    load_network(str(save_tiny(tmp_path)), progress=hear)
+    load(Given(str(save_tiny(tmp_path))), hear)
     assert [total for said, _, total in told if said.startswith("finding")] == [4] * 4
 
 
