@@ -36,6 +36,9 @@ class CompiledNetwork:
     programs: Mapping[int, Program]
     reports: Mapping[int, CompileReport]
 
+    def __repr__(self) -> str:
+        return f"<CompiledNetwork {self.package.source!r}: {len(self.programs)} programs for {self.arch.digest()}>"
+
     @property
     def graph(self) -> Graph:
         """The canonical graph between the ports of the interface."""

@@ -138,6 +138,9 @@ class Graph:
     values: Mapping[str, Value]
     nodes: tuple[Node, ...]
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {len(self.nodes)} nodes>"
+
 
 def drop_unread(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
     """Of nodes in execution order those whose results reach an output."""

@@ -52,6 +52,9 @@ class Partition:
     parts: tuple[Region | HostPart, ...]
     placement: tuple[Placement, ...]
 
+    def __repr__(self) -> str:
+        return f"<Partition of {self.graph!r} into {len(self.parts)} parts>"
+
     @property
     def regions(self) -> tuple[Region, ...]:
         """The accelerator's parts."""

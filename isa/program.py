@@ -87,6 +87,9 @@ class Program:
     dram_bytes: int
     command_address: int = 0
 
+    def __repr__(self) -> str:
+        return f"<Program {self.name!r}: {len(self.words)} words for {self.arch.digest()}>"
+
     @property
     def variant(self) -> Variant:
         """The ISA variant that the Arch names."""

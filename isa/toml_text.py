@@ -15,7 +15,10 @@ def toml_text(values: Mapping[str, Any], source: str) -> str:
 
     Raises InputError, which begins with ``source``, for what TOML does not have.
     """
-    return "".join(f"{json.dumps(key)} = {_value(key, value, source)}\n" for key, value in values.items())
+    try:
+        return "".join(f"{json.dumps(key)} = {_value(key, value, source)}\n" for key, value in values.items())
+    except RecursionError as error:
+        raise InputError(f"{source}: lists or tables are nested too deep, or in themselves") from error
 
 
 def _value(key: str, value: Any, source: str) -> str:

@@ -68,6 +68,13 @@ class Package:
         check_model(model, source)
         return model
 
+    def __repr__(self) -> str:
+        return f"<Package {self.source!r}: {len(self.graph.nodes)} nodes, SHA-256 {self.digest[:16]}>"
+
+    def __reduce__(self) -> tuple[Callable[[str, bytes], Package], tuple[str, bytes]]:
+        """Other processes get its file."""
+        return load_package, (self.source, package_bytes(self))
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the manifest, and with it of everything in the package."""

@@ -256,7 +256,10 @@ class Subject:
         return _joined(self._own)
 
     def others(self, shares: Sequence[int] = SHARES) -> Iterator[Choices]:
-        """What the compiler would choose, had the scratchpad other sizes: other residents, groups and tilings."""
+        """What the compiler would choose, had the scratchpad other sizes: other residents, groups and tilings.
+
+        Sizes of which other layers come out, as of a tensor that is moved in more pieces, say nothing of these.
+        """
         for share in shares:
             resized = self.arch.model_copy(update={"sram_bytes": self.arch.sram_bytes * share // 100})
             try:
@@ -266,7 +269,9 @@ class Subject:
                 ]
             except InputError:  # a layer has no tiling that is so small
                 continue
-            yield _joined([layers.choices for _, layers in compiled])
+            found = _joined([layers.choices for _, layers in compiled])
+            if tuple(choice.layer for choice in found.layers) == self.names:
+                yield found
 
     def measure(self, choices: Choices) -> Measurement:
         """The cycles of the network with these choices, by the clock, everything compiled anew."""

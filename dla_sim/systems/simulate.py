@@ -7,6 +7,7 @@ releases (by task), then questions (by machine), then free units take work (acce
 from __future__ import annotations
 
 import heapq
+import itertools
 from array import array
 from bisect import insort
 from collections import Counter
@@ -21,6 +22,8 @@ from dla_sim.systems.memory import SharedMemory
 from dla_sim.systems.policies import Policy
 from dla_sim.systems.spec import CPU, System, Task, core_name
 from dla_sim.systems.work import Left, Piecework, Plan, Plans, Stage, compute_cycles
+from isa import memory
+from isa.progress import Progress, silent
 
 CAUSES = ("dla", "cpu", "transfer", "wait_dla", "wait_cpu", "memory", "preempted", "saving")
 """What a job's response time consists of: what its stages take alone, waiting for an accelerator or a core, the other
@@ -126,6 +129,10 @@ class Record:
     traffic: list[int]
 
 
+TURNS = 4096
+"""Turns of the loop between two looks at the time."""
+JOB_BYTES = 1 << 10
+"""About what a job takes while it has not ended."""
 Ways = dict[tuple[Piecework, tuple[int, ...]], str]
 """The ways in which programs ran in pieces, by the commands before which they gave way, and the first job that did."""
 
@@ -176,9 +183,16 @@ class Simulation:
         self._live: list[set[Job]] = [set() for _ in system.tasks]
         self._load: Counter[str] = Counter()  # what the plans of all unfinished jobs take alone, by kind
 
-    def run(self) -> Record:
-        """Everything that happens before cycle ``until``."""
-        while True:
+    def run(self, progress: Progress = silent) -> Record:
+        """Everything that happens before cycle ``until``; ``progress`` hears how far it is now and then.
+
+        Raises InputError when jobs that wait take more memory than is allowed.
+        """
+        for turn in itertools.count():
+            if turn % TURNS == 0:
+                progress(f"simulating {self._system.name}", self._now, self._until)
+                waiting = sum(map(len, self._live))
+                memory.require(JOB_BYTES * waiting, f"{self._system.source}: {waiting:,} jobs that wait for others")
             self._dispatch()
             limit = min(self._until, self._next_release(), self._next_core_end())
             happened = self._machines.advance(limit)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from dla_sim.presets import DEFAULT_PRESET, SETTING_KEYS, Preset, apply_settings, load_preset
 from dla_sim.timing import Timing
+from isa import memory
 from isa.errors import InputError, meant
 from isa.reading import read_bytes, toml_of
 from isa.toml_text import toml_text
@@ -21,6 +22,12 @@ IN_MEMORY = "<system>"
 """The source of a system that is in no file."""
 MOST_UNITS = 64
 """Accelerators, and CPU cores, of a system."""
+MOST_JOBS = 10_000_000
+"""Jobs of a run, which take minutes."""
+MOST_CYCLES = 10**18
+"""Of a time: sums of some are numbers of cycles, still."""
+RESPONSE_BYTES = 8
+"""What the response time of a job takes."""
 CPU = "cpu"
 """Where a task may run that may run on the CPU cores: a name that no accelerator has."""
 _REMEDY = "docs/systems.md shows how to write one"
@@ -68,12 +75,12 @@ class _Accelerator(_Table):
 
 class _Cpu(_Table):
     cores: int = Field(default=1, ge=1, le=MOST_UNITS)
-    speed: float = Field(default=1.0, gt=0, le=1e6)
+    speed: float = Field(default=1.0, ge=1e-6, le=1e6)
 
 
 class _Variant(_Table):
     model: str
-    quality: float = 1.0
+    quality: float = Field(default=1.0, allow_inf_nan=False)
 
 
 class _Task(_Table):
@@ -198,6 +205,31 @@ class System:
     def model_path(self, model: str) -> str:
         """A model as ``load_network`` wants it: built-in names as they are, files from the system's folder."""
         return str(self.folder / model) if "/" in model or model.endswith((".onnx", ".tflite", ".dla")) else model
+
+
+def released(system: System) -> int:
+    """About how many jobs are released until the end: those of tasks with a period, and of those that come after."""
+    until, counts = system.conditions.until, dict[str, int]()
+    after = {task.name: task.after for task in system.tasks}
+    tasks = {task.name: task for task in system.tasks}
+    for name in graphlib.TopologicalSorter(after).static_order():
+        task = tasks[name]
+        if task.period is None:
+            counts[name] = min(counts[other] for other in task.after)
+        else:
+            counts[name] = max(0, until - task.offset) // task.period + 1
+    return sum(counts.values())
+
+
+def check_work(system: System) -> None:
+    """Raises InputError for more jobs than are simulated, or than the memory has room for."""
+    jobs, until = released(system), system.conditions.until
+    if jobs > MOST_JOBS:
+        raise InputError(
+            f"{system.source}: about {jobs:,} jobs until cycle {until:,}, and at most {MOST_JOBS:,} are run; "
+            "give a shorter run.until or longer periods"
+        )
+    memory.require(RESPONSE_BYTES * jobs, f"{system.source}: times of {jobs:,} jobs")
 
 
 def core_name(number: int) -> str:
@@ -398,9 +430,14 @@ def _part(hardware: Preset, parts: int) -> Preset:
 
 def cycles_of(key: str, span: Span, clock_hz: int) -> int:
     """A span in cycles of the clock, rounded to the nearest (halves up). Raises InputError for no such unit."""
+    cycles = _cycles(key, span, clock_hz)
+    if not 0 <= cycles <= MOST_CYCLES:
+        raise InputError(f"{key} is {span!r}, {cycles} cycles; give 0 or more, and at most {MOST_CYCLES}")
+    return cycles
+
+
+def _cycles(key: str, span: Span, clock_hz: int) -> int:
     if isinstance(span, int):
-        if span < 0:
-            raise InputError(f"{key} is {span}; give 0 or more")
         return span
     digits = span.rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = span[len(digits) :].strip()

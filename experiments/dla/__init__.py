@@ -93,15 +93,14 @@ if TYPE_CHECKING:
     from experiments.systems.workflow import split, sweep_system, system
     from experiments.tune.run import Tuned
     from experiments.tune.workflow import tune
-    from isa.arch import Arch, PeArray
     from isa.errors import InputError
 else:
     from isa.exports import lazily
+    from isa.typed import typed_function
 
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "Arch": "isa.arch",
             "CompileOptions": "byoc.options",
             "CompiledNetwork": "byoc.compiler",
             "Device": "dla_sim.device",
@@ -109,7 +108,6 @@ else:
             "InputError": "isa.errors",
             "MODELS": "experiments.models",
             "Package": "byoc.package.package",
-            "PeArray": "isa.arch",
             "Preset": "dla_sim.presets",
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
@@ -136,10 +134,11 @@ else:
             "system": "experiments.systems.workflow",
             "tune": "experiments.tune.workflow",
         },
+        typed_function,
     )
 
 __all__ = [
-    "MODELS", "Arch", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package", "PeArray",
+    "MODELS", "CompileOptions", "CompiledNetwork", "Device", "Exploration", "InputError", "Package",
     "Preset", "Result", "RunReport", "SplitReport", "Swept", "SystemReport", "SystemResult", "SystemSweep", "Timing",
     "Tuned", "compile", "explore", "import_model", "load", "load_hardware", "load_package", "load_report",
     "preset_names", "run", "save_package", "split", "sweep", "sweep_system", "system", "tune",

@@ -8,6 +8,7 @@ grow.
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Mapping
 from string import Formatter
 from typing import Annotated, Any, Literal
@@ -23,6 +24,8 @@ from isa.arch import flat
 from isa.instruction import KINDS
 
 SCHEMA: Literal["dla-run/1"] = "dla-run/1"
+SHOWN = 200
+"""Characters of a part where it shows itself."""
 UNITS = ("LD", "EX", "ST")
 WITHIN = ("busy", "bus", "dram", "flash", "sram")
 """The causes of cycles in which a command executes; all others are waits before one."""
@@ -46,6 +49,13 @@ class Part(BaseModel):
     """Base of all parts: immutable, and no key that the format does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    def __repr__(self) -> str:
+        """One line, of large parts its beginning."""
+        shown = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in self)
+        return f"{type(self).__name__}({shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'})"
+
+    __str__ = __repr__
 
 
 _CYCLES = Figure("cycles", "cycles", "less", added("cycles"))

@@ -8,14 +8,24 @@ from dataclasses import fields, replace
 from typing import Any, ParamSpec, TypeVar
 
 from byoc.options import CompileOptions
+from experiments.running.declared import declared
 from experiments.running.given import Subject
 from experiments.running.in_memory import in_onnx
-from isa.errors import meant
+from isa.errors import InputError, meant
+from isa.typed import check_types, field_types
 
 Keywords = ParamSpec("Keywords")
 Request = TypeVar("Request")
 Found = TypeVar("Found")
 _CHOICES = tuple(item.name for item in fields(CompileOptions))
+
+
+def _check_least(made: Any) -> None:
+    """Raises InputError for a number below the least that its field allows."""
+    for name, one in declared(made).items():
+        value = getattr(made, name)
+        if one.least is not None and value is not None and value < one.least:
+            raise InputError(f"{name} is {value}; it is {one.least} or more")
 
 
 def door(
@@ -38,7 +48,9 @@ def door(
                 raise TypeError(f"unexpected keyword argument '{word}'; {meant(word, known)}options are {names}")
         choices = {word: value for word, value in given.items() if word in _CHOICES}
         rest: dict[str, Any] = {word: value for word, value in given.items() if word not in _CHOICES}
+        check_types(field_types(request), inspect.signature(request).bind(*positional, **rest).arguments)
         made: Any = request(*positional, **rest)
+        _check_least(made)
         if choices:
             made = replace(made, options=made.options.replaced(choices))
         if isinstance(made, Subject):

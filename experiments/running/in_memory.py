@@ -138,11 +138,22 @@ def _axis(array: NDArray[Any], shape: Shape) -> str:
 def _named(given: Any, wanted: Mapping[str, object], what: str) -> Feeds:
     """Arrays by input of what is one array or a table of them."""
     if isinstance(given, Mapping):
-        return {name: np.asarray(array) for name, array in given.items()}
+        return {name: _array(array, f"{what}, '{name}'") for name, array in given.items()}
     if len(wanted) != 1:
         names = ", ".join(wanted) or "none"
         raise InputError(f"{what}: one array, and the network's inputs are {names}; give a dict of arrays")
-    return {next(iter(wanted)): np.asarray(given)}
+    return {next(iter(wanted)): _array(given, what)}
+
+
+def _array(given: Any, what: str) -> NDArray[Any]:
+    """Raises InputError for what is no array, and for masked ones: what they hide would be taken for numbers."""
+    parts = given if isinstance(given, list | tuple) else (given,)
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
+        raise InputError(f"{what}: a masked array, of which no network knows the mask; give array.filled(VALUE)")
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{what}: cannot be made an array ({error}); give numbers in rows of equal length") from error
 
 
 def samples_of(calibration: Samples, wanted: Wanted) -> Iterator[Feeds]:

@@ -58,6 +58,9 @@ class Network:
     float_model: ModelProto | None = None
     builtin: BuiltinModel | None = None
 
+    def __repr__(self) -> str:
+        return f"<Network {self.name!r}: {self.package!r}>"
+
 
 def is_package(path: Path) -> bool:
     """Whether a file is a package by its suffix or its first bytes."""

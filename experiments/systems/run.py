@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dla_sim.systems.check import check_pieces
 from dla_sim.systems.policies import CO_OPTIMISED, Policy, make_policy
 from dla_sim.systems.simulate import Interval, Simulation, Ways
-from dla_sim.systems.spec import System, Task
+from dla_sim.systems.spec import System, Task, check_work
 from dla_sim.systems.work import Plans
 from experiments.systems.plans import make_plans
 from experiments.systems.report import SystemReport, make_report
@@ -42,12 +42,12 @@ def run_system(
     InputError for models that are wrong and an unknown policy.
     """
     policy_of(system)  # before networks are compiled
+    check_work(system)
     plans = plans or make_plans(system, progress=progress)
     if system.conditions.policy != CO_OPTIMISED:
-        progress(f"simulating {system.name}")
-        return _run(system, plans, _first(system), command, watch, check)
+        return _run(system, plans, _first(system), command, watch, check, progress)
     chosen = co_optimise(system, plans, progress)
-    return _run(system, plans, chosen.variants, command, watch, check)
+    return _run(system, plans, chosen.variants, command, watch, check, progress)
 
 
 def policy_of(system: System) -> Policy:
@@ -70,6 +70,7 @@ def _run(
     command: str = "",
     watch: Watch | None = None,
     check: bool = False,
+    progress: Progress = silent,
 ) -> SystemReport:
     recorder = Recorder(system.units)
 
@@ -79,7 +80,7 @@ def _run(
             watch(interval)
 
     ways: Ways | None = {} if check else None
-    record = Simulation(system, plans, policy_of(system), system.conditions.until, variants, hear, ways).run()
+    record = Simulation(system, plans, policy_of(system), system.conditions.until, variants, hear, ways).run(progress)
     checked = None if ways is None else check_pieces(ways, system.seed)
     return make_report(system, plans, record, variants, checked, command, recorder.timeline())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dla_sim.systems.spec import System, checked, document, specified, with_conditions
+from dla_sim.systems.spec import System, check_work, checked, document, specified, with_conditions
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.network import load
@@ -31,6 +31,7 @@ def system_requested(wanted: SystemRequest) -> SystemResult:
     progress = wanted.progress
     described = with_conditions(specified(wanted.spec), wanted.chosen)
     policy_of(described)  # before networks are compiled
+    check_work(described)
     plans = make_plans(described, progress=progress, cache=wanted.cache)
     command = command_of("system", wanted)
     report = run_system(described, plans, watch=wanted.watch, check=wanted.check, progress=progress, command=command)

@@ -22,7 +22,7 @@ WRONG = {
     'dla.run("digits-cnn").totals': '"Result" has no attribute "totals"',
     'dla.run("digits-cnn", inputs=dla)': 'Argument "inputs" to "run" has incompatible type Module; expected ',
     'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker" for "sweep"',
-    'dla.compile("digits-cnn", dla.Arch())': 'Argument 1 to "compile" has incompatible type "str"; expected "Package"',
+    'dla.compile("a", dla.load_hardware().arch)': 'Argument 1 to "compile" has incompatible type "str"; expected ',
 }
 
 

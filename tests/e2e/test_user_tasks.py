@@ -602,7 +602,7 @@ import numpy as np
 import dla
 
 package = dla.import_model("digits-cnn")
-arch = dla.Arch(pe=dla.PeArray(ic=16, oc=4), sram_bytes=64 * 1024)
+arch = dla.load_hardware("balanced-64", {"pe.ic": 16, "pe.oc": 4, "sram_bytes": "64KiB"}).arch
 network = dla.compile(package, arch)
 program = network.programs[0]
 tensors = {t.name: np.zeros(t.shape, t.dtype) for t in program.inputs}

@@ -68,9 +68,9 @@ def _python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
 
 def test_nothing_in_the_working_folder_takes_the_place_of_a_package(tmp_path: Path) -> None:
     _foreign(tmp_path)
-    code = "import dla, isa, byoc, dla_sim, experiments\nprint(dla.Arch, isa.Arch, dla.compile.__module__)"
+    code = "import dla, isa, byoc, dla_sim, experiments\nprint(dla.Device, isa.Arch, dla.compile.__module__)"
     done = _python(tmp_path, code)
-    assert (done.stdout, done.stderr) == ("<class 'isa.arch.Arch'> <class 'isa.arch.Arch'> byoc.compiler\n", "")
+    assert (done.stdout, done.stderr) == ("<class 'dla_sim.device.Device'> <class 'isa.arch.Arch'> byoc.compiler\n", "")
 
 
 def test_nor_in_the_process_that_runs_tensorflow_lite(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -26,6 +27,8 @@ MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
 MAXIMUM_NAME = 4096
 _NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
+MAXIMUM_CALLED = 1 << 17
+"""Nodes that the bodies of functions make in the places of their calls."""
 MAXIMUM_TRIPS = 1 << 20
 """Times that a loop with a constant number of them may run, loops around it included."""
 REMEDY = "export it again"
@@ -110,6 +113,7 @@ def check_model(model: ModelProto, source: str) -> None:
         _Scopes().check(model.graph, frozenset())
         for function in model.functions:
             _check_function(function)
+        _check_calls(model)
         _check_loops(model.graph.node, _constants(model.graph), 1)
     except InputError as error:
         raise InputError(f"{source}: inconsistent ONNX model ({error}); {REMEDY}") from error
@@ -212,9 +216,14 @@ def _check_opsets(model: ModelProto) -> None:
 
 
 def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    yield from graph.node
-    for _, body in _graphs(graph.node):
-        yield from _nodes(body)
+    return _nodes_of(graph.node)
+
+
+def _nodes_of(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """These, and those of their bodies."""
+    yield from nodes
+    for _, body in _graphs(nodes):
+        yield from _nodes_of(body.node)
 
 
 class _Scopes:
@@ -260,6 +269,23 @@ def _check_function(function: FunctionProto) -> None:
             if name and name not in known:
                 raise InputError(f"in function '{function.name}', '{name}' is read before it is made")
         known.update(node.output)
+
+
+def _check_calls(model: ModelProto) -> None:
+    """Raises InputError where the bodies of functions, in the places of their calls, are endless or too many nodes."""
+    bodies = {(one.domain, one.name): list(_nodes_of(one.node)) for one in model.functions}
+    calls = {key: [call for node in nodes if (call := (node.domain, node.op_type)) in bodies]
+             for key, nodes in bodies.items()}  # fmt: skip
+    counts: dict[tuple[str, str], int] = {}
+    try:
+        order = list(graphlib.TopologicalSorter(calls).static_order())
+    except graphlib.CycleError as error:
+        raise InputError(f"function '{error.args[1][0][1]}' calls itself") from error
+    for key in order:
+        counts[key] = len(bodies[key]) + sum(counts[call] for call in calls[key])
+    total = sum(counts.get((node.domain, node.op_type), 0) for node in _nodes(model.graph))
+    if total > MAXIMUM_CALLED:
+        raise InputError(f"functions that call one another make {total:,} nodes, and {MAXIMUM_CALLED:,} are allowed")
 
 
 def _check_values(values: Iterable[ValueInfoProto]) -> None:

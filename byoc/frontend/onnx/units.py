@@ -206,6 +206,8 @@ def _dequantised(view: OnnxView, node: OnnxNode, family: type[Operator], form: F
 def _float_reason(view: OnnxView, node: OnnxNode, family: type[Operator], name: str) -> str:
     """The reason that input ``name`` of ``node`` is in float: what no quantiser could mend, else simply that it is."""
     kind = view.element_type(name)
+    if kind.startswith(("int", "uint", "bool")):
+        return f"its input '{name}' is {kind}, integers that stand for no real numbers: the CPU computes with them"
     if kind and kind != "float32":
         return f"its input '{name}' is {kind}; only float32 is quantised: export the model in float32"
     plain = f"its input '{name}' is not quantised with constant parameters"

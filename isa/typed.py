@@ -1,0 +1,151 @@
+"""Whether values fit the types that they are declared with: what is handed over in Python is checked at the door."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import reprlib
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, wraps
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from isa.errors import InputError
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+_WORDS = {
+    int: "an integer", float: "a number", bool: "True or False", str: "a text", Path: "a path", types.NoneType: "None",
+    Mapping: "a table by name", dict: "a table by name", Sequence: "a list", Iterable: "a list", tuple: "a list",
+    list: "a list", Callable: "a function",
+}  # fmt: skip
+
+
+def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raises InputError naming the first of ``values`` that does not fit its hint; those without a hint fit."""
+    for name, value in values.items():
+        if name in hints and not _fits(value, hints[name]):
+            kind = type(value).__name__
+            shown = "None" if value is None else f"{reprlib.repr(value)} ({kind})"
+            raise InputError(f"{name} is {shown}; give {_words(hints[name])}")
+
+
+def typed(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """``function``, which raises InputError for arguments that do not fit its annotations."""
+    takes = inspect.signature(function)
+    hints: dict[str, Any] | None = None
+
+    @wraps(function)
+    def checking(*positional: Given.args, **named: Given.kwargs) -> Found:
+        nonlocal hints
+        hints = _hints(function) if hints is None else hints
+        bound = takes.bind(*positional, **named)
+        various = [name for name, part in takes.parameters.items() if part.kind is inspect.Parameter.VAR_KEYWORD]
+        check_types(hints, {name: value for name, value in bound.arguments.items() if name not in various})
+        return function(*positional, **named)
+
+    return checking
+
+
+def typed_function(found: Any) -> Any:
+    """The same; a function that says what it takes itself, and does not check that itself, as :func:`typed`."""
+    own = isinstance(found, types.FunctionType) and "__signature__" not in vars(found)
+    return typed(found) if own else found
+
+
+def _hints(function: Any) -> dict[str, Any]:
+    """By parameter; what is returned may be of a package that is imported late."""
+    given = {name: kind for name, kind in function.__annotations__.items() if name != "return"}
+    return _resolved(given, function.__module__)
+
+
+def field_types(record: Any) -> Mapping[str, Any]:
+    """The types of a dataclass's fields by name, those of the classes that it is made of among them."""
+    found: dict[str, Any] = {}
+    for base in reversed(record.__mro__):
+        found |= _resolved(inspect.get_annotations(base), base.__module__)
+    return found
+
+
+def _resolved(annotations: Mapping[str, Any], module: str) -> dict[str, Any]:
+    names = vars(sys.modules[module]) | _for_checkers(module)
+    return get_type_hints(types.SimpleNamespace(__annotations__=dict(annotations)), names)
+
+
+@cache
+def _for_checkers(module: str) -> dict[str, Any]:
+    """What a module imports for type checkers alone, because it takes long."""
+    found: dict[str, Any] = {}
+    with suppress(OSError, TypeError):  # without a source it has no such imports that anybody could read
+        for block in ast.parse(inspect.getsource(sys.modules[module])).body:
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
+                for line in block.body:
+                    if isinstance(line, ast.ImportFrom) and line.module:
+                        with suppress(ImportError):  # of an extra: nobody can have handed it over
+                            home = import_module(line.module)
+                            found |= {one.asname or one.name: getattr(home, one.name) for one in line.names}
+    return found
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in inside)
+    if origin is Literal:
+        return any(value is one or (type(value) is type(one) and value == one) for one in inside)
+    if isinstance(value, bool | np.bool_) and kind in (int, float):
+        return False
+    if kind in (int, float):
+        return isinstance(value, int | np.integer) or (kind is float and isinstance(value, float | np.floating))
+    if kind is bool:
+        return isinstance(value, bool | np.bool_)
+    if kind is Path:
+        return isinstance(value, os.PathLike)
+    if kind is None:
+        return value is None
+    plain = origin or kind
+    if plain is Callable or plain is Callable.__class__:
+        return callable(value)
+    asked = isinstance(plain, type) and getattr(plain, "_is_runtime_protocol", True)
+    if not asked or plain in (object, type, Any):
+        return True  # who takes it looks for itself
+    if issubclass(plain, Mapping):
+        return isinstance(value, Mapping) and (
+            not inside or all(_fits(key, inside[0]) and _fits(one, inside[1]) for key, one in value.items())
+        )
+    if plain in (tuple, list, Sequence, Iterable):
+        return _fits_list(value, inside)
+    return isinstance(value, plain)
+
+
+def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
+    """A text is no list of its letters, nor a table one of its keys; what can be read once is not read here."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return False
+    if not isinstance(value, list | tuple | range) or not inside:
+        return True
+    return all(_fits(one, inside[0]) for one in value)
+
+
+def _words(kind: Any) -> str:
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_words, inside)))
+    if origin is Literal:
+        return " or ".join(repr(one) for one in inside)
+    plain = origin or kind
+    said = _WORDS.get(plain, getattr(plain, "__name__", str(plain)).lstrip("_"))
+    if plain in (Sequence, Iterable, list, tuple) and inside:
+        return f"{said} of {_plural(inside[0])}"
+    return said
+
+
+def _plural(kind: Any) -> str:
+    return {int: "integers", float: "numbers", str: "texts"}.get(kind, _words(kind))
