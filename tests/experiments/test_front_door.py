@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -48,7 +49,7 @@ def test_completion_offers_the_public_names_and_nothing_else(package: str) -> No
     assert sorted(loaded) == sorted(module.__all__)
     for name, home in loaded.items():
         place, _, defined = home.partition(":")
-        assert getattr(module, name) is getattr(import_module(place), defined)
+        assert inspect.unwrap(getattr(module, name)) is getattr(import_module(place), defined)
     with pytest.raises(AttributeError, match=rf"^module '{package}' has no attribute 'nothing'$"):
         _ = module.nothing
 
