@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from experiments.tune.request import TuneRequest
 if TYPE_CHECKING:
     from byoc.choices import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
-    from experiments.tune.explain import Explanation
+    from experiments.tune.explain import Explanation, Taken
     from experiments.tune.run import Tuned
     from isa.arch import Arch
 
@@ -98,7 +98,7 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
     from experiments.running.network import load
     from experiments.running.workflow import hardware_of
-    from experiments.tune.explain import chosen_schedules
+    from experiments.tune.explain import compiled_regions, taken
     from experiments.tune.explain import explain as explain_layer
 
     machine, choices = hardware_of(wanted), wanted.options
@@ -106,28 +106,37 @@ def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = Non
         network = load(wanted, progress)
         progress(f"compiling {network.name}")
         if layer is None:
-            chosen = chosen_schedules(network.package, machine.arch, choices)
+            made = compiled_regions(network.package, machine.arch, choices)
         else:
-            found = explain_layer(network.package, layer, machine.arch, choices)
+            found = explain_layer(network.package, layer, machine.arch, choices, machine.timing)
     if layer is None:
-        rows = [{"region": region} | asdict(choice) for region, one in enumerate(chosen) for choice in one.layers]
+        chosen = [report.choices for _, report in made]
+        cycles = [taken(one, machine.timing) for one in made]
+        rows = [
+            {"region": region} | asdict(choice) | cycles[region][choice.layer]._asdict()
+            for region, one in enumerate(chosen)
+            for choice in one.layers
+        ]
         results.write_json(json, [asdict(one) for one in chosen])
         results.write_csv(csv, rows)
-        _list(chosen)
+        _list(chosen, cycles)
     else:
         results.write_json(json, found.content())
         results.write_csv(csv, found.rows())
         _print_explanation(found)
 
 
-def _list(chosen: Sequence[Choices]) -> None:
+def _list(chosen: Sequence[Choices], cycles: Sequence[Mapping[str, Taken]]) -> None:
     from experiments.report.terminal import line, plain_table, report_console
 
-    table = plain_table(("layer", "fold"), ("region", "right"), ("tiling", "left"))
+    table = plain_table(
+        ("layer", "fold"), ("region", "right"), ("tiling", "left"), ("estimate", "right", 1), ("cycles", "right", 2)
+    )
     for region, choices in enumerate(chosen):
         groups = _grouped(choices)
         for choice in choices.layers:
-            table.add_row(choice.layer, str(region), groups.get(choice.layer, _tiling(choice)))
+            figures = [f"{one:,}" for one in cycles[region][choice.layer]]
+            table.add_row(choice.layer, str(region), groups.get(choice.layer, _tiling(choice)), *figures)
     console = report_console()
     console.print(table)
     names = sorted({name for choices in chosen for name in choices.residents or ()})
@@ -183,6 +192,7 @@ def _print_explanation(found: Explanation) -> None:
     for text in (
         *(() if found.group is None else (_group_line(found.group),)),
         f"*: {found.why}",
+        f"among all layers {found.estimate:,} cycles were expected of it, and it takes {found.cycles:,}",
         f"considered: {found.fitting + 1} tilings that fit and {found.unfitting} that do not; cycles are estimates",
         "a tiling: output channels x rows [of input channels], outer loop, buffers of inputs/constants/outputs",
     ):

@@ -74,6 +74,7 @@ def assemble(
             report.compulsory_bytes,
             report.demand,
             tuple(group.layers for group in report.choices.groups or ()),
+            report.estimates,
         )
         for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
     ]

@@ -5,8 +5,8 @@ Regions run one after another: figures add, peaks take the maximum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,8 @@ Int64 = NDArray[np.int64]
 class RegionRun:
     """One region's program and its trace.
 
-    ``compulsory_bytes``, ``demand`` and ``groups``, the names of the layers of each: those of its compilation, where
-    that is known.
+    ``compulsory_bytes``, ``demand``, ``groups``, the names of the layers of each, and ``estimates``, cycles by layer:
+    those of its compilation, where that is known.
     """
 
     region: int
@@ -40,6 +40,7 @@ class RegionRun:
     compulsory_bytes: int | None = None
     demand: Demand | None = None
     groups: tuple[tuple[str, ...], ...] = ()
+    estimates: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> Counts:
@@ -103,6 +104,7 @@ def _layers(machine: Machine, runs: Sequence[RegionRun]) -> Iterable[Layer]:
                 stalls=found.stalls,
                 breakdown=parts,
                 group=groups.get(found.name),
+                estimate=run.estimates.get(found.name),
                 **measured(Layer, machine, [found]),
             )
 

@@ -166,7 +166,19 @@ def _layer_row(layer: Layer) -> tuple[str, ...]:
 
 
 def _host_row(layer: HostLayer) -> tuple[str, ...]:
-    return (layer.node, "cpu", layer.op_type, f"~{layer.estimated_cycles:,}", "", f"{layer.macs:,}", "", "", "")
+    further = [""] * len(_FURTHER)
+    return (
+        layer.node,
+        "cpu",
+        layer.op_type,
+        f"~{layer.estimated_cycles:,}",
+        "",
+        f"{layer.macs:,}",
+        "",
+        "",
+        "",
+        *further,
+    )
 
 
 def _numbers(*values: int) -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
@@ -26,9 +26,12 @@ from byoc.scheduling.stream import stream_layer
 from byoc.tiling.budget import Budget
 from byoc.tiling.search import Choice, TileSearch
 from byoc.tuning.subject import bare_memory, kind_of, placed
+from dla_sim.program_timing import ProgramTiming
+from dla_sim.timing import Timing
 from isa.arch import Arch
 from isa.errors import InputError
 
+DEFAULT_TIMING = Timing()
 SHOWN = 12
 """Tilings of a kind, those that fit and those that do not, that are told of."""
 
@@ -57,6 +60,8 @@ class Considered:
 class Explanation:
     """Why layer ``layer`` of region ``region`` is tiled as it is. ``budget_bytes`` is what residents leave it.
 
+    ``estimate``: the cycles that the compiler expected of it among all layers, ``cycles`` those that it takes.
+
     Where the layer is in a ``group``, whose bands and tiles it has, all others are about what it would have alone.
 
     ``resident``: its operands and results that stay in the scratchpad. ``others``: the best of the ``fitting`` other
@@ -68,6 +73,8 @@ class Explanation:
     region: int
     resident: tuple[str, ...]
     budget_bytes: int
+    estimate: int
+    cycles: int
     winner: Considered
     group: GroupChoice | None
     chosen_by: str
@@ -174,31 +181,55 @@ class _WatchingPool(SearchPool[Compiled]):
         return found
 
 
-def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> tuple[Choices, ...]:
-    """What the compiler chooses, region by region, nothing of it open."""
+class Taken(NamedTuple):
+    """Cycles of a layer: those that the compiler expected of its schedule, and those that it takes."""
+
+    estimate: int
+    cycles: int
+
+
+def compiled_regions(package: Package, arch: Arch, options: CompileOptions) -> tuple[Compiled, ...]:
+    """What the compiler makes, region by region."""
     found = _partitioned(package, arch, options)
-    made = tuple(_compiled(region, found, arch, options, None)[1].choices for region in found.regions)
+    made = tuple(_compiled(region, found, arch, options, None) for region in found.regions)
     if options.chosen:
-        options.chosen.check_made(made)
+        options.chosen.check_made(tuple(report.choices for _, report in made))
     return made
 
 
-def explain_all(package: Package, arch: Arch, options: CompileOptions) -> tuple[Explanation, ...]:
+def chosen_schedules(package: Package, arch: Arch, options: CompileOptions) -> tuple[Choices, ...]:
+    """What the compiler chooses, region by region, nothing of it open."""
+    return tuple(report.choices for _, report in compiled_regions(package, arch, options))
+
+
+def taken(compiled: Compiled, timing: Timing) -> Mapping[str, Taken]:
+    """The cycles of a region's layers, by name."""
+    program, report = compiled
+    measured = ProgramTiming(program).layers(timing)
+    return {name: Taken(estimate, measured.get(name, 0)) for name, estimate in report.estimates.items()}
+
+
+def explain_all(
+    package: Package, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
+) -> tuple[Explanation, ...]:
     """Why every layer is tiled as it is, with the best of the other tilings alone; of several of one name the first."""
     found = _partitioned(package, arch, options)
     told: dict[str, Explanation] = {}
     for region in found.regions:
         pool = _WatchingPool(None)
-        chosen = _compiled(region, found, arch, options, pool)[1].choices
+        compiled = _compiled(region, found, arch, options, pool)
+        chosen, cycles = compiled[1].choices, taken(compiled, timing)
         lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
         for name in (one.layer for one in chosen.layers):
             if name not in told:
                 account = _Account(name, region.index, lowered, layers, arch, pool, chosen)
-                told[name] = account.explained(options, shown=1)
+                told[name] = account.explained(options, cycles[name], shown=1)
     return tuple(told.values())
 
 
-def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -> Explanation:
+def explain(
+    package: Package, layer: str, arch: Arch, options: CompileOptions, timing: Timing = DEFAULT_TIMING
+) -> Explanation:
     """Why a layer (of several of one name the first) is tiled as it is; raises InputError where there is none."""
     found = _partitioned(package, arch, options)
     if options.chosen:
@@ -206,11 +237,13 @@ def explain(package: Package, layer: str, arch: Arch, options: CompileOptions) -
     names: list[str] = []
     for region in found.regions:
         pool = _WatchingPool(layer)
-        chosen = _compiled(region, found, arch, options, pool)[1].choices
+        compiled = _compiled(region, found, arch, options, pool)
+        chosen = compiled[1].choices
         own = [one.layer for one in chosen.layers]
         if layer in own:
             lowered, layers = layers_chosen(region, found.graph.values, arch, chosen)
-            return _Account(layer, region.index, lowered, layers, arch, pool, chosen).explained(options)
+            account = _Account(layer, region.index, lowered, layers, arch, pool, chosen)
+            return account.explained(options, taken(compiled, timing)[layer])
         names += own
     close = difflib.get_close_matches(layer, names, n=1)
     meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
@@ -265,7 +298,7 @@ class _Account:
                     return budget
         return room
 
-    def explained(self, options: CompileOptions, shown: int = SHOWN) -> Explanation:
+    def explained(self, options: CompileOptions, cycles: Taken, shown: int = SHOWN) -> Explanation:
         """The explanation, with so many of the other tilings that fit and of those that do not."""
         winner = tiling_of(self._choice)
         asked = [tiling for tiling, resident in self._search.watched.asked if resident == self._resident]
@@ -280,6 +313,8 @@ class _Account:
             region=self._region,
             resident=self._resident_names(),
             budget_bytes=self._budget,
+            estimate=cycles.estimate,
+            cycles=cycles.cycles,
             winner=self._considered(winner),
             group=self._group,
             chosen_by=options.chosen.source if pinned else "compiler",
