@@ -249,13 +249,13 @@ class Bound:
         channels, _, depth = sizes(tile)
         total = EDGE + geometry.constant_bytes(channels, depth) // TIMING.bus_bytes if geometry.has_constants else 0
         for index in range(geometry.inputs):
-            for transfer in layer.operation.loads(geometry, tile, index):
+            for transfer in layer.operation.transfers(geometry, tile, index):
                 total += EDGE + _slots(transfer)
         return total
 
     def _stores(self, tile: Tile) -> int:
         """Storing the result of a tile."""
-        return sum(EDGE + _slots(transfer) for transfer in self._layer.operation.stores(self._geometry, tile, 0, False))
+        return sum(EDGE + _slots(transfer) for transfer in self._layer.operation.transfers(self._geometry, tile, None))
 
     def _ex(self, channels: int, rows: int, depth: int) -> int:
         """A command of EX."""

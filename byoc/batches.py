@@ -81,7 +81,7 @@ class _Batch:
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
         """An operation an image, where it does the same to all."""
         operands = tuple(_variable(operation))
-        same = operation.cuttable and not operation.constant_operands and operation.channel_tables is None
+        same = operation.cuttable and not operation.constant_operands
         whole = all(operand.offset == 0 and operand.elements == self._sizes[operand.value] for operand in operands)
         if not same or not whole or any(operand.shape[0] % self._images for operand in operands):
             return (operation,)

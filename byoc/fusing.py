@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operand, Operator
-from byoc.operators.table import Table
+from byoc.operators.table import ChannelTable, Table
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit
 from isa.ops.lookup import LOOK_UP, TABLE_BYTES
@@ -90,7 +90,7 @@ def _followed(maker: Operator, operation: Operator, tables: Tables, arch: Arch) 
         )  # fmt: skip
     if len(tables) > 1 and not _has_channels(maker, len(tables), operation.output.elements):
         return None
-    if maker.free or maker.mnemonic is None or maker.output.element_bytes != 1:
+    if maker.slices() or maker.mnemonic is None or maker.output.element_bytes != 1:
         return None
     instruction = variant(arch.isa).by_mnemonic[maker.mnemonic][0]
     if LOOK_UP not in instruction.fields:
@@ -121,8 +121,8 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
 
     (1, 256), or (channels, 256) where it is another function in every channel.
     """
-    if operation.channel_tables is not None:
-        return operation.channel_tables
+    if isinstance(operation, ChannelTable):
+        return operation.table
     whole = operation.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:
         return None

@@ -82,7 +82,7 @@ def lower(
     sharing = _Sharing(_sizes(listed, values, (*inputs, *outputs), constants), inputs, outputs)
     kept: list[Operator] = []
     for operation in listed:
-        if operation.free:
+        if operation.slices():
             kept += _share_or_copy(operation, sharing)
             kept += _copies_of_constants(operation)
         else:

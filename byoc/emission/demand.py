@@ -41,7 +41,7 @@ def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, ar
     original = tuple(operations)
     # What can be fused is, however small the scratchpad: a schedule that fuses less computes more.
     fused = fuse(original, tuple(stored), arch, lambda one: True)
-    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.free]
+    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices()]
     constants = _constants(original, fused, arch)
     return Demand(
         compute_cycles=sum(item.cycles for item in work),
@@ -59,7 +59,7 @@ def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Ar
     kept = {id(operation) for operation in original}
     found: dict[Hashable, int] = {}
     for number, operation in enumerate(fused):
-        if operation.free or (id(operation) not in kept and operation.tables is None):
+        if operation.slices() or (id(operation) not in kept and operation.tables is None):
             continue
         constants = operation.constants()
         if constants is not None:

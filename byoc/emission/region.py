@@ -173,7 +173,7 @@ def _layers_within(
     """:func:`layers_of` a region in a scratchpad of ``budget`` bytes; nothing else of its size has an influence."""
 
     def fits(operation: Operator) -> bool:
-        return operation.free or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
+        return bool(operation.slices()) or budget.holds(_least_bytes(make_layer(operation, arch).geometry, arch))
 
     fused = fuse(region.operations, region.outputs, arch, fits)
     lowered = lower(fused, values, region.inputs, region.outputs)
@@ -231,7 +231,7 @@ def _emitted(
 
 def shortage(operation: Operator, arch: Arch, schedule: Schedule) -> Shortage | None:
     """None where the operation can be tiled into the scratchpad, else the buffers of the smallest working set."""
-    if operation.free:
+    if operation.slices():
         return None
     seed = schedule == "seed"
     for part in operation.split() if seed else (operation,):

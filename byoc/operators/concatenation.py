@@ -156,3 +156,9 @@ def _free(node: Node, sources: tuple[Value, ...], result: Value) -> bool:
         return True
     assert result.quantization is not None
     return all(value.quantization is not None and value.quantization.same_as(result.quantization) for value in sources)
+
+
+def joined(first: Value, parts: tuple[str, ...], result: str, axis: int) -> Node:
+    """A node that puts tensors together along ``axis``; ``first`` is one of the parts."""
+    attributes = {**domain.plain_attribute(first), "axis": axis}
+    return Node(f"{result} joined", "Concat", parts, (result,), attributes, integer=True)

@@ -25,6 +25,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Whole,
 )
 from byoc.operators.products import Product
 from byoc.operators.requantisation import Requantise, requantisation
@@ -386,7 +387,7 @@ class Convolution(Product, Window):
             return registers
         return {**registers, register: max(tile.output.channels.size // geometry.nest.group_outputs, 1)}
 
-    def commands(self, geometry: Geometry, tile: Tile, registers: Registers) -> tuple[Part, ...]:
+    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
         """One; emulated depthwise one an output channel, each a convolution of one input channel."""
         if not self.emulated:
             return (Part(registers, {}),)

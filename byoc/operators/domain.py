@@ -264,3 +264,8 @@ def too_large(record_shapes: tuple[tuple[int, ...], ...], target: Target) -> Fin
             if found is not None:
                 return found
     return None
+
+
+def plain_attribute(value: Value) -> dict[str, Any]:
+    """The attribute of a movement between integers that have no scale; else none."""
+    return {"plain": True} if value.quantization is None else {}

@@ -13,7 +13,7 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import Geometry, MappingType, Operand, Operator, Registers, Repeat
+from byoc.operators.operator import Cuts, Geometry, MappingType, Operand, Operator, Registers, Repeat
 from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.target import Target
@@ -249,9 +249,10 @@ class Pair(Elementwise):
         output = tile.output
         return {"EX_OUTPUT_CHANNELS": output.channels.size, "EX_LENGTH": output.rows.size * output.columns.size}
 
-    def repetition(self) -> tuple[Repeat, ...]:
-        """How each operand repeats; empty where none does."""
-        return self.repeats
+    @property
+    def cutting(self) -> Cuts:
+        """Both alike, each but where it repeats."""
+        return Cuts(repeats=self.repeats)
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:

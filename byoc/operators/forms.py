@@ -6,7 +6,7 @@ Sources: the ONNX operator documentation and ONNX Runtime's contrib operators.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -70,6 +70,25 @@ class IntegerProduct:
 
 
 @dataclass(frozen=True)
+class Closes:
+    """ONNX operators of which a whole subgraph, computed from one tensor and constants, can be one node.
+
+    ``channel_seconds``: those whose second operand may be one number a channel; ``channel_floats``: those of which any
+    operand may be one float number a channel that nobody has quantised; ``vectors``: those of which all operands but
+    the first are vectors of one number a channel.
+    """
+
+    operators: frozenset[str] = frozenset()
+    channel_seconds: frozenset[str] = frozenset()
+    channel_floats: frozenset[str] = frozenset()
+    vectors: frozenset[str] = frozenset()
+
+    def __or__(self, other: Closes) -> Closes:
+        """Those of both."""
+        return Closes(*(getattr(self, each.name) | getattr(other, each.name) for each in fields(Closes)))
+
+
+@dataclass(frozen=True)
 class Form:
     """One float ONNX operator that the family computes between DequantizeLinear and QuantizeLinear.
 
@@ -80,7 +99,8 @@ class Form:
     is ``bare``. ``activation``: a Relu or Clip between the operator and its QuantizeLinear is absorbed. ``plain``:
     it works on bare integers as well. ``integer``: integer operators of the same meaning. ``traced``: it copies
     elements, which ones is found by running it. ``weights``: constants at its second operand have a scale a channel,
-    and a constant third one is a bias in the scale of their products.
+    and a constant third one is a bias in the scale of their products. ``transposed``: the attribute that says that its
+    second operand is the transpose of what the canonical node wants.
 
     For the quantiser: ``quantise``, whether it is asked to quantise the operator at all; ``passive``: the operator
     is not worth quantising for itself, and stays in float among float operators; ``ranges``: its result has a range
@@ -107,6 +127,7 @@ class Form:
     limits: tuple[float, float] | None = None
     traced: bool = False
     weights: bool = False
+    transposed: str = ""
 
     @property
     def op_type(self) -> str:

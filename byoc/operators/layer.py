@@ -58,7 +58,11 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     constants = operation.constants()
     weights = constants.weights if constants is not None else None
     records = constants is not None and constants.bias is not None
-    weight_bytes, nest, apart = 0 if weights is None else weights[0].size, operation.nest(), operation.second != "alike"
+    weight_bytes, nest, apart = (
+        0 if weights is None else weights[0].size,
+        operation.nest(),
+        operation.cutting.second != "alike",
+    )
     if apart:
         weight_bytes = operation.inputs[1].nbytes // nest.channels
     geometry = Geometry(
@@ -73,10 +77,10 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         single=operation.single,
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
         fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
-        second=operation.second,
+        second=operation.cutting.second,
         tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
-        repeats=operation.repetition(),
-        dims=operation.dims,
+        repeats=operation.cutting.repeats,
+        dims=operation.cutting.dims,
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -20,12 +20,12 @@ from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
+    Cuts,
     Geometry,
     Operand,
     Operator,
     Registers,
     Requirement,
-    Second,
     Settings,
 )
 from byoc.operators.products import Product
@@ -206,6 +206,14 @@ def fits_fields(record: MatMulRecord, target: Target) -> Finding | None:
 # The operator. ------------------------------------------------------------------------------------------------------
 
 
+TRANSPOSED = "transB"
+"""The attribute of a Gemm that may hold its weights transposed."""
+
+
+def _transposes(node: OnnxNode) -> bool:
+    return bool(node.attributes.get(TRANSPOSED, 0))
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMul(Product):
     """Matrix product (M, K) × (K, N) with constant int8 ``weights`` (K, N) and int32 ``bias`` (N,).
@@ -230,6 +238,7 @@ class MatMul(Product):
             canonical="MatMul",
             operands=3,
             weights=True,
+            transposed=TRANSPOSED,
             activation=True,
             integer=(QLinear("QGemm", ((0, 1, 2), (3, 4, 5)), (7, 8), bias=6),),
         ),
@@ -282,25 +291,24 @@ class MatMul(Product):
             "beta": float(node.attributes.get("beta", 1.0)),
             "transA": int(bool(node.attributes.get("transA", 0))),
         }
-        if cls.transposes(node) and not written.view.is_constant(written.operands[1]):
+        if _transposes(node) and not written.view.is_constant(written.operands[1]):
             found["transB"] = 1
         if node.op_type != "Gemm":
             found["scaled_bias"] = 1
         return found
 
     @classmethod
-    def channel_axis(cls, node: OnnxNode, rank: int) -> int:
-        """Columns of the weights, rows where they are transposed."""
-        return 0 if cls.transposes(node) else rank - 1
+    def channel_axis(cls, node: OnnxNode, rank: int) -> int | None:
+        """Columns of the weights, rows where they are transposed; stacks of matrices have one scale."""
+        if rank != 2:
+            return None
+        return 0 if _transposes(node) else 1
 
     @classmethod
-    def transposes(cls, node: OnnxNode) -> bool:
-        """A Gemm may hold its weights transposed."""
-        return bool(node.attributes.get("transB", 0))
-
-    @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode) -> str:
+    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
         """A bias that is computed, or that has more rows than are worth a product each."""
+        if integers:
+            return super().float_reason(view, node, integers)
         bias = node.input(2)
         if bias and not view.is_constant(bias):
             return f"its bias '{bias}' is computed; only a constant bias runs on the accelerator"
@@ -313,13 +321,6 @@ class MatMul(Product):
         if not bias:
             return False
         return bias not in constants or weights not in constants or constants[bias].shape[:-1] not in ((), (1,))
-
-    @classmethod
-    def single_scales(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-        """A constant first operand, and stacks of constant matrices."""
-        first, second = node.input(0), node.input(1)
-        several = second in constants and constants[second].ndim != 2
-        return tuple(name for name, one in ((first, first in constants), (second, several)) if one)
 
     @classmethod
     def macs(cls, written: Written) -> int:
@@ -548,9 +549,9 @@ class DynamicMatMul(Operator):
         return DYNAMIC
 
     @property
-    def second(self) -> Second:
+    def cutting(self) -> Cuts:
         """Output channels are rows of a transposed second operand, else its columns."""
-        return "rows" if self.transposed else "columns"
+        return Cuts("rows" if self.transposed else "columns")
 
     def nest(self) -> Nest:
         """As a product with constant weights."""

@@ -23,6 +23,7 @@ from byoc.operators.nest import Axis, Nest, Tile, Transfer
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     Constraint,
+    Cuts,
     Geometry,
     Limits,
     Operand,
@@ -31,6 +32,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Whole,
 )
 from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged, spread_of
 from byoc.operators.rules import Finding, finding, rule
@@ -51,6 +53,7 @@ _MOVERS = (
     *("Slice", "Pad", "CenterCropPad", "DepthToSpace", "SpaceToDepth", "Tile", "Expand"),
     *("ReverseSequence", "Trilu", "Gather", "GatherElements", "GatherND"),
 )
+_TAKER = "Slice"
 RESIZE = "Resize"
 """What another family reads from models, and is movement where it copies elements."""
 FORMS = (
@@ -281,7 +284,6 @@ class Alias(Operator):
     where they cannot, lowering inserts a :class:`Copy`.
     """
 
-    free: ClassVar[bool] = True
     moves: ClassVar[bool] = True
 
     offsets: tuple[int, ...] = (0,)
@@ -309,6 +311,12 @@ def _alias(record: MovementRecord) -> Alias:
         output=domain.whole(record.result, shape),
         onnx_nodes=record.node.onnx_nodes,
     )
+
+
+def taken(value: Value, result: str, positions: Positions) -> Node:
+    """A node that takes the elements of ``value`` at ``positions``, as ``result``."""
+    attributes = {**domain.plain_attribute(value), **movement_attributes(positions, value.elements)}
+    return Node(f"{result} taken", _TAKER, (value.name,), (result,), attributes, integer=True)
 
 
 # Copies. ------------------------------------------------------------------------------------------------------------
@@ -376,6 +384,11 @@ class Strided(Operator):
         """All dimensions."""
         return (self.channels, self.rows, *self.inner)
 
+    @property
+    def cutting(self) -> Cuts:
+        """By channels and rows of its dimensions."""
+        return Cuts(dims=self.dims)
+
     def settings(self, arch: Arch) -> Settings:
         """Every command has registers of its own."""
         return Settings({}, {"fill": int(not self.inputs)})
@@ -410,21 +423,21 @@ class Strided(Operator):
         box = tile.output
         return box.channels.start * self.channels[side] + box.rows.start * self.rows[side]
 
-    def stores(self, geometry: Geometry, tile: Tile, plane: int, whole: bool) -> tuple[Transfer, ...]:
+    def transfers(
+        self, geometry: Geometry, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
+    ) -> tuple[Transfer, ...]:
         """The tile's elements from where they lie densely, or ``whole`` as in the tensor, to the tensor."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         axes = _layout([(dim.size, dim.target) for dim in loops], 1)
         return _transfers(self._offset(tile, 2), axes, 1, whole)
 
-    def placed_commands(
-        self, geometry: Geometry, tile: Tile, registers: Registers, input_whole: bool, output_whole: bool
-    ) -> tuple[Part, ...]:
+    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
         """Copies of at most four dimensions that count upwards."""
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         counts = [dim.size for dim in loops]
         sources, targets = [dim.source for dim in loops], [dim.target for dim in loops]
-        sources = sources if input_whole else _packed(counts, sources, spread_of(self.dims))
-        targets = targets if output_whole else _packed(counts, targets, 1)
+        sources = sources if whole.operand else _packed(counts, sources, spread_of(self.dims))
+        targets = targets if whole.result else _packed(counts, targets, 1)
         inside, outside = _unrolled(Dim(*loop) for loop in zip(counts, sources, targets, strict=True))
         # Sources that count downwards begin behind the lowest one.
         steps = Piece(sum(-(dim.size - 1) * dim.source for dim in outside if dim.source < 0), 0, outside)
@@ -447,8 +460,12 @@ class StridedCopy(Strided):
 
     begin: int = 0
 
-    def loads(self, geometry: Geometry, tile: Tile, index: int) -> tuple[Transfer, ...]:
-        """The elements that the tile reads, with what little lies between them."""
+    def transfers(
+        self, geometry: Geometry, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
+    ) -> tuple[Transfer, ...]:
+        """The elements that the tile reads, with what little lies between them; of a result as above."""
+        if operand is None:
+            return super().transfers(geometry, tile, operand, plane, whole=whole)
         loops = geometry.tile_dims(tile.output.channels.size, tile.output.rows.size)
         spread = spread_of(self.dims)
         return _transfers(self._offset(tile, 1), _layout([(d.size, abs(d.source)) for d in loops], spread), spread)

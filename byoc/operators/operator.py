@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
-from byoc.operators.forms import Form, Kinds, Written
+from byoc.operators.forms import Closes, Form, Kinds, Written
 from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
 from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.pieces import Dim
@@ -100,6 +100,24 @@ class Repeat(NamedTuple):
 _NO_REPEAT = Repeat()
 
 
+class Cuts(NamedTuple):
+    """How operands are cut: the ``second`` of two, and how each of them repeats; empty: none does.
+
+    ``dims``, where all it does is to copy or to fill by strides: its dimensions, those of channels and rows first.
+    """
+
+    second: Second = "alike"
+    repeats: tuple[Repeat, ...] = ()
+    dims: tuple[Dim, ...] = ()
+
+
+class Whole(NamedTuple):
+    """Whether operand and result lie in the scratchpad as a whole, not as the tile alone."""
+
+    operand: bool
+    result: bool
+
+
 class Settings(NamedTuple):
     """Registers, in the order in which they are written, and fields that are the same for all tiles of a layer."""
 
@@ -178,8 +196,8 @@ class Geometry:
     @property
     def splits_depth(self) -> bool:
         """Whether a tile can be of some input channels, its sums to be completed by further tiles."""
-        able = self.operator.adds_up and not self.single and not self.nest.grouped and self.second == "alike"
-        return able and self.instruction is not None and ACCUMULATE in self.instruction.fields
+        able = self.weight_bytes and not self.single and not self.nest.grouped and self.second == "alike"
+        return bool(able) and self.instruction is not None and ACCUMULATE in self.instruction.fields
 
     @property
     def has_constants(self) -> bool:
@@ -277,8 +295,6 @@ class Operator:
     constraints: ClassVar[tuple[Constraint, ...]] = ()
     instructions: ClassVar[tuple[str, ...]] = ()
     arity: ClassVar[tuple[int, int]] = (1, MANY)
-    free: ClassVar[bool] = False
-    """Needs no instruction as long as buffers can be shared (:meth:`slices`)."""
     moves: ClassVar[bool] = False
     """Hands on what others compute: alone not worth a call of the accelerator."""
     flat: ClassVar[bool] = False
@@ -293,18 +309,10 @@ class Operator:
     """Its instruction finds channels in planes that may lie apart."""
     whole_planes: ClassVar[bool] = False
     """Its instruction takes channels one right after the other: a tile of several of them has all of their rows."""
-    adds_up: ClassVar[bool] = False
-    """Its results are sums over input channels of an operand and weights: several commands may add them up."""
     constants_name: ClassVar[str] = "weights"
     """What its weights are called where they do not fit."""
-    closes: ClassVar[tuple[str, ...]] = ()
+    closes: ClassVar[Closes] = Closes()
     """ONNX operators of which a whole subgraph can be one node of the family."""
-    closes_by_channel: ClassVar[tuple[str, ...]] = ()
-    """Those of them whose second operand may be one number a channel."""
-    closes_floats_by_channel: ClassVar[tuple[str, ...]] = ()
-    """Those of which any operand may be one float number a channel that nobody has quantised."""
-    closes_by_vector: ClassVar[tuple[str, ...]] = ()
-    """Those of them of which all operands but the first are vectors of one number a channel."""
     kinds: ClassVar[Kinds] = {}
     """What the attributes of its canonical nodes are; they have no others."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
@@ -336,23 +344,17 @@ class Operator:
         return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
 
     @classmethod
-    def channel_axis(cls, node: OnnxNode, rank: int) -> int:
-        """The axis of the second operand along which its scales run where it has several."""
+    def channel_axis(cls, node: OnnxNode, rank: int) -> int | None:
+        """The axis of a second operand of this rank along which its scales run; None where it has one scale only."""
         return rank - 1
 
     @classmethod
-    def transposes(cls, node: OnnxNode) -> bool:
-        """Whether the second operand is the transpose of what the canonical node wants."""
-        return False
+    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
+        """What about ``node`` keeps it in float that no quantiser could mend; empty where there is nothing.
 
-    @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode) -> str:
-        """What about ``node`` keeps it in float that no quantiser could mend; empty where there is nothing."""
-        return ""
-
-    @classmethod
-    def unfused(cls, view: OnnxView, operands: tuple[str, ...], result: str) -> str:
-        """Why ONNX Runtime computes it in float though all is quantised; empty where it does not, or no bit differs."""
+        With ``integers``, all its operands and its result are quantised, as these: why ONNX Runtime computes it in
+        float nevertheless; empty where it does not, or no bit differs.
+        """
         return ""
 
     @classmethod
@@ -364,11 +366,6 @@ class Operator:
     def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the quantiser must leave a float ``node`` alone."""
         return False
-
-    @classmethod
-    def single_scales(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-        """Constant operands that can have one scale only, whereas the quantiser would give them several."""
-        return ()
 
     @classmethod
     def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
@@ -472,23 +469,19 @@ class Operator:
         """Whether a command computes one output channel of a tile, not all of them."""
         return False
 
-    def commands(self, geometry: Geometry, tile: Tile, registers: Registers) -> tuple[Part, ...]:
+    def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
         """The commands that compute a tile; ``registers`` are those of layer and tile, planes included."""
         return (Part(registers, {}),)
 
-    def placed_commands(
-        self, geometry: Geometry, tile: Tile, registers: Registers, input_whole: bool, output_whole: bool
-    ) -> tuple[Part, ...]:
-        """:meth:`commands`; ``input_whole``, ``output_whole``: operand or result lies in the scratchpad as a whole."""
-        return self.commands(geometry, tile, registers)
+    def transfers(
+        self, geometry: Geometry, tile: Tile, operand: int | None, plane: int = 0, *, whole: bool = False
+    ) -> tuple[Transfer, ...]:
+        """What brings the tile's part of an operand, by its number, into a tile buffer.
 
-    def loads(self, geometry: Geometry, tile: Tile, index: int) -> tuple[Transfer, ...]:
-        """What brings the tile's part of an operand into a tile buffer; the first begins at its lowest byte."""
-        return (geometry.input_transfer(tile, index),)
-
-    def stores(self, geometry: Geometry, tile: Tile, plane: int, whole: bool) -> tuple[Transfer, ...]:
-        """What takes the tile's result out of a tile buffer, or of the ``whole`` tensor; the first begins lowest."""
-        return (geometry.output_transfer(tile, plane),)
+        Or, None, what takes the tile's result out of one, or out of the ``whole`` tensor there, whose channels lie
+        ``plane`` bytes apart. The first transfer begins at the lowest byte.
+        """
+        return (geometry.output_transfer(tile, plane) if operand is None else geometry.input_transfer(tile, operand),)
 
     @classmethod
     def parallel_channels(cls, geometry: Geometry, arch: Arch) -> int:
@@ -501,23 +494,14 @@ class Operator:
         return array.ic * array.oc if nest.grouped else array.oc
 
     @property
-    def second(self) -> Second:
-        """How the second of two operands is cut."""
-        return "alike"
-
-    def repetition(self) -> tuple[Repeat, ...]:
-        """How each operand repeats; empty where none does."""
-        return ()
+    def cutting(self) -> Cuts:
+        """How its operands are cut."""
+        return Cuts()
 
     @property
     def cuttable(self) -> bool:
         """Whether any equal slices of operands and result along their first dimension belong together alone."""
         return False
-
-    @property
-    def channel_tables(self) -> NDArray[np.int8] | None:
-        """Where all it computes is a function of one value, another in every channel: the results (channels, 256)."""
-        return None
 
     def rows_read(self) -> NDArray[np.bool_] | None:
         """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
@@ -535,13 +519,9 @@ class Operator:
         """Operations that make the same results from smaller tiles, for want of memory; none where there is no way."""
         return ()
 
-    @property
-    def dims(self) -> tuple[Dim, ...]:
-        """Where all it does is to copy or to fill by strides: the dimensions, those of channels and rows first."""
-        return ()
-
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
-        """For ``free`` operations: each input with the slice of the output that is its elements, unchanged."""
+        """Of what needs no instruction as long as buffers can be shared: each input with the slice of the output that
+        is its elements, unchanged. Of all else nothing."""
         return ()
 
 

@@ -24,6 +24,15 @@ from isa.ops.requant import ChannelScales
 ACCUMULATOR_LIMIT = 2**31
 
 
+def _unfused(source: str, second: str, target: str) -> str:
+    """Why ONNX Runtime has no integer operator for products of these element types; empty where it has one."""
+    if source != target:
+        return f"its input is {source} and its result {target}; ONNX Runtime fuses only equal types"
+    if (source, second) == ("int8", "uint8"):
+        return "its operands are int8 and uint8; ONNX Runtime fuses uint8 and int8, but not these"
+    return ""
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Product(Operator):
     """Products of one input with constant int8 ``weights``, int32 ``bias`` (channels,), requantised or int32.
@@ -33,15 +42,19 @@ class Product(Operator):
     """
 
     arity: ClassVar[tuple[int, int]] = (2, 3)
-    adds_up: ClassVar[bool] = True
 
     weights: NDArray[np.int8]
     bias: NDArray[np.int32]
     requantise: Requantise | None
 
     @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode) -> str:
-        """Computed weights, or a bias that is not one number a channel."""
+    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
+        """Computed weights, or a bias that is not one number a channel.
+
+        Products of one element type with a result of another are no integer operators of ONNX Runtime.
+        """
+        if integers:
+            return _unfused(*(view.element_type(name) for name in (*integers[:2], integers[-1])))
         weights, bias = node.input(1), node.input(2)
         if not view.is_constant(weights):
             return f"its operand '{weights}' is computed; only constant weights run on the accelerator"
@@ -50,16 +63,6 @@ class Product(Operator):
         shape = view.shape(bias) if bias else ()
         if len(shape) > 1 and shape[0] > 1:
             return f"its bias '{bias}' has shape {shape}; only one number a channel runs on the accelerator"
-        return ""
-
-    @classmethod
-    def unfused(cls, view: OnnxView, operands: tuple[str, ...], result: str) -> str:
-        """Products of one element type with a result of another are no integer operators of ONNX Runtime."""
-        source, second, target = (view.element_type(name) for name in (*operands[:2], result))
-        if source != target:
-            return f"its input is {source} and its result {target}; ONNX Runtime fuses only equal types"
-        if (source, second) == ("int8", "uint8"):
-            return "its operands are int8 and uint8; ONNX Runtime fuses uint8 and int8, but not these"
         return ""
 
     @classmethod

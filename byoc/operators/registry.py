@@ -18,11 +18,12 @@ import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from operator import or_
 
 from byoc import operators
 from byoc.graph import Graph, Node
-from byoc.operators.forms import Form, IntegerProduct, QLinear
+from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.operators.operator import Operator
 from byoc.operators.rules import Refusal, finding
@@ -69,24 +70,9 @@ class Registry:
         return found
 
     @cached_property
-    def closes(self) -> frozenset[str]:
+    def closes(self) -> Closes:
         """ONNX operators of which whole subgraphs can be one node of some family."""
-        return frozenset(name for family in self.families for name in family.closes)
-
-    @cached_property
-    def closes_by_channel(self) -> frozenset[str]:
-        """Those of them whose second operand may be one number a channel."""
-        return frozenset(name for family in self.families for name in family.closes_by_channel)
-
-    @cached_property
-    def closes_floats_by_channel(self) -> frozenset[str]:
-        """Those of which any operand may be one float number a channel that nobody has quantised."""
-        return frozenset(name for family in self.families for name in family.closes_floats_by_channel)
-
-    @cached_property
-    def closes_by_vector(self) -> frozenset[str]:
-        """Those of them of which all operands but the first are vectors of one number a channel."""
-        return frozenset(name for family in self.families for name in family.closes_by_vector)
+        return reduce(or_, (family.closes for family in self.families))
 
     def _project_first(self) -> Iterator[type[Operator]]:
         yield from sorted(self.families, key=lambda family: self.owners[family.family] != PROJECT)
@@ -217,7 +203,8 @@ def support_table(registry: Registry | None = None) -> tuple[SupportRow, ...]:
         owner = registry.owners[family.family]
         known = (*floats, *integers)
         instructions = family.instructions
-        rows.append(SupportRow(family.family, known, plain, family.rules(), instructions, owner, family.closes))
+        closed = tuple(sorted(family.closes.operators))
+        rows.append(SupportRow(family.family, known, plain, family.rules(), instructions, owner, closed))
     return tuple(rows)
 
 

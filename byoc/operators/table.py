@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.elementwise import Elementwise
+from byoc.operators.forms import Closes
 from byoc.operators.nest import Nest, Tile
 from byoc.operators.operator import ChannelConstants, Geometry, Operand, Operator, Registers, Requirement, Settings
 from byoc.operators.rules import Finding, finding, rule
@@ -24,6 +25,16 @@ from isa.ops.lookup import TABLE_BYTES
 
 TABLE = "Table"
 """Canonical type: operands are the data, and a constant of 256 results, or 256 a channel, in the order of the bytes."""
+
+
+CLOSED = frozenset({
+    "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
+    "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
+    "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu",
+    "Pow", "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
+    "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
+})  # fmt: skip
+"""What is computed element by element, of which one tensor alone makes a function of its 256 values."""
 
 
 def channels_of(shape: tuple[int, ...]) -> int:
@@ -46,16 +57,12 @@ class Table(Elementwise):
 
     family: ClassVar[str] = "table"
     inner_types: ClassVar[tuple[str, ...]] = (TABLE,)
-    closes: ClassVar[tuple[str, ...]] = (
-        "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
-        "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
-        "LeakyRelu", "Less", "LessOrEqual", "Log", "Max", "Min", "Mish", "Mul", "Neg", "Not", "Or", "PRelu",
-        "Pow", "QuickGelu", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
-        "Sqrt", "Sub", "Swish", "Tanh", "ThresholdedRelu", "Where", "Xor",
-    )  # fmt: skip
-    closes_by_channel: ClassVar[tuple[str, ...]] = ("Div", "PRelu", "Pow")
-    closes_floats_by_channel: ClassVar[tuple[str, ...]] = ("Add", "Max", "Min", "Mul", "Sub")
-    closes_by_vector: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+    closes: ClassVar[Closes] = Closes(
+        operators=CLOSED,
+        channel_seconds=frozenset({"Div", "PRelu", "Pow"}),
+        channel_floats=frozenset({"Add", "Max", "Min", "Mul", "Sub"}),
+        vectors=frozenset({"BatchNormalization"}),
+    )
     instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
     arity: ClassVar[tuple[int, int]] = (2, 2)
     requirements: ClassVar[tuple[Requirement, ...]] = (
@@ -154,11 +161,6 @@ class ChannelTable(Operator):
     constants_name: ClassVar[str] = "tables"
 
     table: NDArray[np.int8]
-
-    @property
-    def channel_tables(self) -> NDArray[np.int8]:
-        """All that it does."""
-        return self.table
 
     def finer(self) -> tuple[Operator, ...]:
         """A channel after another, of whose elements tiles have any number."""

@@ -142,12 +142,10 @@ class _Plan:
     def _product(self, node: NodeProto, family: type[Operator]) -> None:
         """Constant operands around zero, weights with a scale a channel where they can have several."""
         view = read_node(node, node.name)
-        single = family.single_scales(view, self.constants)
         for position, name in enumerate(node.input[:2]):
             if name in self.constants:
-                several = position == 1 and name not in single
-                axis = family.channel_axis(view, self.constants[name].ndim) if several else None
-                self.scalings[node.name, position] = Scaling(axis, symmetric=position == 1 or name in single)
+                axis = family.channel_axis(view, self.constants[name].ndim) if position else None
+                self.scalings[node.name, position] = Scaling(axis)
         self._mark(*node.input[:2])
         if view.input(2) in self.constants:
             self.biases.add(node.name)

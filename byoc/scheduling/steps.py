@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile, Transfer
+from byoc.operators.operator import Whole
 from byoc.operators.pieces import Dim
 from isa.instruction import Instruction, Unit
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
@@ -147,8 +148,8 @@ def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) 
     elif geometry.operator.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:
         assert operands.input_plane == operands.output_plane == 0, f"'{layer.name}' finds no channels that lie apart"
     steps = []
-    whole = operands.input_whole, operands.output_whole
-    for part in layer.operation.placed_commands(geometry, tile, registers, *whole):
+    whole = Whole(operands.input_whole, operands.output_whole)
+    for part in layer.operation.commands(geometry, tile, registers, whole):
         moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
         there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
         steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, fields))

@@ -6,15 +6,15 @@ named with its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd, prod
 
 import numpy as np
 
 from byoc.graph import Graph, Node, Quantization, Value
+from byoc.operators.concatenation import joined
 from byoc.operators.forms import Positions
-from byoc.operators.movement import movement_attributes
+from byoc.operators.movement import taken
 from byoc.operators.operator import Operator
 from byoc.operators.registry import find_family
 from byoc.operators.rules import Refusal
@@ -68,15 +68,9 @@ def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, s
 def slice_rows(value: Value, result: str, span: Span) -> Node:
     """A node that takes the rows ``span`` out of a tensor, by their places in it."""
     index = np.arange(value.elements).reshape(value.shape)[:, :, span[0] : span[1]]
-    attributes = movement_attributes(Positions(index, None), value.elements)
-    return Node(f"{result} taken", "Slice", (value.name,), (result,), {**_plain(value), **attributes}, integer=True)
+    return taken(value, result, Positions(index, None))
 
 
 def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
     """A node that puts rows one below the other; ``first`` is one of the parts."""
-    return Node(f"{result} joined", "Concat", parts, (result,), {**_plain(first), "axis": HEIGHT}, integer=True)
-
-
-def _plain(value: Value) -> Mapping[str, bool]:
-    """Attributes of a movement between integers that have no scale."""
-    return {"plain": True} if value.quantization is None else {}
+    return joined(first, parts, result, HEIGHT)

@@ -15,8 +15,8 @@ from onnxruntime.quantization import CalibrationMethod, QuantType
 from onnxruntime.quantization.calibrate import TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
-from byoc.frontend.onnx.reading import captured_names, read_node
-from byoc.frontend.onnx.rewriting.edit import ConstantArrays, copy_model
+from byoc.frontend.onnx.reading import captured_names
+from byoc.frontend.onnx.rewriting.edit import copy_model
 from byoc.frontend.onnx.rewriting.prepare import prepare
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from byoc.operators.registry import installed
@@ -147,11 +147,13 @@ def _quantizer(model: ModelProto, ranges: Ranges, stay_float: list[str]) -> QDQQ
 
 
 def _single_scales(model: ModelProto) -> dict[str, list[dict[str, Any]]]:
-    """Overrides for the constant operands that can have one scale only."""
-    constants = ConstantArrays(model.graph, lambda tensor: tensor.data_type != 0)
-    forms = installed().forms
-    known = [(forms[node.op_type][0], node) for node in model.graph.node if node.op_type in forms]
-    found = {name for family, node in known for name in family.single_scales(read_node(node, node.name), constants)}
+    """Overrides for the constant operands of products that can have one scale only."""
+    dims = {tensor.name: tensor.dims for tensor in model.graph.initializer}
+    found = set()
+    for node in model.graph.node:
+        if node.op_type == "MatMul":
+            found.update(node.input[position] for position in range(2) if node.input[position] in dims)
+            found -= {node.input[1]} if len(dims.get(node.input[1], ())) == 2 else set()
     return {name: [{"symmetric": True}] for name in sorted(found)}
 
 

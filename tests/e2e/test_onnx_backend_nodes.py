@@ -96,7 +96,13 @@ def _cases() -> Iterator[Case]:
 
         testcases = collect_testcases(None)
     registry = installed()
-    known = registry.forms.keys() | registry.integer_forms.keys() | registry.closes | WRITTEN.keys() | {*SCATTERINGS}
+    known = (
+        registry.forms.keys()
+        | registry.integer_forms.keys()
+        | registry.closes.operators
+        | WRITTEN.keys()
+        | {*SCATTERINGS}
+    )
     for testcase in testcases:
         nodes = testcase.model.graph.node
         if len(nodes) != 1 or nodes[0].op_type not in known or nodes[0].domain:

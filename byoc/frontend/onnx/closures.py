@@ -165,7 +165,7 @@ def _is_unit(view: OnnxView, node: OnnxNode, origins: Origins) -> bool:
 
 
 def _is_elementwise(node: OnnxNode) -> bool:
-    known = node.op_type in installed().closes and node.domain in _DOMAINS
+    known = node.op_type in installed().closes.operators and node.domain in _DOMAINS
     return known and len(node.outputs) == 1 and not node.captured
 
 
@@ -284,11 +284,11 @@ def _origin(view: OnnxView, node: OnnxNode, found: Origins) -> str | None:
 def _varies(view: OnnxView, node: OnnxNode, name: str, shape: tuple[int, ...]) -> bool:
     """Whether a constant is one number a channel of an operator that no other family runs, or not with floats."""
     own = view.shape(name)
-    if node.op_type in installed().closes_by_vector:
+    if node.op_type in installed().closes.vectors:
         return name in node.inputs[1:] and own == shape[1:2]
     whole = (1,) * (max(len(shape), 2) - len(own)) + own
     channels = channels_of(shape)
-    second = node.op_type in installed().closes_by_channel and node.input(1) == name
-    beside = node.op_type in installed().closes_floats_by_channel and view.quantised
+    second = node.op_type in installed().closes.channel_seconds and node.input(1) == name
+    beside = node.op_type in installed().closes.channel_floats and view.quantised
     beside = beside and name in view.constants and view.element_type(name) == "float32"
     return (second or beside) and whole == (1, channels, *(1 for _ in shape[2:]))

@@ -105,7 +105,7 @@ class _Builder:
         if unit.family is not None and written is not None:
             op_type = unit.family.canonical_type(written)
         attributes = _canonical_attributes(view, unit, written)
-        if unit.family is not None and unit.family.transposes(unit.node):
+        if unit.form is not None and unit.node.attributes.get(unit.form.transposed):
             operands[1] = self._transposed(operands[1])
         operands += [self._real(name) for name in unit.parameters]
         self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)

@@ -164,7 +164,7 @@ def _between(view: OnnxView, node: OnnxNode, family: type[Operator], form: Form)
     quantization, result = view.quantization_of(quantize), quantize.outputs[0]
     if quantization is None:
         return Unrecognised(f"its output '{node.outputs[0]}' is not quantised with constant parameters")
-    unfused = family.unfused(view, unit.operands, result)
+    unfused = family.float_reason(view, node, (*unit.operands[:2], result))
     if unfused:
         return Unrecognised(unfused)
     behind = (quantize,) if activation is None else (activation, quantize)

@@ -97,7 +97,7 @@ class _Walk:
         self._producers = {name: node for node in graph.node for name in node.output}
         self._taken = names_of(graph)
         self._rows: dict[str, Rows] = {}
-        self._rowwise = installed().closes - installed().closes_by_vector
+        self._rowwise = installed().closes.operators - installed().closes.vectors
 
     def rewritten(self, node: NodeProto) -> list[NodeProto]:
         """The nodes that stand for ``node``."""

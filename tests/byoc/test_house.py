@@ -1,0 +1,62 @@
+"""What the compiler keeps: operators are named by their families, whose base asks what many answer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from onnx import defs
+
+import byoc
+from byoc.operators.operator import Operator
+from byoc.operators.registry import built_in
+
+FOLDER = Path(byoc.__file__).parent
+OPERATORS = frozenset(schema.name for schema in defs.get_all_schemas())
+MOST_ALONE = 3
+"""Questions of the operators' base that one family alone answers."""
+
+
+def _documents(tree: ast.AST) -> Iterator[ast.AST]:
+    """The docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and isinstance(node.body[0], ast.Expr):
+            yield node.body[0].value
+
+
+def named_operators(path: Path) -> set[str]:
+    """ONNX operators whose names stand as strings in a file."""
+    tree = ast.parse(path.read_text())
+    documents = set(_documents(tree))
+    texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in documents)
+    return {str(node.value) for node in texts if node.value in OPERATORS}
+
+
+def test_operators_are_named_by_families_and_readers_only() -> None:
+    places = {path.relative_to(FOLDER): path for path in FOLDER.rglob("*.py")}
+    others = {place: path for place, path in places.items() if place.parts[0] not in ("operators", "frontend")}
+    assert len(others) > 50
+    assert {str(place): found for place, path in others.items() if (found := named_operators(path))} == {}
+
+
+def test_what_one_family_answers_is_its_own() -> None:
+    assert built_in().families
+    classes = list(_subclasses(Operator))
+    hooks = {name for name, item in vars(Operator).items() if not name.startswith("_") and _is_hook(item)}
+    hooks |= {name for name, kind in Operator.__annotations__.items() if str(kind).startswith("ClassVar")}
+    answers = {name: {item.__name__ for item in classes if name in vars(item)} for name in hooks}
+    alone = {name: found for name, found in answers.items() if len(found) == 1}
+    assert len(alone) <= MOST_ALONE, alone
+
+
+def _is_hook(item: object) -> bool:
+    return callable(item) or isinstance(item, classmethod | property)
+
+
+def _subclasses(family: type[Operator]) -> Iterator[type[Operator]]:
+    """The project's classes below ``family``."""
+    for each in family.__subclasses__():
+        if each.__module__.startswith("byoc."):
+            yield each
+        yield from _subclasses(each)
