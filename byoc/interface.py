@@ -24,6 +24,7 @@ from byoc.operators.rules import Finding, finding
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.package.package import Package
 from isa.errors import InputError
+from isa.numerics import steps
 
 Tensors = Mapping[str, NDArray[Any]]
 _BYTES = ("int8", "uint8")
@@ -54,11 +55,8 @@ class Port:
 
         0 of 614,400 drawn numbers, ties among them, come out otherwise than ONNX Runtime's.
         """
-        limits = np.iinfo(self.value.dtype)
-        with np.errstate(over="ignore"):  # infinity is beyond every limit
-            scaled = np.rint(np.asarray(numbers, np.float32) / self.quantization.scale)
-        integers = np.clip(scaled + np.float32(self.quantization.zero_point), limits.min, limits.max)
-        return np.asarray(integers, self.value.dtype)
+        how = self.quantization
+        return steps(np.asarray(numbers, np.float32), how.scale, how.zero_point, np.dtype(self.value.dtype))
 
     def dequantise(self, integers: NDArray[Any]) -> NDArray[np.float32]:
         """The real numbers that integers stand for: ``(q - zero point) * scale`` in float32."""

@@ -14,6 +14,7 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators.operator import Operand
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
+from isa.numerics import steps
 
 INT8 = ("int8", "uint8")
 FLAGS = "bool"
@@ -90,9 +91,9 @@ def activation_bounds(node: Node) -> tuple[float, float] | None:
 
 def quantised_bounds(bounds: tuple[float, float], output: Affine) -> tuple[int, int]:
     """Real bounds as stored int8 limits: ``rint(bound / scale) + zero point``, saturated, the upper one deciding."""
-    with np.errstate(over="ignore"):
-        steps = np.rint(np.asarray(bounds, np.float32) / output.scale) + np.float32(output.stored_zero_point)
-    low, high = (int(limit) for limit in np.clip(steps, -128, 127))
+    low, high = (
+        int(each) for each in steps(np.asarray(bounds, np.float32), output.scale, output.stored_zero_point, np.int8)
+    )
     return min(low, high), high
 
 

@@ -38,6 +38,7 @@ from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged, spre
 from byoc.operators.rules import Finding, finding, rule
 from byoc.target import Target
 from isa.arch import Arch
+from isa.numerics import steps
 from isa.ops.movement import DIMENSIONS
 
 MOST_COMMANDS = 512
@@ -265,12 +266,9 @@ def _stored_fill(node: Node, result: Value) -> int:
     """The byte that stands for ``fill`` in the accelerator's int8 domain: as QuantizeLinear has it."""
     real = node.attributes["fill"]
     if node.attributes.get("plain"):
-        steps = np.float32(real) - np.float32(128 if result.dtype == "uint8" else 0)
-    else:
-        affine = domain.affine(result)
-        with np.errstate(over="ignore"):
-            steps = np.rint(np.float32(real) / affine.scale) + np.float32(affine.stored_zero_point)
-    return int(np.clip(steps, -128, 127))
+        return int(np.clip(np.float32(real) - np.float32(128 if result.dtype == "uint8" else 0), -128, 127))
+    affine = domain.affine(result)
+    return int(steps(np.float32(real), affine.scale, affine.stored_zero_point, np.int8))
 
 
 # What costs nothing. ------------------------------------------------------------------------------------------------

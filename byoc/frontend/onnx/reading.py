@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from byoc.operators.onnx_view import OnnxNode, OnnxView
+from isa.numerics import steps
 
 Array = NDArray[Any]
 
@@ -137,10 +138,7 @@ def _quantize(node: OnnxNode, constants: Mapping[str, Array]) -> Array | None:
         around = [1] * data.ndim
         around[node.attributes.get("axis", 1)] = scale.size
         scale, zero_point = scale.reshape(around), zero_point.reshape(around)
-    limits = np.iinfo(zero_point.dtype)
-    steps = np.rint(data / scale) + zero_point.astype(np.float32)
-    folded: Array = np.clip(steps, limits.min, limits.max).astype(zero_point.dtype)
-    return folded
+    return steps(data, scale, zero_point, zero_point.dtype)
 
 
 def _live(nodes: list[OnnxNode], outputs: tuple[str, ...]) -> list[OnnxNode]:

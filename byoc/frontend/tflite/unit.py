@@ -19,7 +19,7 @@ from byoc.frontend.tflite.views import View, natural, planes, refined
 from byoc.graph import Node, Quantization, Value
 from byoc.litert_process import Session
 from isa.errors import InputError
-from isa.numerics import activation_steps
+from isa.numerics import activation_steps, steps
 
 ACTIVATIONS: Mapping[int, tuple[float, float]] = {1: (0.0, np.inf), 2: (-1.0, 1.0), 3: (0.0, 6.0)}
 """Limits of RELU, RELU_N1_TO_1 and RELU6, by their numbers in the schema."""
@@ -269,12 +269,12 @@ def limits(result: Tensor, bounds: tuple[float, float]) -> dict[str, Any]:
         return {}
     scale = np.float32(quantization.scale)
     attributes: dict[str, Any] = {}
-    steps = []
+    ends = []
     for bound, away in zip(bounds, activation_steps(bounds, scale), strict=True):
-        if np.isfinite(bound) and away != np.rint(np.float32(bound) / scale):
+        if np.isfinite(bound) and away != steps(np.float32(bound), scale, 0, np.int32):
             attributes["numerics"] = "fixed"
-        steps.append(away * float(scale) if np.isfinite(bound) else bound)
-    return {**attributes, "activation": "Relu" if bounds == ACTIVATIONS[1] else ("Clip", *steps)}
+        ends.append(away * float(scale) if np.isfinite(bound) else bound)
+    return {**attributes, "activation": "Relu" if bounds == ACTIVATIONS[1] else ("Clip", *ends)}
 
 
 Reader = Callable[[Unit], str | None]

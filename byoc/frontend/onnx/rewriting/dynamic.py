@@ -28,6 +28,7 @@ from byoc.frontend.onnx.rewriting.edit import (
 )
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.session import OnnxRuntimeSession
+from isa.numerics import steps
 
 DYNAMIC = "DynamicQuantizeLinear"
 _PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
@@ -105,7 +106,7 @@ class _Rewriter:
     def _quantise(self, node: NodeProto, limits: tuple[float, float]) -> list[NodeProto]:
         low, high = limits
         scale = np.float32((high - low) / 255 or 1)
-        zero_point = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+        zero_point = steps(np.float32(-low), scale, 0, np.uint8)
         parameters: tuple[NDArray[Any], NDArray[Any]] = np.asarray(scale), np.asarray(zero_point)
         for name, array in zip(node.output[1:], parameters, strict=True):
             self.arrays[name] = array
