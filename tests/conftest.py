@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -30,6 +31,13 @@ def _open_front_door() -> None:
 _open_front_door()
 
 os.environ["DLA_NO_CACHE"] = "1"  # every test imports its models; those of the cache say where theirs is
+
+
+@pytest.fixture(scope="session")
+def compiler() -> None:
+    """Skips where there is no C++ compiler, or no make."""
+    if shutil.which("make") is None or not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        pytest.skip("a C++ compiler or make is missing: install the Debian packages g++ and make")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -11,11 +11,13 @@ after a part of the time that the command takes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
 import shutil
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
@@ -46,13 +48,15 @@ Contents = Mapping[str, bytes | str]
 class Writer:
     """A command under attack. ``prepare`` makes what is there before in a folder, ``run`` is the command.
 
-    ``corpus`` says that the folder ``corpus`` is one of golden outputs, whose index has steps in between.
+    ``corpus`` says that the folder ``corpus`` is one of golden outputs, whose index has steps in between. ``grows``:
+    the file that has a line or a row for each part of the work that is done; the next run goes on from there.
     """
 
     name: str
     prepare: Callable[[Path], None]
     run: Callable[[Path], object]
     corpus: bool = False
+    grows: str = ""
 
 
 def _dla(*words: str) -> Callable[[Path], object]:
@@ -69,6 +73,12 @@ def _model(folder: Path) -> None:
     _dla("compile", "DIR/tiny.onnx", "-o", "DIR/given.dla")(folder)
     _dla("run", "DIR/tiny.onnx", "--json", "DIR/given.json")(folder)
     package = (folder / "given.dla").read_bytes()
+    _dla("emit", "DIR/given.dla", "-o", "DIR/given.prog")(folder)
+    (folder / "spec.toml").write_text('networks = "given.dla"\ntiming.dram_latency = [10, 20, 30]\n')
+    (folder / "system.toml").write_text(
+        '[[accelerator]]\nname = "npu"\n[run]\nuntil = "40us"\n[[task]]\nname = "a"\nmodel = "given.dla"\n'
+        'period = "20us"\n'
+    )
     older = {
         "tiny.dla": package, "kept.dla": package, "page.html": b"<html>", "pages/given.html": b"<html>",
         "pages/roofline.png": b"\x89PNG", "tiny.prog": b"DLAPROG", "run.json": b"{}", "trace.json": b"{}",
@@ -110,7 +120,28 @@ WRITERS = (
     Writer("page", _model, _dla("report", "DIR/given.json", "-o", "DIR/page.html")),
     Writer("emit", _model, _dla("emit", "DIR/given.dla", "-o", "DIR/tiny.prog")),
     Writer("run", _model, _dla("run", "DIR/given.dla", "--json", "DIR/run.json", "--trace", "DIR/trace.json")),
-)
+    Writer("run and table", _model, _dla("run", "DIR/given.dla", "--csv", "DIR/table.csv", "--json", "DIR/run.json")),
+    Writer("snapshot", _model, _dla("golden", "snapshot", "DIR/given.dla", "-o", "DIR/new.snapshot")),
+    Writer("disassembly", _model, _dla("disasm", "DIR/given.prog", "-o", "DIR/tiny.s")),
+    Writer("outputs", _model, _dla("simulate", "DIR/given.dla", "-o", "DIR/out.npz", "--log", "DIR/tiny.log")),
+    Writer("documents", _model, _dla("isa", "--format", "c", "-o", "DIR/isa.h")),
+    Writer(
+        "system", _model, _dla("system", "DIR/system.toml", "--json", "DIR/run.json", "--trace", "DIR/trace.json"),
+    ),
+    Writer(
+        "sweep of a system", _model,
+        _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf", "--json", "DIR/run.json",
+             "--csv", "DIR/table.csv"),
+    ),
+    Writer(
+        "sweep", _model, _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite"),
+        grows="results.sqlite",
+    ),
+    Writer(
+        "tune", _model,
+        _dla("tune", "DIR/given.dla", "--measurements", "4", "--no-model", "--log", "DIR/log.jsonl"), grows="log.jsonl",
+    ),
+)  # fmt: skip
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
@@ -178,6 +209,7 @@ class Rehearsal:
     digests: tuple[str, str]
     steps: int
     seconds: float
+    parts: frozenset[tuple[object, ...]]
 
 
 def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
@@ -193,7 +225,8 @@ def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
     seconds, after = time.monotonic() - begun, contents(folder)
     touched = [place for place, found in before.items() if _is_foreign(found) and after.get(place) != found]
     assert not touched, f"{writer.name}: touches {touched} without a kill"
-    return Rehearsal(before, after, (old, _digest(folder)), steps, seconds)
+    parts = _parts(folder / writer.grows) if writer.grows else frozenset[tuple[object, ...]]()
+    return Rehearsal(before, after, (old, _digest(folder)), steps, seconds, parts)
 
 
 def _is_foreign(found: bytes | str) -> bool:
@@ -226,8 +259,11 @@ def violations(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
         for place in {*found, *known.before, *known.after}
         if found.get(place) not in (known.before.get(place), known.after.get(place))
         and not (writer.corpus and place == f"corpus/{INDEX}")
+        and not (writer.grows and place.startswith(writer.grows))
     ]
     said = [f"{place} is neither as before nor as wanted" for place in sorted(wrong)]
+    if writer.grows:
+        return said + _unfinished(writer, folder, known)
     if not writer.corpus:
         return said
     try:
@@ -243,6 +279,29 @@ def violations(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
         if status or _digest(folder) != known.digests[1] or again != known.after:
             said.append("the next run does not end as one that was never killed")
     return said
+
+
+def _unfinished(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
+    """Whether what is done is lost, and whether the next run ends as one that was never killed."""
+    before = _parts(folder / writer.grows)
+    status, _ = apart(lambda: writer.run(folder))
+    after = _parts(folder / writer.grows)
+    if status or after != known.parts:
+        return [f"the next run ends with {status} and {len(after)} parts, not with those of one never killed"]
+    return [] if before <= after else ["parts that were done are not those of a run that was never killed"]
+
+
+def _parts(path: Path) -> frozenset[tuple[object, ...]]:
+    """What was done: the points of a sweep with their results, or the whole lines of a log."""
+    if not path.exists() or not path.stat().st_size:
+        return frozenset()
+    if path.suffix != ".sqlite":
+        return frozenset((line,) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n"))
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            return frozenset(connection.execute("SELECT key, status, cycles FROM points"))
+    except sqlite3.OperationalError:  # it ended before there was a table
+        return frozenset()
 
 
 def attack(count: int, seed: int) -> int:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import importlib
 import json
+import os
 import pkgutil
 import random
 import shutil
@@ -29,7 +30,7 @@ from byoc.package.archive import MANIFEST, archive_bytes
 from experiments.cli.main import main as dla
 from isa.errors import InputError
 from tests.faults.fault import read_faults
-from tests.fuzz_inputs import materials
+from tests.fuzz_inputs import drawn, materials
 from tests.fuzz_inputs.execution import Ending, execute
 from tests.fuzz_inputs.mutation import (
     NUMBERS,
@@ -180,6 +181,29 @@ KINDS = (
     Kind("system", _file("system.toml", mutate_text), (
         ("system", "system.toml", "--until", "20us"), ("system", "system.toml", "--until", "20us", "--policy", "jit"),
     )),
+    Kind("drawn system", drawn.system, (
+        ("system", "drawn.toml", "--until", "20us"),
+        ("system", "drawn.toml", "--until", "50us", "--json", "out.json", "--trace", "trace.json"),
+        ("system", "drawn.toml", "--until", "10us", "--highest-rate"),
+        ("system", "drawn.toml", "--until", "20us", "--check"),
+        ("system", "drawn.toml", "--until", "20us", "--sweep", "run.policy=fcfs,edf,jit", "--csv", "out.csv"),
+    )),
+    Kind("split", drawn.system, tuple(
+        ("split", "tiny.dla", "drawn.toml", "--by", way, "--json", "out.json")
+        for way in ("batch", "channels", "rows", "pipeline")
+    )),
+    Kind("drawn tuning log", drawn.tuning_log, (
+        ("emit", "tiny.dla", "--tuned", "drawn.jsonl"),
+        ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--log", "drawn.jsonl"),
+        ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--from", "drawn.jsonl", "--log", "new.jsonl"),
+    )),
+    Kind("cache", drawn.cache, (
+        ("cached", "run", "tiny.onnx", "--json", "out.json"), ("cached", "cache"), ("cached", "cache", "--clear"),
+    )),
+    Kind("RTL preset", drawn.machine, (
+        ("rtl", "ports", "--preset", "drawn.toml"), ("emit", "tiny.dla", "--preset", "drawn.toml"),
+    )),
+    Kind("Python call", _nothing, (("call",),)),
     Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",))),
     Kind("fault file", _file("faults.toml", mutate_text), (("faults",),)),
     Kind("report", _file("run.json", mutate_json), (
@@ -237,6 +261,10 @@ def _action(command: tuple[str, ...], rng: random.Random) -> Callable[[], int]:
     }  # fmt: skip
     if command[0] in special:
         return partial(_clearly, special[command[0]])
+    if command[0] == "call":
+        return partial(_clearly, partial(drawn.call, rng))
+    if command[0] == "cached":
+        return partial(_cached, list(command[1:]))
     words = _words(rng) if command == ("words",) else list(command)
     if words[0] == "asm":
         return lambda: dla(words) or dla(["simulate", "out.prog", *_IMAGE])
@@ -274,6 +302,12 @@ def _faults() -> int:
     return 0
 
 
+def _cached(words: list[str]) -> int:
+    os.environ.pop("DLA_NO_CACHE", None)
+    os.environ["DLA_CACHE_DIR"] = "cache"
+    return dla(words)
+
+
 def _plugins() -> int:
     sys.path.insert(0, "plugin")
     return dla(["isa"]) or dla(["support"])
@@ -292,6 +326,7 @@ def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], E
     with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
         folder = Path(name)
         shutil.copytree(originals, folder, dirs_exist_ok=True)
+        (folder / "cache").chmod(0o700)
         kind.mutate(folder, rng)
         command = rng.choice(kind.commands)
         return command, execute(_action(command, rng), folder)

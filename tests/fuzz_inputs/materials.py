@@ -220,6 +220,10 @@ def _write(folder: Path) -> None:
             size = max(tensor.address + tensor.nbytes for tensor in program.inputs)
             Path("zeros.bin").write_bytes(bytes(size))
         _done(words)
+    os.environ["DLA_CACHE_DIR"] = "cache"
+    os.environ.pop("DLA_NO_CACHE", None)
+    _done(("run", "tiny.onnx", "--json", "cached.json"))
+    os.environ["DLA_NO_CACHE"] = "1"
     layer = json.loads(Path("tuning.jsonl").read_text(encoding="utf-8").splitlines()[0])["layers"][0]["layer"]
     pins = f'residents = []\ngroups = []\n[layers."{layer}"]\nrows = 4\nslots = [1, 1, 2]\norder = "rows"\n'
     Path("pins.toml").write_text(pins, encoding="utf-8")
