@@ -73,10 +73,9 @@ def _place(part: inspect.Parameter) -> Place | None:
 
 
 def _word(part: inspect.Parameter) -> str:
-    """What an option is called on command lines."""
-    marks = getattr(part.annotation, "__metadata__", ())
-    words = [word for mark in marks for word in getattr(mark, "param_decls", None) or ()]
-    return str(words[0]).lstrip("-") if words else part.name
+    """What an option is called on command lines: Typer has the first of its words as the default of a mark."""
+    words = (getattr(mark, "default", None) for mark in getattr(part.annotation, "__metadata__", ()))
+    return next((word.removeprefix("--") for word in words if isinstance(word, str)), part.name)
 
 
 def _files(value: Any) -> Iterator[Path]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import byoc
+import dla
 import experiments
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, Option
-from experiments.cli.main import COMMANDS
+from experiments.cli.main import COMMANDS, main
 from experiments.compare.sources import snapshot_of
+from experiments.running.declared import command_of, declared, words_of
+from experiments.running.given import Given, Machine
 from experiments.sweep.constraints import NAMES
 from experiments.sweep.grid import Grid
 from experiments.sweep.results import AXES
@@ -19,6 +23,48 @@ from experiments.sweep.spec import parse_spec
 from experiments.sweep.store import COLUMNS
 from isa.errors import InputError
 from isa.progress import silent
+
+GIVEN = {name: option for name, option in declared(Given).items() if name != "model"}
+READERS = "run", "compile", "partition", "emit", "explain", "tune", "split"
+"""Commands that read a model."""
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_is_given_is_declared_once(name: str) -> None:
+    """An option of every command that reads a model, a keyword of every function, and a key of sweeps."""
+    for command in READERS:
+        about = inspect.signature(COMMANDS[command]).parameters[name].annotation.__metadata__[0]
+        assert (about.default, about.help) == (GIVEN[name].word, GIVEN[name].help)
+    for function in (dla.run, dla.split, dla.tune, dla.import_model):
+        assert name in inspect.signature(function).parameters
+    with pytest.raises(InputError) as refused:
+        parse_spec('networks = "digits-cnn"\nnothing = 1\n')
+    keys = str(refused.value).partition("choose one of ")[2].split(", ")
+    assert (name in keys) == GIVEN[name].repeats
+
+
+def test_the_words_of_what_is_given_are_the_command_that_repeats_it() -> None:
+    model = {"shapes": {"x": (1, 3)}, "fixed": {"rate": 0.5}}
+    given = Given("a.onnx", calibration=Path("c.npz"), cpu=("op:Add",), seed=2, cache=False, **model)
+    words = "split a.onnx --calibration c.npz --shape x=1,3 --fix rate=0.5 --cpu op:Add --seed 2"
+    assert command_of("split", given) == f"dla {words}"
+    assert command_of("split", Given("a.onnx", shapes={}, calibration=np.zeros((2, 1)))) == (
+        "dla.split a.onnx --calibration '<arrays>'"
+    )
+
+
+def test_settings_are_written_as_they_are_read() -> None:
+    texts = ["pe.oc=64", "post_lanes=none"]
+    words = ["--set", "pe.oc=64", "--set", "post_lanes=none", "--isa", "v2"]
+    for settings in ({"pe.oc": 64, "post_lanes": None}, texts, iter(texts)):
+        assert words_of(Machine(settings=settings, isa="v2")) == words
+
+
+def test_places_are_named_by_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "digits-cnn", "--trace", "same", "--json", "same"]) == 2
+    line = capsys.readouterr().err
+    assert {word for word in line.split() if word.startswith("--")} == {"--trace", "--json"}
+
 
 KNOWN = {
     "emulate_depthwise": {
