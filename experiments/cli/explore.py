@@ -18,7 +18,7 @@ from isa.files import write_atomically
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from experiments.explore.run import Exploration
+    from experiments.explore.exploration import Exploration
 
 
 Picture = Annotated[
@@ -35,12 +35,13 @@ def command(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv 
     Exit status 1 if no point is ok.
     """
     from experiments.explore.workflow import explore_requested
+    from experiments.report.terminal import report_console
     from experiments.sweep.workflow import results_file, specified
 
     checked = specified(wanted)
     with options.stoppable(), _progress(wanted.trials) as (stage, report):
         found = explore_requested(replace(wanted, spec=checked, stage=stage, report=report))
-    _print(found)
+    found.show(report_console())
     say(f"results in {results_file(checked, wanted.output)}")
     _write(found, json, csv, png)
     if any(point.row["status"] == "ok" for point in found.found):
@@ -50,16 +51,6 @@ def command(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv 
     return 1
 
 
-def _print(found: Exploration) -> None:
-    from experiments.explore.presentation import front_table, lines
-    from experiments.report.terminal import line, report_console
-
-    console = report_console()
-    console.print(front_table(found))
-    for text in lines(found):
-        console.print(line(text), soft_wrap=True)
-
-
 def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | None) -> None:
     results.write_json(json, found.content())
     results.write_csv(csv, found.rows())
@@ -67,7 +58,7 @@ def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | 
         if place is not None:
             say(f"written: {place}")
     if png is not None:
-        from experiments.explore.presentation import draw
+        from experiments.explore.exploration import draw
 
         write_atomically(png, draw(found))
         say(f"written: {png}")

@@ -223,17 +223,18 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
 def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
     """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
     from experiments.compare.comparison import compare, comparison_json
-    from experiments.compare.page import comparison_page
+    from experiments.compare.page import COMPARISON
     from experiments.compare.sources import snapshot_of
-    from experiments.compare.tables import print_comparison
+    from experiments.report.shown import Document
     from experiments.report.terminal import report_console
 
     with options.stages() as progress:
         found = compare(snapshot_of(a, model, progress), snapshot_of(b, model, progress))
     results.write_json(json, comparison_json(found))
+    shown = Document(found, COMPARISON)
     if html is not None:
-        write_atomically(html, comparison_page(found))
-    print_comparison(found, report_console())
+        write_atomically(html, shown.page())
+    shown.show(report_console())
     if found.differing:
         first = found.differing[0]
         return _different(f"{len(found.differing)} layers; {first.name}: {first.remark}")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,9 +16,8 @@ from isa.errors import InputError
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from experiments.report.schema import RunReport
+    from experiments.report.shown import Shown
 
 Files = Annotated[
     list[Path],
@@ -79,17 +76,15 @@ def command(
     if summary and (sweep or compare):
         raise InputError("--summary is for one run; leave it out for sweeps and comparisons")
     if compare:
-        document = _comparison(files[0], files[1])
-    elif sweep:
-        document = _sweep(files[0], of_sweep)
+        name, document = f"{files[0].stem}-against-{files[1].stem}", _comparison(files[0], files[1])
     else:
-        document = _saved(files[0], summary)
+        name, document = files[0].stem, _sweep(files[0], of_sweep) if sweep else _saved(files[0], summary)
     if csv is not None:
-        results.write_csv(csv, document.rows())
-    document.show(report_console())
+        results.write_csv(csv, document.records())
+    document.show(report_console(), summary)
     if tables:
         return
-    page, pictures = _places(document.name, files[0], output, png)
+    page, pictures = _places(name, files[0], output, png)
     write_atomically(page, document.page())
     say(f"page written to {page}")
     if pictures is not None:
@@ -117,75 +112,33 @@ def _places(name: str, beside: Path, output: Path | None, pictures: Path | None)
     return folder / f"{name}.html", pictures or folder
 
 
-@dataclass(frozen=True, eq=False)
-class _Document:
-    """A report called ``name``; nothing is drawn before it is asked for. ``pictures`` writes into a folder."""
-
-    name: str
-    show: Callable[[Console], None]
-    rows: Callable[[], Sequence[Mapping[str, Any]]]
-    page: Callable[[], str]
-    pictures: Callable[[Path], tuple[Path, ...]]
-
-
-def _saved(file: Path, summary: bool) -> _Document:
+def _saved(file: Path, summary: bool) -> Shown:
     """The report of one run, of a network or of a system; raises InputError when the file is none."""
-    from experiments.report.store import saved_content, schema_of
-    from experiments.systems.report import SCHEMA
+    from experiments.report.shown import Document
+    from experiments.report.store import run_report, saved_content, schema_of
+    from experiments.report.summary import RUN
+    from experiments.systems.report import SCHEMA, system_report
+    from experiments.systems.result import SYSTEM
     from experiments.systems.sweep import SCHEMA as SWEEP
 
     content = saved_content(file)
     if schema_of(content) == SWEEP:
         raise InputError(f"{file}: a sweep of a system, of which there is no page; --csv FILE writes it as a table")
     if schema_of(content) != SCHEMA:
-        return _run(content, file, summary)
+        return Document(run_report(content, file), RUN)
     if summary:
         raise InputError(f"{file}: --summary is for runs of one network; leave it out for systems")
-    return _system(content, file)
+    return Document(system_report(content, file), SYSTEM)
 
 
-def _run(content: Any, file: Path, summary: bool) -> _Document:
-    """A run of a network."""
-    from experiments.report.charts.run import run_charts
-    from experiments.report.html_run import run_page
-    from experiments.report.plots import save_charts
-    from experiments.report.rows import layer_rows
-    from experiments.report.store import run_report
-    from experiments.report.tables import print_report
-
-    report = run_report(content, file)
-    charts = partial(save_charts, run_charts(report))
-    show = partial(print_report, report, summary=summary)
-    return _Document(file.stem, show, partial(layer_rows, report), partial(run_page, report), charts)
-
-
-def _system(content: Any, file: Path) -> _Document:
-    """A run of a system."""
-    from experiments.report.plots import save_charts
-    from experiments.systems.charts import system_charts
-    from experiments.systems.page import system_page
-    from experiments.systems.presentation import print_system
-    from experiments.systems.report import system_report, task_rows
-
-    report = system_report(content, file)
-    charts = partial(save_charts, system_charts(report))
-    shown, page = partial(print_system, report), partial(system_page, report)
-    return _Document(file.stem, shown, lambda: list(task_rows(report)), page, charts)
-
-
-def _comparison(before: Path, after: Path) -> _Document:
+def _comparison(before: Path, after: Path) -> Shown:
     """Two runs side by side; raises InputError when one of the files is none."""
-    from experiments.compare.comparison import compare, comparison_rows
-    from experiments.compare.page import comparison_charts, comparison_page
+    from experiments.compare.comparison import compare
+    from experiments.compare.page import COMPARISON
     from experiments.compare.sources import report_snapshot
-    from experiments.compare.tables import print_comparison
-    from experiments.report.plots import save_charts
+    from experiments.report.shown import Document
 
-    found = compare(*(report_snapshot(_run_of(file), file.stem) for file in (before, after)))
-    charts = partial(save_charts, comparison_charts(found))
-    name = f"{before.stem}-against-{after.stem}"
-    shown, rows = partial(print_comparison, found), partial(comparison_rows, found)
-    return _Document(name, shown, rows, partial(comparison_page, found), charts)
+    return Document(compare(*(report_snapshot(_run_of(file), file.stem) for file in (before, after))), COMPARISON)
 
 
 def _run_of(file: Path) -> RunReport:
@@ -200,23 +153,14 @@ def _run_of(file: Path) -> RunReport:
     return run_report(content, file)
 
 
-def _sweep(file: Path, wanted: OfSweep) -> _Document:
+def _sweep(file: Path, wanted: OfSweep) -> Shown:
     """A sweep's results, with the front over two columns; raises InputError when the file or a column is none.
 
     A cost table estimates energy and area; they are columns, too.
     """
-    from experiments.sweep.frame import flat_rows
-    from experiments.sweep.page import sweep_page
-    from experiments.sweep.plots import save_sweep
+    from experiments.report.shown import Document
     from experiments.sweep.results import load_sweep
-    from experiments.sweep.tables import print_sweep
+    from experiments.sweep.tables import FRONT
 
     sweep = load_sweep(file, wanted.cost)
-    chosen = sweep.objectives(wanted.x, wanted.y)
-    return _Document(
-        file.stem,
-        partial(print_sweep, sweep, chosen),
-        lambda: list(flat_rows(file, wanted.cost)),
-        partial(sweep_page, sweep, chosen),
-        partial(save_sweep, sweep, chosen),
-    )
+    return Document((sweep, sweep.objectives(wanted.x, wanted.y)), FRONT)

@@ -32,7 +32,6 @@ def command(
         from experiments.report.rows import layer_rows
         from experiments.report.schema import report_json
         from experiments.report.store import default_path
-        from experiments.report.tables import print_report
         from experiments.report.terminal import report_console
         from experiments.running.workflow import hardware_of, run_requested
 
@@ -46,7 +45,7 @@ def command(
     results.write_csv(csv, layer_rows(report))
     if verbose:
         print_reasons(done.package, hardware_of(wanted).arch, wanted.options)
-    print_report(report, report_console(), summary)
+    done.show(report_console(), summary)
     say(f"report written to {place}" + (f", timeline to {wanted.timeline}" if wanted.timeline else ""))
     return _status(report)
 
@@ -69,12 +68,12 @@ def split(wanted: SplitRequest, json: options.Json = None) -> int:
     """
     with options.loading():
         from experiments.report.terminal import report_console
-        from experiments.systems.split_report import print_split, split_json
+        from experiments.systems.split_report import split_json
         from experiments.systems.workflow import split_requested
 
     with options.stages() as progress:
         report = split_requested(replace(wanted, progress=progress))
-    print_split(report, report_console())
+    report.show(report_console())
     if json is not None:
         results.write(json, split_json(report))
     if report.mismatches:

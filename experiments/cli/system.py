@@ -48,7 +48,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     with options.loading():
         from dla_sim.systems.simulate import Interval
         from experiments.report.terminal import report_console
-        from experiments.systems.presentation import print_system, timeline_json
+        from experiments.systems.presentation import timeline_json
         from experiments.systems.report import report_json, task_rows
         from experiments.systems.workflow import system_requested
 
@@ -57,7 +57,7 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     with options.stages() as progress:
         found = system_requested(replace(wanted, watch=watch, progress=progress))
     report = found.report
-    print_system(report, report_console())
+    found.show(report_console())
     if found.rate is not None:
         tried = len(found.rate.tried)
         say(f"highest rate without a miss: {found.highest_rate:.3f} of the file's; {tried} rates tried")
@@ -83,14 +83,13 @@ def _sweep(wanted: SystemRequest, texts: list[str], json: Path | None, csv: Path
     """All points of a sweep."""
     with options.loading():
         from experiments.report.terminal import report_console
-        from experiments.systems.presentation import print_sweep
         from experiments.systems.sweep import parse_axes, sweep_json
         from experiments.systems.workflow import sweep_requested
 
     with options.stages() as progress:
         conditions = {item.name: getattr(wanted, item.name) for item in fields(Conditions)}
         found = sweep_requested(SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress}))
-    print_sweep(found, report_console())
+    found.show(report_console())
     if json is not None:
         results.write(json, sweep_json(found))
     results.write_csv(csv, found.rows)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.compare.comparison import COUNTED, FIGURES, Comparison, LayerPair
-from experiments.compare.tables import condition_rows, side_lines, totals_rows
+from experiments.compare.comparison import COUNTED, FIGURES, Comparison, LayerPair, comparison_rows
+from experiments.compare.tables import comparison_tables, condition_rows, side_lines, totals_rows
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Bars, Chart, Series
 from experiments.report.charts.style import FASTER, FIRST, SECOND, SLOWER
 from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table, table_place
+from experiments.report.shown import Presentation
 from experiments.report.units import measure
 
 _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
@@ -134,3 +135,13 @@ def _words(found: Comparison, layer: LayerPair) -> Iterable[Any]:
     yield from (layer.name, " + ".join(layer.kinds), *([layer.values] if found.has_values else []))
     yield round(layer.change / before, 6) if before and after is not None else None
     yield layer.change
+
+
+COMPARISON = Presentation(
+    lines=lambda found: [f"{found.a.title} against {found.b.title}: {found.verdict}"],
+    tables=comparison_tables,
+    records=comparison_rows,
+    charts=comparison_charts,
+    page=comparison_page,
+)
+"""How a comparison is presented."""

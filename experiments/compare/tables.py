@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from rich.console import Console
+from collections.abc import Iterable, Iterator, Sequence
 
 from experiments.compare.comparison import COUNTED, FIGURES, MILLISECONDS, MOVERS, OF_RUNS, Comparison, LayerPair, Pair
 from experiments.figure import SHARE
-from experiments.report.terminal import ReportTable, line, plain_table
+from experiments.report.terminal import Printed, ReportTable, line, plain_table
 
 _COLUMNS = {"dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
 _COLUMNS = {name: _COLUMNS.get(name, COUNTED[name].words) for name in FIGURES if name not in ("cycles", "macs")}
@@ -21,21 +19,18 @@ NO_CONDITION = ("nothing but the results", "", "")
 NO_MOVERS = "no layer's cycles changed"
 
 
-def print_comparison(found: Comparison, console: Console) -> None:
-    """Print everything."""
+def comparison_tables(found: Comparison) -> Iterator[Printed]:
+    """Everything."""
     for words in side_lines(found):
-        console.print(line(": ".join(words)))
-    console.print(_table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found)))
+        yield line(": ".join(words))
+    yield _table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found))
     figures = [(name, "right") for name in ("A", "B", "B - A", "change")]
-    console.print(_table(("total", "left"), *figures, rows=totals_rows(found)))
+    yield _table(("total", "left"), *figures, rows=totals_rows(found))
     movers = found.movers
-    if movers:
-        console.print(_layers_table(found, f"largest movers of {len(movers)}", movers[:MOVERS]))
-    else:
-        console.print(NO_MOVERS)
-    console.print(_layers_table(found, "layer", found.layers))
+    yield _layers_table(found, f"largest movers of {len(movers)}", movers[:MOVERS]) if movers else line(NO_MOVERS)
+    yield _layers_table(found, "layer", found.layers)
     for layer in found.differing:
-        console.print(line(f"{layer.name}: {layer.remark}", style="red"))
+        yield line(f"{layer.name}: {layer.remark}", style="red")
 
 
 def side_lines(found: Comparison) -> Iterable[Sequence[str]]:

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from dla_sim.device import Device
     from dla_sim.presets import Preset, load_hardware, preset_names
     from dla_sim.timing import Timing
-    from experiments.explore.run import Exploration
+    from experiments.explore.exploration import Exploration
     from experiments.explore.workflow import explore
     from experiments.models import MODELS
     from experiments.report.schema import RunReport
@@ -104,7 +104,7 @@ else:
             "CompileOptions": "byoc.options",
             "CompiledNetwork": "byoc.compiler",
             "Device": "dla_sim.device",
-            "Exploration": "experiments.explore.run",
+            "Exploration": "experiments.explore.exploration",
             "InputError": "isa.errors",
             "MODELS": "experiments.models",
             "Package": "byoc.package.package",

@@ -7,115 +7,25 @@ import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
+from experiments.explore.exploration import GOAL, Exploration, GridComparison
 from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed, parse_objectives
 from experiments.explore.request import SAMPLERS, ExploreRequest
 from experiments.explore.search import Evaluate, Found, Proposal, search
-from experiments.extras import require_pandas
 from experiments.running.declared import command_of
 from experiments.sweep.frame import FlatRow
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
 
-if TYPE_CHECKING:
-    import pandas
-
-GOAL = 0.99
-"""Share of the grid's hypervolume that is to be reached."""
 MARGIN = 1.1
 """The reference of hypervolumes is this many times the worst value of either objective."""
 ORDERS = 200
 """Random orders of the grid that the search is held against."""
-SCHEMA = "dla-explore/1"
-
-
-@dataclass(frozen=True)
-class GridComparison:
-    """Against the whole grid: hypervolumes, and points needed for ``GOAL`` of the grid's, None where not reached.
-
-    ``by_chance`` is the median over random orders of the grid.
-    """
-
-    points: int
-    ok: int
-    grid_hypervolume: float
-    share: float
-    needed: int | None
-    by_chance: float | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Exploration:
-    """The points that were evaluated, in order, those on the front among them, and how they compare with the grid.
-
-    ``settings`` are the columns that vary; ``reference`` is the point that hypervolumes are measured from.
-    """
-
-    conditions: Mapping[str, Any]
-    objectives: Objectives
-    settings: tuple[str, ...]
-    found: tuple[Found, ...]
-    front: tuple[Found, ...]
-    grid_points: int
-    reference: Pair | None
-    comparison: GridComparison | None
-    grid: tuple[Pair | None, ...]
-
-    @property
-    def table(self) -> pandas.DataFrame:
-        """A row a point in the order of evaluation: its settings, the objectives, and whether it is on the ``front``.
-
-        Raises InputError where pandas is not installed.
-        """
-        best = {found.row["key"] for found in self.front}
-        rows = [self._point(found) | {"front": found.row["key"] in best} for found in self.found]
-        table: pandas.DataFrame = require_pandas().DataFrame(rows)
-        return table
-
-    def __repr__(self) -> str:
-        traded = " and ".join(objective.name for objective in self.objectives)
-        return (
-            f"{self.conditions['network']}, {traded}: {len(self.found)} of {self.grid_points} points evaluated, "
-            f"{len(self.front)} on the front"
-        )
-
-    def content(self) -> dict[str, Any]:
-        """The exploration as JSON has it: objectives by name in their units, and the settings of every point."""
-        compared = self.comparison
-        return {
-            "schema": SCHEMA,
-            **self.conditions,
-            "objectives": [{"name": o.name, "unit": o.unit, "more_is_better": o.more} for o in self.objectives],
-            "points": len(self.found),
-            "grid_points": self.grid_points,
-            "front": [self._point(found) for found in self.front],
-            "found": [self._point(found) for found in self.found],
-            "grid": None if compared is None else {
-                "points": compared.points,
-                "ok": compared.ok,
-                "hypervolume_share": compared.share,
-                "goal": GOAL,
-                "points_needed": compared.needed,
-                "points_needed_by_chance": compared.by_chance,
-            },
-        }  # fmt: skip
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A row a point in the order of evaluation, ``front`` says of which no other is better in both objectives."""
-        best = {found.row["key"] for found in self.front}
-        return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
-
-    def _point(self, found: Found) -> dict[str, Any]:
-        chosen = {name: found.row.get(name) for name in self.settings}
-        ok = found.costs is not None
-        values = {o.name: o.value(found.row) if ok else None for o in self.objectives}
-        return {"key": found.row["key"], "status": found.row["status"], **chosen, **values}
 
 
 def explored(

@@ -1,13 +1,17 @@
-"""A run in a few lines of text, and as a compact table for a notebook."""
+"""A run, shown: in a few lines of text, as a compact table for a notebook, in tables, charts and a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
-from experiments.report.charts.run import PART_NAMES
+from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.charts.style import PARTS, escaped
+from experiments.report.html_run import run_page
+from experiments.report.rows import layer_rows
 from experiments.report.schema import Layer, RunReport
-from experiments.report.tables import end_to_end_line, machine_line, total_lines
+from experiments.report.shown import Presentation
+from experiments.report.tables import end_to_end_line, machine_line, report_tables, total_lines
 
 _SHOWN = ("cycles", "MACs", "check", "hardware", "warning")
 MOST_LAYERS = 12
@@ -24,9 +28,8 @@ def summary_lines(report: RunReport) -> Iterator[str]:
             yield f"{name}: {value}"
 
 
-def summary_html(report: RunReport) -> str:
-    """The same lines, and the largest layers in the network's order with a bar of what their cycles went into."""
-    lines = "<br>".join(escaped(line) for line in summary_lines(report))
+def layers_html(report: RunReport) -> str:
+    """The largest layers in the network's order with a bar of what their cycles went into."""
     ranked = sorted(range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number))
     chosen = [report.layers[number] for number in sorted(ranked[:MOST_LAYERS])]
     most = max((layer.cycles for layer in chosen), default=0)
@@ -35,7 +38,7 @@ def summary_html(report: RunReport) -> str:
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if chosen else ""
     left = len(report.layers) - len(chosen)
     more = f"<p>The {len(chosen)} largest of {len(report.layers)} layers; .layers has all.</p>" if left else ""
-    return f"<div><p>{lines}</p>{table}{_legend(chosen)}{more}</div>"
+    return f"{table}{_legend(chosen)}{more}"
 
 
 def _row(layer: Layer, most: int) -> str:
@@ -59,3 +62,20 @@ def _legend(layers: list[Layer]) -> str:
     seen = [part for part in PARTS if any(layer.breakdown.get(part) for layer in layers)]
     marks = (f'<span style="color:{PARTS[part].color}">&#9632;</span> {PART_NAMES[part]}' for part in seen)
     return f"<p>{' &nbsp; '.join(marks)}</p>" if seen else ""
+
+
+RUN = Presentation(
+    lines=summary_lines,
+    tables=report_tables,
+    brief=partial(report_tables, summary=True),
+    records=layer_rows,
+    charts=run_charts,
+    drawn={
+        "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization", "roofline": "roofline",
+        "traffic": "layer-traffic", "timeline": "unit-timeline", "occupancy": "sram-occupancy", "causes": "unit-causes",
+    },
+    nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to draw",
+    page=run_page,
+    notebook=layers_html,
+)  # fmt: skip
+"""How a run's report is presented."""

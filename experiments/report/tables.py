@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console
 from rich.text import Text
 
 from byoc.package.origin import Calibration, Fidelity
@@ -27,7 +26,7 @@ from experiments.report.schema import (
     PortEntry,
     RunReport,
 )
-from experiments.report.terminal import LiteralTable, ReportTable, line, plain_table
+from experiments.report.terminal import LiteralTable, Printed, ReportTable, line, plain_table
 from experiments.report.units import BYTES, shown
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
@@ -45,27 +44,22 @@ MOST_GROUPS = 6
 """Groups of layers that are named one by one."""
 
 
-def print_report(report: RunReport, console: Console, summary: bool = False) -> None:
-    """Print everything of the report that a person looks at; of a ``summary`` only what is about the whole run."""
-    console.print(line(f"{report.model} on {machine_line(report)}", style="bold"))
+def report_tables(report: RunReport, summary: bool = False) -> Iterator[Printed]:
+    """Everything of the report that a person looks at; of a ``summary`` only what is about the whole run."""
+    yield line(f"{report.model} on {machine_line(report)}", style="bold")
     whole = report.end_to_end
     if whole is not None:
-        console.print(line(f"end to end {end_to_end_line(whole)}", style="bold"))
-    for part in () if summary else _parts(report):
-        console.print(part)
-    console.print(totals_table(report))
-
-
-def _parts(report: RunReport) -> Iterator[ReportTable]:
-    """What the whole run consists of."""
-    yield layer_table(report)
-    breakdown = breakdown_table(report)
-    if breakdown is not None:
-        yield breakdown
-    yield kind_table(report)
-    yield unit_table(report)
-    if report.end_to_end is not None and report.end_to_end.fallbacks:
-        yield fallback_table(report.end_to_end)
+        yield line(f"end to end {end_to_end_line(whole)}", style="bold")
+    if not summary:
+        yield layer_table(report)
+        breakdown = breakdown_table(report)
+        if breakdown is not None:
+            yield breakdown
+        yield kind_table(report)
+        yield unit_table(report)
+        if whole is not None and whole.fallbacks:
+            yield fallback_table(whole)
+    yield totals_table(report)
 
 
 def end_to_end_line(found: EndToEnd) -> str:

@@ -134,6 +134,10 @@ class ReportTable:
         return table
 
 
+Printed = ReportTable | LiteralTable | Text
+"""What is printed: a table, or a line."""
+
+
 def _stacked(heading: str) -> str:
     """A heading with a word a line."""
     return heading.replace(" ", "\n")

@@ -12,31 +12,33 @@ from numpy.typing import NDArray
 from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
 from experiments.extras import require_pandas
-from experiments.report.charts.model import Chart
-from experiments.report.charts.run import layer_cycles, roofline, units_chart
-from experiments.report.plots import draw_chart
 from experiments.report.rows import HOST_FIGURES, LAYER_COLUMNS, LAYER_FIGURES, layer_rows, placement_rows
 from experiments.report.schema import PlacementEntry, RunReport
+from experiments.report.shown import Presentation, Shown
 from experiments.report.store import save_report
-from experiments.report.summary import summary_html, summary_lines
-from isa.errors import InputError
+from experiments.report.summary import RUN
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
-    """One run. ``report`` is the model of the JSON file of ``dla run``, ``outputs`` the network's outputs by name.
+class Result(Shown):
+    """One run: ``print`` tells it in a few lines, a notebook shows its largest layers, ``plot`` has its pictures.
 
-    Of a batch, outputs have the samples along the first axis, and the report's check counts all of them; its cycles are
-    those of one inference. ``package`` is what was compiled.
+    ``report`` is the model of the JSON file of ``dla run``, ``outputs`` the network's outputs by name. Of a batch,
+    outputs have the samples along the first axis, and the report's check counts all of them; its cycles are those of
+    one inference. ``package`` is what was compiled.
     """
 
     report: RunReport
     outputs: Mapping[str, NDArray[Any]]
     package: Package
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """The report, presented."""
+        return self.report, RUN
 
     @property
     def layers(self) -> pandas.DataFrame:
@@ -68,47 +70,12 @@ class Result:
         """A row a node: where it runs and, on the CPU, the reason."""
         return _table(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))
 
-    @property
-    def plot(self) -> Plots:
-        """The pictures of the run."""
-        return Plots(self)
-
     def save(self, path: str | Path) -> None:
         """Write the report as ``dla run --json`` does, for ``dla report``."""
         save_report(self.report, Path(path))
-
-    def __repr__(self) -> str:
-        return "\n".join(summary_lines(self.report))
-
-    def _repr_html_(self) -> str:
-        return summary_html(self.report)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], whole: Sequence[str]) -> pandas.DataFrame:
     """``rows`` as a table; the columns ``whole`` are integers, with gaps."""
     table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=list(columns))
     return table.astype(dict.fromkeys(whole, "Int64"))
-
-
-@dataclass(frozen=True, eq=False)
-class Plots:
-    """Pictures of a run: each is drawn on ``axes``, by default new ones, which it returns."""
-
-    result: Result
-
-    def layers(self, axes: Axes | None = None) -> Axes:
-        """Cycles of each layer by what they went into."""
-        return self._drawn(layer_cycles(self.result.report), axes)
-
-    def roofline(self, axes: Axes | None = None) -> Axes:
-        """Every layer under the roofs of the array and the bus."""
-        return self._drawn(roofline(self.result.report), axes)
-
-    def timeline(self, axes: Axes | None = None) -> Axes:
-        """What units, CPU and transfers do when."""
-        return self._drawn(units_chart(self.result.report), axes)
-
-    def _drawn(self, chart: Chart | None, axes: Axes | None) -> Axes:
-        if chart is None or not self.result.report.layers:
-            raise InputError(f"{self.result.report.model}: no layer runs on the accelerator; there is nothing to draw")
-        return draw_chart(chart, axes)

@@ -119,6 +119,11 @@ class Sweep:
         """Points by status."""
         return dict(sorted(Counter(self.columns["status"]).items()))
 
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a point in the columns of the results file."""
+        columns = {name: values for name, values in self.columns.items() if name != SIZE}
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
     @cached_property
     def finished(self) -> tuple[int, ...]:
         """The points that ended ok."""

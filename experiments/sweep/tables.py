@@ -1,28 +1,34 @@
-"""A sweep's results as tables for a terminal: how points ended, and the front of every network."""
+"""A sweep's results for people: how points ended, and the front of every network; with page and pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
-from experiments.report.terminal import ReportTable, line, plain_table
+from experiments.report.shown import Presentation
+from experiments.report.terminal import Printed, ReportTable, line, plain_table
 from experiments.report.units import shown
+from experiments.sweep.page import sweep_page
+from experiments.sweep.plots import save_sweep
 from experiments.sweep.results import Objectives, Sweep, reasons, title, unit
 
 MOST_ROWS = 30
 """Rows of a table at most."""
 
 
-def print_sweep(sweep: Sweep, objectives: Objectives, console: Console) -> None:
-    """Print how the points ended, and every network's front."""
+Front = tuple[Sweep, Objectives]
+"""A sweep's results, and the two columns of the front."""
+
+
+def _lines(found: Front) -> Iterator[str]:
+    sweep, _ = found
     ended = ", ".join(f"{count} {status}" for status, count in sweep.statuses.items())
-    console.print(line(f"{sweep.name}: {sweep.points:,} points: {ended}"))
-    for table in _tables(sweep, objectives):
-        console.print(table)
+    yield f"{sweep.name}: {sweep.points:,} points: {ended}"
 
 
-def _tables(sweep: Sweep, objectives: Objectives) -> Iterator[ReportTable]:
+def sweep_tables(found: Front) -> Iterator[Printed]:
+    """How the points ended, and every network's front."""
+    sweep, objectives = found
+    yield from map(line, _lines(found))
     if len(sweep.statuses.keys() - {"ok"}):
         yield reasons_table(sweep)
     for network in sweep.networks:
@@ -60,3 +66,13 @@ def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTab
     if len(front) > MOST_ROWS:
         table.add_row(f"{len(front) - MOST_ROWS} more", *("" for _ in names[1:]))
     return table
+
+
+FRONT = Presentation(
+    lines=_lines,
+    tables=sweep_tables,
+    records=lambda found: found[0].rows(),
+    pictures=lambda found, folder: save_sweep(found[0], found[1], folder),
+    page=lambda found: sweep_page(*found),
+)
+"""How a sweep's results are presented."""

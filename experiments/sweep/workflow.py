@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from experiments.report.shown import Presentation, Shown
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.sweep.driver import Tally
@@ -27,7 +28,7 @@ IN_MEMORY = "<specification>"
 
 
 @dataclass(frozen=True, repr=False)
-class Swept:
+class Swept(Shown):
     """What came of a sweep: its results file, how many points it has, and how it went."""
 
     path: Path
@@ -56,8 +57,16 @@ class Swept:
         machines = f"{self.tally.compilations} machine{'s' * (self.tally.compilations != 1)} compiled"
         return f"{self.points} points: {new}{before}; {machines}"
 
-    def __repr__(self) -> str:
-        return "\n".join((self.summary, f"results in {self.path}", *filter(None, [self.failure])))
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """How it went."""
+        return self, Presentation(_lines)
+
+
+def _lines(swept: Swept) -> Iterator[str]:
+    """How it went, where the results are, and what failed if everything did."""
+    yield from (swept.summary, f"results in {swept.path}")
+    yield from filter(None, [swept.failure])
 
 
 def sweep_requested(wanted: SweepRequest) -> Swept:

@@ -8,7 +8,7 @@ from dla_sim.systems.simulate import CAUSES
 from experiments.report.charts.interactive import figure, rounded
 from experiments.report.html import Html, Section, chart_place, joined, page, pairs, paragraph, table_place
 from experiments.systems.charts import MEANING, system_charts
-from experiments.systems.presentation import check_line, conditions_line, deadline_lines, jobs_line, memory_line
+from experiments.systems.presentation import system_lines
 from experiments.systems.report import Response, SystemReport, task_rows
 
 _COLUMNS: dict[str, tuple[str, str]] = {
@@ -26,16 +26,9 @@ _NOTE = "Times from a job's release to its end. CPU and transfers are estimates.
 def system_page(report: SystemReport) -> str:
     """The page as HTML text; equal reports give equal text."""
     charts = system_charts(report)
-    lines = (
-        conditions_line(report),
-        jobs_line(report),
-        memory_line(report),
-        *deadline_lines(report),
-        check_line(report),
-    )
     places = {chart.identity: chart_place(chart.identity, chart.title, chart.note) for chart in charts}
     sections = [
-        Section("summary", "Summary", joined(*(paragraph(line) for line in lines if line))),
+        Section("summary", "Summary", joined(*map(paragraph, system_lines(report)))),
         Section("tasks", "All figures of every task", joined(paragraph(_NOTE), table_place("task-table"))),
         _charts("responses", "Response times", places, "response-times", "task-causes"),
         _charts("machine", "Units and memory", places, "unit-use", "memory-traffic", "unit-timeline"),

@@ -1,4 +1,4 @@
-"""A run of a system, or a sweep, for people: tables, and the timeline that Perfetto opens."""
+"""A run of a system for people: tables, and the timeline that Perfetto opens."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rich.console import Console
-
 from dla_sim.systems.simulate import CAUSES, Interval
-from experiments.report.terminal import Column, ReportTable, line
+from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.report.timeline import microseconds
-from experiments.report.units import shown
 from experiments.systems.charts import MEANING
 from experiments.systems.report import SystemReport, TaskResult
-from experiments.systems.sweep import SystemSweep
 
 
-def print_system(report: SystemReport, console: Console) -> None:
+def system_tables(report: SystemReport) -> Iterator[Printed]:
     """The tables of a run."""
-    console.print(line(conditions_line(report), style="bold"))
-    console.print(_tasks(report))
-    console.print(_causes(report))
-    console.print(_units(report))
-    console.print(line(memory_line(report)))
-    console.print(line(jobs_line(report)))
-    for text in deadline_lines(report):
-        console.print(line(text))
-    if report.check is not None:
-        console.print(line(check_line(report)))
+    yield line(conditions_line(report), style="bold")
+    yield from (_tasks(report), _causes(report), _units(report))
+    yield from map(line, system_lines(report)[1:])
+
+
+def system_lines(report: SystemReport) -> list[str]:
+    """The system and its conditions, and what there is to say beside the tables."""
+    said = [conditions_line(report), memory_line(report), jobs_line(report), *deadline_lines(report)]
+    return said + ([check_line(report)] if report.check is not None else [])
 
 
 def conditions_line(report: SystemReport) -> str:
@@ -67,10 +62,9 @@ def deadline_lines(report: SystemReport) -> Iterator[str]:
 
 
 def check_line(report: SystemReport) -> str:
-    """What the check of the bits found; nothing where there was none."""
+    """What the check of the bits found."""
     found = report.check
-    if found is None:
-        return ""
+    assert found is not None
     text = f"{found.ways:,} ways of programs in pieces, {found.elements:,} elements, {found.mismatches:,} mismatches"
     return f"check: {text}" + (f", the first in {found.first}" if found.first else "")
 
@@ -118,33 +112,6 @@ def _units(report: SystemReport) -> ReportTable:
         compute = "" if unit.compute is None else f"{unit.compute / report.cycles:.1%}"
         table.add_row(unit.name, f"{unit.utilization:.1%}", compute)
     return table
-
-
-MOST_ROWS = 200
-"""Rows of a sweep that are printed."""
-_RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
-"""How soon a column of a sweep is left out, by what stands before its point."""
-
-
-def print_sweep(found: SystemSweep, console: Console) -> None:
-    """The points of a sweep in the columns of its other forms, and what they say."""
-    console.print(line(f"{found.name}: {len(found.rows):,} points", style="bold"))
-    table = ReportTable(tuple(_sweep_column(name, found) for name in found.rows[0]))
-    for row in found.rows[:MOST_ROWS]:
-        table.add_row(*(shown(value) for value in row.values()))
-    if len(found.rows) > MOST_ROWS:
-        table.add_row(f"{len(found.rows) - MOST_ROWS:,} more")
-    console.print(table)
-    for text in found.answer:
-        console.print(line(text))
-
-
-def _sweep_column(name: str, found: SystemSweep) -> Column:
-    if name == "problem":
-        return Column(name, "fold")
-    texts = any(isinstance(row[name], str) for row in found.rows)
-    axis = name in found.axes or name == "missed"
-    return Column(name, "left" if texts else "right", 0 if axis else _RANKS.get(name.partition(".")[0], 0))
 
 
 def timeline_json(report: SystemReport, intervals: Iterable[Interval]) -> str:

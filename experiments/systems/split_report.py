@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
-from rich.console import Console
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
@@ -22,7 +21,8 @@ from dla_sim.systems.spec import System
 from dla_sim.systems.work import Piecework
 from experiments.report.end_to_end import end_to_end, host_estimate
 from experiments.report.schema import Check, Count, Part, Text
-from experiments.report.terminal import Column, ReportTable, line
+from experiments.report.shown import Presentation, Shown
+from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.running.check import check_values
 from experiments.running.declared import command_of
 from experiments.running.network import Network, network_batch
@@ -89,7 +89,7 @@ class SplitCheck(Part):
     oracle: Check
 
 
-class SplitReport(Part):
+class SplitReport(Shown, Part):
     """One network on several accelerators. Cycles are those of the accelerators' programs, unless they say otherwise.
 
     ``alone``: one inference on the first accelerator; ``images``: how many inferences ``account`` is about;
@@ -117,6 +117,11 @@ class SplitReport(Part):
     regions: list[SplitRegion]
     account: SplitAccount
     check: SplitCheck
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """Itself."""
+        return self, SPLIT
 
     @property
     def mismatches(self) -> int:
@@ -289,24 +294,26 @@ MEANING = {
 }
 
 
-def print_split(report: SplitReport, console: Console) -> None:
+def split_tables(report: SplitReport) -> Iterator[Printed]:
     """The tables of a split."""
-    console.print(line(f"{report.model} on {report.system}, split by {report.split}", style="bold"))
-    _print_steps(report, console)
-    _print_account(report, console)
-    console.print(line(f"multiply-accumulates: {report.macs[0]:,} once, {report.macs[1]:,} split; "
-                       f"slots of the memory: {report.slots[0]:,} and {report.slots[1]:,}"))  # fmt: skip
-    console.print(line(f"end to end (CPU and transfers estimated, not split): {report.end_to_end_alone:,} cycles on "
-                       f"one, {report.end_to_end:,} split"))  # fmt: skip
+    yield line(f"{report.model} on {report.system}, split by {report.split}", style="bold")
+    yield _steps_table(report)
+    if any(part.loses for part in report.parts):
+        yield line("* no slower as one program on the first accelerator: sharing these nodes loses time")
+    yield from map(line, _account_lines(report))
+    yield line(f"multiply-accumulates: {report.macs[0]:,} once, {report.macs[1]:,} split; "
+               f"slots of the memory: {report.slots[0]:,} and {report.slots[1]:,}")  # fmt: skip
+    yield line(f"end to end (CPU and transfers estimated, not split): {report.end_to_end_alone:,} cycles on "
+               f"one, {report.end_to_end:,} split")  # fmt: skip
     if report.cpu:
-        console.print(line(f"on the CPU as before: {', '.join(report.cpu)}"))
+        yield line(f"on the CPU as before: {', '.join(report.cpu)}")
     check = report.check
-    console.print(line(f"check: {check.elements:,} elements, {check.mismatches:,} differ from the whole programs'; "
-                       f"{check.oracle.elements:,} against {check.oracle.oracle}, "
-                       f"{check.oracle.mismatches:,} mismatches"))  # fmt: skip
+    yield line(f"check: {check.elements:,} elements, {check.mismatches:,} differ from the whole programs'; "
+               f"{check.oracle.elements:,} against {check.oracle.oracle}, "
+               f"{check.oracle.mismatches:,} mismatches")  # fmt: skip
 
 
-def _print_steps(report: SplitReport, console: Console) -> None:
+def _steps_table(report: SplitReport) -> ReportTable:
     """What runs where, region by region, and what would be faster on one accelerator."""
     several = len(report.regions) > 1
     columns = [Column("nodes", "fold"), Column("cycles alone", "fold"), Column("as one", "right", 2)]
@@ -316,28 +323,25 @@ def _print_steps(report: SplitReport, console: Console) -> None:
         cycles = ", ".join(f"{name} {one:,}" for name, one in zip(part.accelerators, part.cycles, strict=True))
         once = "" if part.once is None else f"{part.once:,}{' *' * part.loses}"
         table.add_row(*[part.region] * several, ", ".join(part.nodes), cycles, once, part.whole or "")
-    console.print(table)
-    if any(part.loses for part in report.parts):
-        console.print(line("* no slower as one program on the first accelerator: sharing these nodes loses time"))
+    return table
 
 
-def _print_account(report: SplitReport, console: Console) -> None:
+def _account_lines(report: SplitReport) -> Iterator[str]:
     """How many times as fast it is, of each region if there are several, and why not N times."""
     found = report.account
     what = f"{report.images} images" if report.images > 1 else "an inference"
-    console.print(line(f"{what}: {_faster(found)}"))
+    yield f"{what}: {_faster(found)}"
     if report.images > 1:
-        console.print(line(f"one image alone: {report.latency:,} cycles; a stream: "
-                           f"{found.cycles / report.images:,.1f} cycles an image"))  # fmt: skip
+        stream = f"{found.cycles / report.images:,.1f} cycles an image"
+        yield f"one image alone: {report.latency:,} cycles; a stream: {stream}"
     if len(report.regions) > 1:
-        for region in report.regions:
-            console.print(line(f"  {region.name}: {_faster(region.account)}"))
+        yield from (f"  {region.name}: {_faster(region.account)}" for region in report.regions)
     parts = {meaning: cycles for key, meaning in MEANING.items() if (cycles := getattr(found, key))}
     if parts:
         lost = found.accelerators - report.speed_up
-        console.print(line(f"why not {found.accelerators} times: {lost:.2f} less, of which"))
+        yield f"why not {found.accelerators} times: {lost:.2f} less, of which"
         for meaning, cycles in parts.items():
-            console.print(line(f"  {cycles / found.cycles:+.2f} {cycles:,} cycles: {meaning}"))
+            yield f"  {cycles / found.cycles:+.2f} {cycles:,} cycles: {meaning}"
 
 
 def _faster(account: SplitAccount) -> str:
@@ -345,3 +349,11 @@ def _faster(account: SplitAccount) -> str:
         f"{account.once:,} cycles on one, {account.cycles:,} on {account.accelerators}: "
         f"{account.speed_up:.2f} times as fast"
     )
+
+
+def _lines(report: SplitReport) -> Iterator[str]:
+    yield f"{report.model} on {report.system}, split by {report.split}: {_faster(report.account)}"
+
+
+SPLIT = Presentation(lines=_lines, tables=split_tables)
+"""How a split network is presented."""

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from dla_sim.presets import quantity
 from dla_sim.systems.spec import Document, System, checked, cycles_of, keys_of
 from dla_sim.systems.work import Plans
+from experiments.report.shown import Presentation, Shown, data_frame
+from experiments.report.terminal import Column, Printed, ReportTable, line
+from experiments.report.units import shown
 from experiments.systems.plans import DoesNotFitError, Planner
 from experiments.systems.report import SystemReport
-from experiments.systems.result import data_frame
 from experiments.systems.run import RATE_STEPS, highest_rate, policy_of, run_system
 from isa.errors import InputError, meant
 from isa.files import write_atomically
@@ -33,6 +35,10 @@ SCHEMA: Literal["dla-system-sweep/1"] = "dla-system-sweep/1"
 MOST_POINTS = 10_000
 MOST_TOLD = 12
 """Combinations of other axes in a line of the answer."""
+MOST_ROWS = 200
+"""Rows that are printed."""
+_RANKS = {"ended": 5, "model": 4, "missed": 3, "use": 2, "memory": 1, "worst": 1}
+"""How soon a column is left out, by what stands before its point."""
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(\.[0-9]+)?")
 _WITHOUT_ORDER = ("seed", "priority")
 """The last names of keys of which fewer is neither harder to hold deadlines with, nor cheaper."""
@@ -53,7 +59,7 @@ class Lowest(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SystemSweep:
+class SystemSweep(Shown):
     """The points of a sweep, the last axis fastest; a row each, all with the same columns, None for no figure.
 
     Columns: the axes; ``rate``, the highest without a miss, 1 as written, where it was searched; ``missed`` and
@@ -128,8 +134,41 @@ class SystemSweep:
         """Write the sweep as ``dla system --sweep --json`` does."""
         write_atomically(Path(path), sweep_json(self))
 
-    def __repr__(self) -> str:
-        return "\n".join((f"{self.name}: {len(self.rows)} points", *self.answer))
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """Itself."""
+        return self, SWEEP
+
+
+def _lines(found: SystemSweep) -> Iterator[str]:
+    """How many points there are, and the answer."""
+    yield f"{found.name}: {len(found.rows):,} points"
+    yield from found.answer
+
+
+def _tables(found: SystemSweep) -> Iterator[Printed]:
+    """The points in the columns of their other forms, and what they say."""
+    first, *answer = _lines(found)
+    yield line(first, style="bold")
+    table = ReportTable(tuple(_column(name, found) for name in found.rows[0]))
+    for row in found.rows[:MOST_ROWS]:
+        table.add_row(*(shown(value) for value in row.values()))
+    if len(found.rows) > MOST_ROWS:
+        table.add_row(f"{len(found.rows) - MOST_ROWS:,} more")
+    yield table
+    yield from map(line, answer)
+
+
+def _column(name: str, found: SystemSweep) -> Column:
+    if name == "problem":
+        return Column(name, "fold")
+    texts = any(isinstance(row[name], str) for row in found.rows)
+    axis = name in found.axes or name == "missed"
+    return Column(name, "left" if texts else "right", 0 if axis else _RANKS.get(name.partition(".")[0], 0))
+
+
+SWEEP = Presentation(lines=_lines, tables=_tables, records=lambda found: found.rows)
+"""How a sweep of a system is presented."""
 
 
 def sweep_json(found: SystemSweep) -> str:

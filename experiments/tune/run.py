@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from byoc.compiler import partition_package
 from byoc.options import CompileOptions
@@ -27,6 +28,7 @@ from byoc.tuning.transfer import Donor, choose_donor, shares_of
 from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
+from experiments.report.shown import Presentation, Shown
 from experiments.running.network import Network
 from experiments.tune.model import CostModel, load_model, require_library
 from experiments.tune.request import Report, Search
@@ -38,7 +40,7 @@ from isa.reading import read_bytes
 
 
 @dataclass(frozen=True, repr=False)
-class Tuned:
+class Tuned(Shown):
     """What came of it. ``kept``: measurements that the log had already; ``donor``: the log that schedules came from.
 
     ``options`` are those that it was tuned with; with ``best_options`` the best schedule is compiled.
@@ -66,8 +68,10 @@ class Tuned:
             f"({fewest / own - 1:+.2%}), after {records.index(best) + 1} of {len(records)} measurements"
         )
 
-    def __repr__(self) -> str:
-        return f"{self.summary}\nlog in {self.log.path}"
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """Cycles before and after, and the log."""
+        return self, Presentation(lambda tuned: [tuned.summary, f"log in {tuned.log.path}"])
 
 
 def model_file(log: Path) -> Path:

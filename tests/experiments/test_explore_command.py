@@ -12,9 +12,8 @@ from matplotlib import image
 
 from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
+from experiments.explore.exploration import Exploration, draw
 from experiments.explore.objectives import costs, front, parse_objectives
-from experiments.explore.presentation import draw
-from experiments.explore.run import Exploration
 from experiments.explore.workflow import explore
 from experiments.sweep.frame import flat_rows
 from experiments.sweep.spec import Spec, load_spec

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from experiments.explore.exploration import lines, shown_value
 from experiments.explore.objectives import OBJECTIVES, Pair, costs, parse_objectives
-from experiments.explore.presentation import lines, shown_value
 from experiments.explore.request import SAMPLERS, SamplerName
 from experiments.explore.run import against_grid, explored
 from experiments.explore.search import TOGETHER, Found, Proposal, search

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from experiments.report.shown import Document
 from experiments.sweep.page import sweep_page
 from experiments.sweep.results import AXES, Sweep, load_sweep, reasons, sign, title, words
 from experiments.sweep.store import FIGURE_COLUMNS, Store
-from experiments.sweep.tables import print_sweep
+from experiments.sweep.tables import FRONT
 from isa.errors import InputError
 from tests.experiments.reporting import Page, grid, grid_file
 from tests.experiments.test_html_run import data_of
@@ -81,7 +82,7 @@ def test_a_sweep_in_which_nothing_fits_has_a_page() -> None:
 def test_tables_on_a_terminal() -> None:
     console = Console(width=160)
     with console.capture() as capture:
-        print_sweep(grid(), grid().objectives(None, None), console)
+        Document((grid(), grid().objectives(None, None)), FRONT).show(console)
     text = capture.get()
     assert "grid: 48 points: 6 infeasible, 42 ok" in text
     front = grid().front(("pe_sram", "cycles"), grid().finished)

@@ -231,7 +231,8 @@ def test_without_pandas_one_line_says_what_to_install(result: dla.Result, monkey
 
 
 def test_a_notebook_shows_a_few_lines_and_a_table_with_bars(result: dla.Result) -> None:
-    text, page = repr(result), result._repr_html_()
+    text, page = str(result), result._repr_html_()
+    assert repr(result) == text.splitlines()[0]
     assert text.startswith("digits-cnn on 8x16 PEs (ic x oc), 64 KiB SRAM, ")
     assert f"cycles: {result.report.totals.cycles:,} (" in text
     assert "0 mismatches in " in text

@@ -5,10 +5,11 @@ from __future__ import annotations
 import plotly.graph_objects
 from rich.console import Console
 
-from experiments.compare.page import comparison_charts, comparison_page
-from experiments.compare.tables import change, print_comparison, signed
+from experiments.compare.page import COMPARISON, comparison_charts, comparison_page
+from experiments.compare.tables import change, signed
 from experiments.report.charts.interactive import figure
 from experiments.report.schema import RunReport
+from experiments.report.shown import Document
 from isa.arch import flat
 from tests.experiments.reporting import Page, compared, tiny_run, with_layers
 
@@ -16,7 +17,7 @@ from tests.experiments.reporting import Page, compared, tiny_run, with_layers
 def printed(before: RunReport, after: RunReport) -> str:
     console = Console(width=160)
     with console.capture() as capture:
-        print_comparison(compared(before, after), console)
+        Document(compared(before, after), COMPARISON).show(console)
     return capture.get()
 
 

@@ -6,7 +6,9 @@ import pytest
 from rich.console import Console
 
 from experiments.report.schema import LayerGroup, RunReport, report_json
-from experiments.report.tables import MOST_GROUPS, groups_line, print_report
+from experiments.report.shown import Document
+from experiments.report.summary import RUN
+from experiments.report.tables import MOST_GROUPS, groups_line
 from experiments.running.workflow import run
 
 
@@ -25,7 +27,7 @@ def test_layers_name_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
         assert inside == [] or groups[inside[0]].region == layer.region
     assert sum(layer.cycles for layer in report.layers) <= report.totals.cycles
     assert report.check.mismatches == 0
-    print_report(report, Console(width=200))
+    Document(report, RUN).show(Console(width=200))
     printed = " ".join(capsys.readouterr().out.split())
     first = groups[0]
     assert f"{first.layers[0]} to {first.layers[-1]} ({first.rows} row" in printed

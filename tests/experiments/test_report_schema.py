@@ -12,8 +12,9 @@ from rich.console import Console
 
 from dla_sim.engine.causes import CAUSES
 from experiments.report.schema import UNITS, RunReport, report_json
+from experiments.report.shown import Document
 from experiments.report.store import default_path, load_report, save_report
-from experiments.report.tables import print_report
+from experiments.report.summary import RUN
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import KINDS
@@ -162,7 +163,7 @@ def test_bad_report_files(tmp_path: Path, content: str | None, message: str) -> 
 def test_tables_show_every_part() -> None:
     console = Console(width=140, record=True, file=None, quiet=False)
     with console.capture() as captured:
-        print_report(RunReport.model_validate(sample()), console)
+        Document(RunReport.model_validate(sample()), RUN).show(console)
     text = captured.get()
     for part in (
         "tiny on 8x8 PEs (ic x oc), 512 KiB SRAM, 8 bytes/cycle, ISA v2, schedule default",

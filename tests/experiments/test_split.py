@@ -17,7 +17,7 @@ from experiments.cli.main import main
 from experiments.report.terminal import report_console
 from experiments.running.network import Network, load_network
 from experiments.systems.request import SplitRequest
-from experiments.systems.split_report import SplitReport, print_split, split_json, split_network
+from experiments.systems.split_report import SplitReport, split_json, split_network
 from tests.byoc.small_models import ModelBuilder
 
 PRIVATE = '[memory]\nports = "private"\ngrants = {count}\n'
@@ -231,7 +231,7 @@ def test_steps_that_lose_against_one_program_say_so(capsys: pytest.CaptureFixtur
         assert shared.once == report.account.once == report.alone
         assert (len(shared.cycles), shared.loses) == (2, loses)
         assert loses is (max(shared.cycles) >= report.alone)
-        print_split(report, report_console())
+        report.show(report_console())
         assert ("sharing these nodes loses time" in capsys.readouterr().out) is loses
 
 

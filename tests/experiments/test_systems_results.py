@@ -97,7 +97,7 @@ def test_tables_and_what_a_notebook_shows(busy: dla.SystemResult) -> None:
         round(mean * ended) for mean, ended in zip(tasks["response.mean"], tasks["ended"], strict=True)
     ]
     assert list(units["name"]) == ["npu", "cpu0", "cpu1"]
-    assert repr(busy).splitlines()[0].startswith("system: 300,000 cycles, priority, preemption: tile; ")
+    assert repr(busy).startswith("system: 300,000 cycles (0.300 ms), priority, preemption at tiles")
     assert busy._repr_html_().count("<tr>") == 4
     assert busy.plot.timeline().get_title(loc="left") == "What every unit does, over time"
 

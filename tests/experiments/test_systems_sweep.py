@@ -117,7 +117,7 @@ def test_how_much_is_enough() -> None:
         "5 of 6 points have 0 misses",
         "lowest cpu.cores with 0 misses: 2 with cpu.speed = 1; 1 with cpu.speed = 2",
     ]
-    assert repr(found).startswith("system: 6 points\n5 of 6")
+    assert str(found).startswith("system: 6 points\n5 of 6")
     assert list(found.rows[0]) == [
         "cpu.cores", "cpu.speed", "run.policy", "missed", "ended", "missed.a", "missed.b", "worst.a", "worst.b",
         "use.cpu0", "use.cpu1", "use.cpu2", "memory.use", "memory.peak",

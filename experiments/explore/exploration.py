@@ -1,20 +1,108 @@
-"""An exploration as a picture (the front among the points, how the hypervolume grew), as a table and in words."""
+"""An exploration, and how it is shown: a picture of the front and how the hypervolume grew, a table, and words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from experiments.explore.objectives import Objective, Pair, hypervolume
-from experiments.explore.run import GOAL, Exploration
+from experiments.explore.objectives import Objective, Objectives, Pair, hypervolume
 from experiments.explore.search import Found
+from experiments.extras import require_pandas
 from experiments.report.charts.style import BLUE, GREY, LIGHT, ORANGE
-from experiments.report.terminal import ReportTable, plain_table
+from experiments.report.shown import Presentation, Shown
+from experiments.report.terminal import Printed, ReportTable, line, plain_table
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+
+GOAL = 0.99
+"""Share of the grid's hypervolume that is to be reached."""
+SCHEMA = "dla-explore/1"
+
+
+@dataclass(frozen=True)
+class GridComparison:
+    """Against the whole grid: hypervolumes, and points needed for ``GOAL`` of the grid's, None where not reached.
+
+    ``by_chance`` is the median over random orders of the grid.
+    """
+
+    points: int
+    ok: int
+    grid_hypervolume: float
+    share: float
+    needed: int | None
+    by_chance: float | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Exploration(Shown):
+    """The points that were evaluated, in order, those on the front among them, and how they compare with the grid.
+
+    ``settings`` are the columns that vary; ``reference`` is the point that hypervolumes are measured from.
+    """
+
+    conditions: Mapping[str, Any]
+    objectives: Objectives
+    settings: tuple[str, ...]
+    found: tuple[Found, ...]
+    front: tuple[Found, ...]
+    grid_points: int
+    reference: Pair | None
+    comparison: GridComparison | None
+    grid: tuple[Pair | None, ...]
+
+    @property
+    def table(self) -> pandas.DataFrame:
+        """A row a point in the order of evaluation: its settings, the objectives, and whether it is on the ``front``.
+
+        Raises InputError where pandas is not installed.
+        """
+        best = {found.row["key"] for found in self.front}
+        rows = [self._point(found) | {"front": found.row["key"] in best} for found in self.found]
+        table: pandas.DataFrame = require_pandas().DataFrame(rows)
+        return table
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """Itself."""
+        return self, EXPLORATION
+
+    def content(self) -> dict[str, Any]:
+        """The exploration as JSON has it: objectives by name in their units, and the settings of every point."""
+        compared = self.comparison
+        return {
+            "schema": SCHEMA,
+            **self.conditions,
+            "objectives": [{"name": o.name, "unit": o.unit, "more_is_better": o.more} for o in self.objectives],
+            "points": len(self.found),
+            "grid_points": self.grid_points,
+            "front": [self._point(found) for found in self.front],
+            "found": [self._point(found) for found in self.found],
+            "grid": None if compared is None else {
+                "points": compared.points,
+                "ok": compared.ok,
+                "hypervolume_share": compared.share,
+                "goal": GOAL,
+                "points_needed": compared.needed,
+                "points_needed_by_chance": compared.by_chance,
+            },
+        }  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a point in the order of evaluation, ``front`` says of which no other is better in both objectives."""
+        best = {found.row["key"] for found in self.front}
+        return [{"front": found.row["key"] in best, **self._point(found)} for found in self.found]
+
+    def _point(self, found: Found) -> dict[str, Any]:
+        chosen = {name: found.row.get(name) for name in self.settings}
+        ok = found.costs is not None
+        values = {o.name: o.value(found.row) if ok else None for o in self.objectives}
+        return {"key": found.row["key"], "status": found.row["status"], **chosen, **values}
 
 
 _DPI = 130
@@ -153,3 +241,21 @@ def _comparison(found: Exploration) -> Iterator[str]:
     else:
         share = compared.needed / compared.points
         yield f"{GOAL:.0%} of it took {compared.needed} points, {share:.1%} of the grid{chance}"
+
+
+def _lines(found: Exploration) -> Iterator[str]:
+    traded = " and ".join(objective.name for objective in found.objectives)
+    yield (
+        f"{found.conditions['network']}, {traded}: {len(found.found)} of {found.grid_points} points evaluated, "
+        f"{len(found.front)} on the front"
+    )
+
+
+def exploration_tables(found: Exploration) -> Iterator[Printed]:
+    """The front, and how it compares with the grid."""
+    yield front_table(found)
+    yield from map(line, lines(found))
+
+
+EXPLORATION = Presentation(lines=_lines, tables=exploration_tables, records=lambda found: found.rows())
+"""How an exploration is presented."""

@@ -1,0 +1,165 @@
+"""What holds results, and how it is shown: in a line, a terminal, a notebook, as a table of data, pictures and a page.
+
+Each kind of results declares how it is presented (:class:`Presentation`); being shown is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from experiments.extras import require_pandas
+from experiments.report.charts.model import Chart
+from experiments.report.charts.style import escaped
+from experiments.report.plots import draw_chart, save_charts
+from experiments.report.terminal import Printed, ReportTable, line
+from isa.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+MOST_ROWS = 30
+"""Rows of a table in a notebook."""
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How one kind of results is presented: functions of what holds it; None where it has no such thing.
+
+    ``lines``: in words, the first for everything. ``tables``: what a terminal shows, by default the lines, ``brief``
+    where only the whole is wanted. ``records``: the rows of a CSV file. ``charts``: all charts in the order of reading;
+    ``drawn`` are the methods of ``plot`` and the chart of each, ``nothing`` why there is none. ``pictures`` draws into
+    a folder, by default the charts. ``page``: the HTML page. ``notebook``: HTML below the lines, by default the first
+    table.
+    """
+
+    lines: Callable[[Any], Iterable[str]]
+    tables: Callable[[Any], Iterable[Printed]] | None = None
+    brief: Callable[[Any], Iterable[Printed]] | None = None
+    records: Callable[[Any], Sequence[Mapping[str, Any]]] | None = None
+    charts: Callable[[Any], Iterable[Chart]] = lambda subject: ()
+    drawn: Mapping[str, str] = field(default_factory=dict)
+    nothing: Callable[[Any], str] = lambda subject: "there is nothing to draw"
+    pictures: Callable[[Any, Path], tuple[Path, ...]] | None = None
+    page: Callable[[Any], str] | None = None
+    notebook: Callable[[Any], str] | None = None
+
+
+class Shown:
+    """What holds results: ``repr`` is its first line, ``str`` all of them, a notebook shows a table as well."""
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """What holds the results, and how that is presented."""
+        raise NotImplementedError
+
+    def lines(self) -> list[str]:
+        """What there is to say in words."""
+        subject, how = self.presented
+        return list(how.lines(subject))
+
+    def __repr__(self) -> str:
+        return self.lines()[0]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        subject, how = self.presented
+        told = "<br>".join(escaped(said) for said in self.lines())
+        tables = how.tables(subject) if how.tables is not None and how.notebook is None else ()
+        table = next((html_table(one) for one in tables if isinstance(one, ReportTable)), "")
+        return f"<div><p>{told}</p>{table if how.notebook is None else how.notebook(subject)}</div>"
+
+    def show(self, console: Console, brief: bool = False) -> None:
+        """Print all tables, or what is about the whole."""
+        subject, how = self.presented
+        wanted = how.brief if brief else how.tables
+        for one in map(line, self.lines()) if wanted is None else wanted(subject):
+            console.print(one)
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of a CSV file; raises InputError where there are none of such results."""
+        subject, how = self.presented
+        if how.records is None:
+            raise InputError(f"{self!r}: there is no table of it")
+        return how.records(subject)
+
+    def page(self) -> str:
+        """The HTML page, equal for equal results; raises InputError where there is none of such results."""
+        subject, how = self.presented
+        if how.page is None:
+            raise InputError(f"{self!r}: there is no page of it")
+        return how.page(subject)
+
+    def pictures(self, folder: Path) -> tuple[Path, ...]:
+        """Draw everything into a folder; raises InputError when that cannot be written."""
+        subject, how = self.presented
+        return save_charts(how.charts(subject), folder) if how.pictures is None else how.pictures(subject, folder)
+
+    @property
+    def plot(self) -> Plots:
+        """The pictures, each a method that draws on given axes or on new ones."""
+        return Plots(*self.presented)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Document(Shown):
+    """Results that are data alone, such as those of a file, with how they are presented."""
+
+    subject: Any
+    how: Presentation
+
+    @property
+    def presented(self) -> tuple[Any, Presentation]:
+        """Both."""
+        return self.subject, self.how
+
+
+@dataclass(frozen=True, eq=False)
+class Plots:
+    """Pictures of results: a method of each name draws on ``axes``, by default new ones, and returns those."""
+
+    subject: Any
+    how: Presentation
+
+    def __getattr__(self, name: str) -> Callable[..., Axes]:
+        if name not in self.how.drawn:
+            raise AttributeError(f"no picture is called {name}; there are {', '.join(self.how.drawn)}")
+
+        def drawn(axes: Axes | None = None) -> Axes:
+            """Draw it; raises InputError where there is nothing to show."""
+            for chart in self.how.charts(self.subject):
+                if chart.identity == self.how.drawn[name]:
+                    return draw_chart(chart, axes)
+            raise InputError(self.how.nothing(self.subject))
+
+        return drawn
+
+    def __dir__(self) -> Iterable[str]:
+        return [*self.how.drawn]
+
+
+def html_table(table: ReportTable) -> str:
+    """A table as a notebook shows it, the first rows of it."""
+    head = "".join(f"<th>{escaped(column.heading)}</th>" for column in table.columns)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in row) + "</tr>" for row in table.rows[:MOST_ROWS]
+    )
+    left = len(table.rows) - MOST_ROWS
+    more = f"<p>{left:,} more rows.</p>" if left > 0 else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
+
+
+def data_frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
+    """Rows as a table; columns of integers, with gaps or without, are Int64. Raises InputError without pandas."""
+    rows = list(rows)
+    table: pandas.DataFrame = require_pandas().DataFrame(rows)
+    known = {name: [row[name] for row in rows if row[name] is not None] for name in table.columns}
+    whole = [name for name, found in known.items() if found and all(type(value) is int for value in found)]
+    return table.astype(dict.fromkeys(whole, "Int64"))
