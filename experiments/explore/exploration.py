@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from experiments.explore.objectives import Objective, Objectives, Pair, hypervolume
 from experiments.explore.search import Found
-from experiments.extras import require_pandas
-from experiments.report.charts.style import BLUE, GREY, LIGHT, ORANGE
-from experiments.report.shown import Presentation, Shown
+from experiments.report.charts.model import Measure, Picture, Scatter, Series, Steps
+from experiments.report.charts.style import BLUE, GREY, ORANGE, Style
+from experiments.report.plots import picture
+from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
 
 GOAL = 0.99
 """Share of the grid's hypervolume that is to be reached."""
@@ -58,14 +56,8 @@ class Exploration(Shown):
 
     @property
     def table(self) -> pandas.DataFrame:
-        """A row a point in the order of evaluation: its settings, the objectives, and whether it is on the ``front``.
-
-        Raises InputError where pandas is not installed.
-        """
-        best = {found.row["key"] for found in self.front}
-        rows = [self._point(found) | {"front": found.row["key"] in best} for found in self.found]
-        table: pandas.DataFrame = require_pandas().DataFrame(rows)
-        return table
+        """The rows (:meth:`rows`) as a DataFrame. Raises InputError where pandas is not installed."""
+        return data_frame(self.rows())
 
     @property
     def presented(self) -> tuple[Any, Presentation]:
@@ -105,91 +97,58 @@ class Exploration(Shown):
         return {"key": found.row["key"], "status": found.row["status"], **chosen, **values}
 
 
-_DPI = 130
-
-
 def draw(found: Exploration) -> bytes:
     """The picture as PNG; equal explorations give equal bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.5, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    _points(left, found)
-    _progress(right, found)
-    figure.suptitle(f"{found.conditions['network']}: {found.objectives[0].name} against {found.objectives[1].name}")
-    stream = BytesIO()
-    figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
-    return stream.getvalue()
+    return picture(exploration_charts(found))
 
 
-def _values(found: Exploration, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+def exploration_charts(found: Exploration) -> list[Picture]:
+    """The front among the points, and how the hypervolume grew."""
+    return [points_chart(found), *([] if found.reference is None else [growth_chart(found, found.reference)])]
+
+
+def points_chart(found: Exploration) -> Scatter:
+    """The grid, if it was run, what was evaluated, and the front."""
+    groups = [
+        ("grid", Style(GREY), found.grid),
+        ("evaluated", Style(ORANGE, marker="x"), [point.costs for point in found.found]),
+    ]
+    drawn = tuple((name, style, _places(found, pairs)) for name, style, pairs in groups if any(pairs))
+    front = _places(found, [point.costs for point in found.front])
+    across, up = (
+        Measure(objective.title, "", bool(front) and min(place[number] for place in front) > 0)
+        for number, objective in enumerate(found.objectives)
+    )
+    title = f"{found.conditions['network']}: {found.objectives[0].name} against {found.objectives[1].name}"
+    return Scatter("points", title, across, up, drawn, front)
+
+
+def _places(found: Exploration, pairs: Sequence[Pair | None]) -> tuple[Pair, ...]:
     """Objectives of pairs as they are shown: where more is better, with the sign they have."""
-    signs = [-1 if objective.more else 1 for objective in found.objectives]
-    return [signs[0] * pair[0] for pair in pairs], [signs[1] * pair[1] for pair in pairs]
+    first, second = (-1 if objective.more else 1 for objective in found.objectives)
+    return tuple((first * pair[0], second * pair[1]) for pair in pairs if pair is not None)
 
 
-def _points(axes: Axes, found: Exploration) -> None:
-    grid = [pair for pair in found.grid if pair is not None]
-    if grid:
-        axes.scatter(*_values(found, grid), s=16, marker="o", color=LIGHT, edgecolor=GREY, linewidth=0.5, label="grid")
-    seen = [point.costs for point in found.found if point.costs is not None]
-    axes.scatter(*_values(found, seen), s=26, marker="x", color=ORANGE, linewidth=1.3, label="evaluated")
-    best = [point.costs for point in found.front if point.costs is not None]
-    across, up = _values(found, best)
-    axes.plot(across, up, drawstyle="steps-post", color=BLUE, linewidth=1.2, marker="s", markersize=5, label="front")
-    axes.set_xlabel(found.objectives[0].title)
-    axes.set_ylabel(found.objectives[1].title)
-    if across and min(across) > 0:
-        axes.set_xscale("log")
-        _readable(axes.xaxis)
-    if up and min(up) > 0:
-        axes.set_yscale("log")
-        _readable(axes.yaxis)
-    _finish(axes)
-
-
-def _readable(axis: Axis) -> None:
-    """Ticks of a logarithmic axis at 1, 2 and 5, as numbers: 2 M, 0.5."""
-    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
-
-    large = EngFormatter(sep=" ")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: large(value) if value >= 1000 else f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _progress(axes: Axes, found: Exploration) -> None:
-    if found.reference is None:
-        axes.set_axis_off()
-        return
-    total = found.comparison.grid_hypervolume if found.comparison else None
-    pairs = [point.costs for point in found.found]
-    grown = [hypervolume([p for p in pairs[: n + 1] if p is not None], found.reference) for n in range(len(pairs))]
-    whole = total or grown[-1] or 1.0
-    counts = list(range(1, len(grown) + 1))
-    axes.plot(counts, [value / whole for value in grown], color=BLUE, drawstyle="steps-post", label="search")
+def growth_chart(found: Exploration, reference: Pair) -> Steps:
+    """The hypervolume of the points so far."""
     compared = found.comparison
+    pairs = [point.costs for point in found.found]
+    grown = [hypervolume([p for p in pairs[: n + 1] if p is not None], reference) for n in range(len(pairs))]
+    whole = (compared.grid_hypervolume if compared else 0) or grown[-1] or 1.0
+    limits: tuple[tuple[str, float], ...] = ()
+    marks: list[tuple[str, float]] = []
     if compared is not None:
-        axes.axhline(GOAL, color=GREY, linestyle="--", linewidth=1, label=f"{GOAL:.0%} of the grid's hypervolume")
+        limits = ((f"{GOAL:.0%} of the grid's", GOAL),)
         if compared.needed is not None:
-            axes.axvline(compared.needed, color=BLUE, linestyle=":", label=f"reached with {compared.needed} points")
+            marks.append((f"reached with {compared.needed} points", compared.needed))
         if compared.by_chance is not None:
-            axes.axvline(
-                compared.by_chance, color=ORANGE, linestyle="-.", label=f"random order: {compared.by_chance:g} (median)"
-            )
-    axes.set_xlabel(f"points evaluated (of {found.grid_points} in the grid)")
-    axes.set_ylabel("hypervolume (share of the grid's)" if total else "hypervolume (share of the last)")
-    axes.set_ylim(top=1.02)
-    _finish(axes)
-
-
-def _finish(axes: Axes) -> None:
-    axes.grid(color="#E5E5E5")
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
+            marks.append((f"random order: {compared.by_chance:g} (median)", compared.by_chance))
+    unit = "share of the grid's" if compared and compared.grid_hypervolume else "share of the last"
+    series = (Series("search", tuple(value / whole for value in grown), Style(BLUE)),)
+    return Steps(
+        "growth", "Hypervolume", 1, len(grown), series, limits, unit, "", "hypervolume",
+        f"points evaluated (of {found.grid_points} in the grid)", tuple(marks),
+    )  # fmt: skip
 
 
 def front_table(found: Exploration) -> ReportTable:
@@ -257,5 +216,11 @@ def exploration_tables(found: Exploration) -> Iterator[Printed]:
     yield from map(line, lines(found))
 
 
-EXPLORATION = Presentation(lines=_lines, tables=exploration_tables, records=lambda found: found.rows())
+EXPLORATION = Presentation(
+    lines=_lines,
+    tables=exploration_tables,
+    records=lambda found: found.rows(),
+    charts=exploration_charts,
+    drawn={"front": "points", "growth": "growth"},
+)
 """How an exploration is presented."""

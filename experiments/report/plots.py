@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from math import ceil, log2, log10
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from experiments.literal import literal
-from experiments.report.charts.model import CYCLES, Bars, Chart, Gantt, Roofline, Series, Spans, Steps
-from experiments.report.charts.style import BLACK, shortened
+from experiments.report.charts.model import (
+    CYCLES,
+    Bars,
+    Gantt,
+    Heat,
+    Measure,
+    Parallel,
+    Picture,
+    Roofline,
+    Scatter,
+    Series,
+    Spans,
+    Steps,
+)
+from experiments.report.charts.style import BLACK, BLUE, ORANGE, VERMILION, shortened
+from experiments.report.units import BYTES, brief
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 MOST_ROWS = 80
@@ -24,6 +41,8 @@ MARKERS = {
     "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "x": "X", "star": "*", "pentagon": "p",
     "cross": "P", "triangle-down": "v",
 }  # fmt: skip
+MARKS = (BLUE, ORANGE)
+"""Colours of vertical lines."""
 _WIDTH = 10.0
 _ROW = 0.2
 _DPI = 120
@@ -38,17 +57,17 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def save_charts(charts: Iterable[Chart], folder: Path) -> tuple[Path, ...]:
+def save_charts(charts: Iterable[Picture], folder: Path) -> tuple[Path, ...]:
     """Draw every chart into ``folder`` as ``<identity>.png``; raises InputError when that cannot be written."""
-    return tuple(_saved(chart, folder) for chart in charts)
+    return tuple(_saved(chart, folder / f"{chart.identity}.png") for chart in charts)
 
 
-def _saved(chart: Chart, folder: Path) -> Path:
-    height, draw = _drawing(chart)
-    return save_figure(folder / f"{chart.identity}.png", height, draw)
+def _saved(chart: Picture, path: Path) -> Path:
+    write_atomically(path, picture([chart]))
+    return path
 
 
-def _drawing(chart: Chart) -> tuple[float, Callable[[Axes], None]]:
+def _drawing(chart: Picture) -> tuple[float, Callable[[Axes], None]]:
     """Inches that a chart is high, and what draws it."""
     if isinstance(chart, Bars):
         return bars_height(chart), lambda axes: draw_bars(axes, chart)
@@ -58,10 +77,16 @@ def _drawing(chart: Chart) -> tuple[float, Callable[[Axes], None]]:
         return 2.2, lambda axes: draw_spans(axes, chart)
     if isinstance(chart, Gantt):
         return 1.4 + 0.4 * len(chart.rows), lambda axes: draw_gantt(axes, chart)
+    if isinstance(chart, Scatter):
+        return 5.0, lambda axes: draw_scatter(axes, chart)
+    if isinstance(chart, Heat):
+        return min(12.0, 1.6 + 0.45 * len(chart.rows)), lambda axes: draw_heat(axes, chart)
+    if isinstance(chart, Parallel):
+        return 5.0, lambda axes: draw_parallel(axes, chart)
     return 4.0, lambda axes: draw_steps(axes, chart)
 
 
-def draw_chart(chart: Chart, axes: Axes | None = None) -> Axes:
+def draw_chart(chart: Picture, axes: Axes | None = None) -> Axes:
     """Draw a chart on ``axes``, or on new ones of pyplot, which notebooks show; the axes that it is on."""
     import matplotlib
     from matplotlib import pyplot
@@ -76,19 +101,21 @@ def draw_chart(chart: Chart, axes: Axes | None = None) -> Axes:
     return drawn
 
 
-def save_figure(path: Path, height: float, draw: Callable[[Axes], None]) -> Path:
-    """A picture of one pair of axes, ``height`` inches high."""
+def picture(charts: Sequence[Picture]) -> bytes:
+    """Charts side by side as PNG; equal charts give equal bytes, whatever the user's matplotlibrc says."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    settings: Any = {**matplotlib.rcParamsDefault, **_SETTINGS}  # whatever the user's matplotlibrc says
+    settings: Any = {**matplotlib.rcParamsDefault, **_SETTINGS}
+    drawings = [_drawing(chart) for chart in charts]
     with matplotlib.rc_context(settings):
-        made = Figure(figsize=(_WIDTH, height), layout="constrained")
+        width = _WIDTH if len(charts) == 1 else 0.65 * _WIDTH * len(charts)
+        made = Figure(figsize=(width, max(height for height, _ in drawings)), layout="constrained")
         FigureCanvasAgg(made)
-        draw(made.add_subplot())
-        write_atomically(path, _png(made))
-    return path
+        for axes, (_, draw) in zip(made.subplots(1, len(charts), squeeze=False)[0], drawings, strict=True):
+            draw(axes)
+        return _png(made)
 
 
 def _png(figure: Figure) -> bytes:
@@ -198,9 +225,107 @@ def draw_steps(axes: Axes, chart: Steps) -> None:
     for number, (name, level) in enumerate(chart.limits):
         line = "--" if number == 0 else ":"
         axes.axhline(level, color=BLACK, linestyle=line, linewidth=1.3, label=name)
-    axes.set_xlim(0, chart.total)
+    for number, (name, time) in enumerate(chart.marks):
+        axes.axvline(time, color=MARKS[number], linestyle="-.", linewidth=1.3, label=name)
+    axes.set_xlim(0, max([chart.total, *(time for _, time in chart.marks)]))
     axes.set_ylim(bottom=0)
-    _finish(axes, chart.title, "time (cycles)", f"{chart.axis} ({chart.unit})", len(chart.series) + len(chart.limits))
+    entries = len(chart.series) + len(chart.limits) + len(chart.marks)
+    _finish(axes, chart.title, chart.across, f"{chart.axis} ({chart.unit})", entries)
+
+
+def draw_scatter(axes: Axes, chart: Scatter) -> None:
+    """All points by group, and the line of the front."""
+    for name, style, places in chart.groups:
+        axes.scatter(
+            [x for x, _ in places], [y for _, y in places], s=28, color=style.color, marker=MARKERS[style.marker],
+            edgecolors="white", linewidths=0.4, label=plain(name),
+        )  # fmt: skip
+    line = [x for x, _ in chart.front], [y for _, y in chart.front]
+    axes.step(*line, where="post", color=VERMILION, linewidth=1.6, label="Pareto front")
+    axes.scatter(*line, s=90, facecolors="none", edgecolors=VERMILION, linewidths=1.5)
+    everything = [*chart.front, *(place for *_, group in chart.groups for place in group)] or [(1.0, 1.0)]
+    across, up = [x for x, _ in everything], [y for _, y in everything]
+    if chart.across.log:
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(_from_zero(across))
+    if chart.up.log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(_from_zero(up))
+    _ticks(chart.across, axes.xaxis, across)
+    _ticks(chart.up, axes.yaxis, up)
+    axes.grid(color="#e5e5e5")
+    axes.set_axisbelow(True)
+    axes.set_title(plain(chart.title))
+    legend_above(axes, len(chart.groups) + 1)
+
+
+def _from_zero(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of a linear axis."""
+    return min(0, *values, 0), max(*values, 0) * 1.06 or 1
+
+
+def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
+    """Title, and a few numbers in as many characters as needed: sizes at powers of two, or multiples of one."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullFormatter
+
+    axis.set_label_text(plain(measure.title))
+    if measure.log:
+        decades = log10(max(values) / min(values))
+        subdivisions = (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0)
+        axis.set_major_locator(LogLocator(2.0) if measure.unit == BYTES else LogLocator(10.0, subdivisions))
+        axis.set_minor_formatter(NullFormatter())
+    elif measure.unit == BYTES and max(values) > 0:
+        axis.set_major_locator(MultipleLocator(2 ** ceil(log2(max(values) / 6))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: brief(value, measure.unit)))
+
+
+def draw_heat(axes: Axes, chart: Heat) -> None:
+    """Cells with their values, darker the fewer, by the logarithm."""
+    scaled = [[None if cell is None else log10(cell) for cell in row] for row in chart.cells]
+    known = [cell for row in scaled for cell in row if cell is not None]
+    middle = (min(known) + max(known)) / 2
+    grid = [[float("nan") if cell is None else cell for cell in row] for row in scaled]
+    axes.imshow(grid, cmap="cividis", origin="lower", aspect="auto")
+    for down, row in enumerate(chart.cells):
+        for across, cell in enumerate(row):
+            text = "none" if cell is None else brief(cell)
+            color = "white" if cell is not None and log10(cell) <= middle else BLACK
+            axes.text(across, down, text, ha="center", va="center", color=color, fontsize=8)
+    axes.set_xticks(range(len(chart.columns)), [plain(label) for label in chart.columns])
+    axes.set_yticks(range(len(chart.rows)), [plain(label) for label in chart.rows])
+    axes.set_xlabel(plain(chart.across))
+    axes.set_ylabel(plain(chart.up))
+    axes.set_title(plain(chart.title))
+
+
+def draw_parallel(axes: Axes, chart: Parallel) -> None:
+    """An axis a column, a line a point, darker the better; the front on top."""
+    from matplotlib import colormaps
+    from matplotlib.collections import LineCollection
+
+    shades = [colormaps["cividis"](0.9 * (1 - n / max(1, len(chart.lines) - 1))) for n in range(len(chart.lines))]
+    lines = [list(enumerate(line)) for line in chart.lines]
+    axes.add_collection(LineCollection(lines, colors=shades, linewidths=0.6, alpha=0.6))
+    best = LineCollection([list(enumerate(line)) for line in chart.front], colors=VERMILION, linewidths=1.8)
+    best.set_label("Pareto front")
+    axes.add_collection(best)
+    for number, (_, ticks) in enumerate(chart.axes):
+        axes.axvline(number, color=BLACK, linewidth=1)
+        for place, text in ticks:
+            box = {"facecolor": "white", "alpha": 0.8, "pad": 0.6, "linewidth": 0}
+            axes.text(number + 0.03, place, plain(text), fontsize=7, va="center", bbox=box)
+    count = len(chart.axes)
+    axes.set_xlim(-0.2, count - 0.3)
+    axes.set_ylim(-0.05, 1.05)
+    axes.set_yticks([])
+    axes.spines[["left", "bottom"]].set_visible(False)
+    titles = ["\n".join(map(plain, wrap(title, 16))) for title, _ in chart.axes]
+    axes.set_xticks(range(count), titles, fontsize=8)
+    axes.tick_params(axis="x", length=0)
+    axes.set_title(plain(chart.title))
+    legend_above(axes, 1)
 
 
 def draw_spans(axes: Axes, chart: Spans) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from experiments.extras import require_pandas
-from experiments.report.charts.model import Chart
+from experiments.report.charts.model import Picture
 from experiments.report.charts.style import escaped
 from experiments.report.plots import draw_chart, save_charts
 from experiments.report.terminal import Printed, ReportTable, line
@@ -33,19 +33,17 @@ class Presentation:
 
     ``lines``: in words, the first for everything. ``tables``: what a terminal shows, by default the lines, ``brief``
     where only the whole is wanted. ``records``: the rows of a CSV file. ``charts``: all charts in the order of reading;
-    ``drawn`` are the methods of ``plot`` and the chart of each, ``nothing`` why there is none. ``pictures`` draws into
-    a folder, by default the charts. ``page``: the HTML page. ``notebook``: HTML below the lines, by default the first
-    table.
+    ``drawn`` are the methods of ``plot`` and the chart of each, ``nothing`` why there is none. ``page``: the HTML page.
+    ``notebook``: HTML below the lines, by default the first table.
     """
 
     lines: Callable[[Any], Iterable[str]]
     tables: Callable[[Any], Iterable[Printed]] | None = None
     brief: Callable[[Any], Iterable[Printed]] | None = None
     records: Callable[[Any], Sequence[Mapping[str, Any]]] | None = None
-    charts: Callable[[Any], Iterable[Chart]] = lambda subject: ()
+    charts: Callable[[Any], Iterable[Picture]] = lambda subject: ()
     drawn: Mapping[str, str] = field(default_factory=dict)
     nothing: Callable[[Any], str] = lambda subject: "there is nothing to draw"
-    pictures: Callable[[Any, Path], tuple[Path, ...]] | None = None
     page: Callable[[Any], str] | None = None
     notebook: Callable[[Any], str] | None = None
 
@@ -100,7 +98,7 @@ class Shown:
     def pictures(self, folder: Path) -> tuple[Path, ...]:
         """Draw everything into a folder; raises InputError when that cannot be written."""
         subject, how = self.presented
-        return save_charts(how.charts(subject), folder) if how.pictures is None else how.pictures(subject, folder)
+        return save_charts(how.charts(subject), folder)
 
     @property
     def plot(self) -> Plots:

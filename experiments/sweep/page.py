@@ -12,19 +12,14 @@ from typing import Any
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
-from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Marker
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
+from experiments.sweep.charts import GROUPS, MOST_LINES, usual
 from experiments.sweep.results import AXES, SIZE, Objectives, Sweep, reasons, sign, title, unit, words
 from isa.arch import flat
 from isa.errors import InputError
 from isa.reading import toml_of
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
-GROUPS: tuple[tuple[str, Marker], ...] = (
-    (BLUE, "circle"), (ORANGE, "square"), (GREEN, "diamond"), (VERMILION, "triangle-up"), (SKY, "x"),
-    (PURPLE, "star"), (YELLOW, "pentagon"), (GREY, "cross"),
-)  # fmt: skip
-"""Colour and marker of each value of the column that points are coloured by."""
 _NOTES = {
     "pareto": "Points on the line are beaten by no other point shown: none is better in one column and as good in the "
     "other. Click a point for everything about it and the command that runs it.",
@@ -77,6 +72,7 @@ def _origin(sweep: Sweep) -> Html:
 def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
     """Everything the scripts draw from; columns without any variation are left out."""
     varied = [name for name in AXES if len(set(sweep.columns.get(name, ()))) > 1]
+    drawn = usual(sweep)
     wanted = dict.fromkeys([*varied, *sweep.axes, *sweep.figures, *objectives, "network", "cycles", SIZE])
     columns = {name: _column(sweep, name) for name in wanted if name in sweep.columns}
     return {
@@ -88,7 +84,11 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
         "networks": list(sweep.networks),
         "x": objectives[0],
         "y": objectives[1],
-        "groups": [{"color": color, "symbol": symbol} for color, symbol in GROUPS],
+        "color": drawn.color or "",
+        "heat": drawn.heat or ("", ""),
+        "parallel": drawn.parallel,
+        "lines": MOST_LINES,
+        "groups": [{"color": style.color, "symbol": style.marker} for style in GROUPS],
         "layout": layout({}, {}, 400),
         "commands": _commands(sweep),
         "keys": list(sweep.columns["key"]),

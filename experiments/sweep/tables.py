@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
 from experiments.report.units import shown
+from experiments.sweep.charts import sweep_charts
 from experiments.sweep.page import sweep_page
-from experiments.sweep.plots import save_sweep
 from experiments.sweep.results import Objectives, Sweep, reasons, title, unit
 
 MOST_ROWS = 30
@@ -72,7 +72,7 @@ FRONT = Presentation(
     lines=_lines,
     tables=sweep_tables,
     records=lambda found: found[0].rows(),
-    pictures=lambda found, folder: save_sweep(found[0], found[1], folder),
+    charts=lambda found: sweep_charts(*found),
     page=lambda found: sweep_page(*found),
 )
 """How a sweep's results are presented."""

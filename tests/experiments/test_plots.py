@@ -14,7 +14,7 @@ from experiments.report.charts.model import Bars
 from experiments.report.charts.run import layer_cycles, run_charts
 from experiments.report.charts.style import CAUSES, KINDS, PARTS
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
-from experiments.sweep.plots import Scale, save_sweep
+from experiments.sweep.charts import Scale, sweep_charts
 from isa.errors import InputError
 from isa.instruction import KINDS as KIND_NAMES
 from tests.experiments.reporting import compared, grid, tiny_run, with_layers
@@ -62,14 +62,15 @@ def test_comparisons_have_pictures(tmp_path: Path) -> None:
 
 
 def test_sweeps_have_pictures(tmp_path: Path) -> None:
-    made = save_sweep(grid(), ("pe_sram", "cycles"), tmp_path)
+    charts = list(sweep_charts(grid(), ("pe_sram", "cycles")))
+    made = save_charts(charts, tmp_path)
     assert [picture.name for picture in made] == [
         "pareto-tiny.onnx.png",
         "parallel-tiny.onnx.png",
         "heatmap-tiny.onnx.png",
     ]
     first = [picture.read_bytes() for picture in made]
-    assert [picture.read_bytes() for picture in save_sweep(grid(), ("pe_sram", "cycles"), tmp_path)] == first
+    assert [picture.read_bytes() for picture in save_charts(charts, tmp_path)] == first
 
 
 def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:

@@ -1,13 +1,10 @@
 // The heat map: the best value of a column over two axes, and where nothing fits.
 
-const heat = { x: "", y: "", z: "cycles" };
+const heat = { x: DATA.heat[0], y: DATA.heat[1], z: "cycles" };
 
 function heatmapChoices(update) {
   const axes = DATA.axes.map((name) => [name, titleOf(name)]);
   const figures = DATA.figures.filter((name) => !DATA.axes.includes(name)).map((name) => [name, titleOf(name)]);
-  const preferred = ["pe.count", "pe.oc", "pe.ic", ...DATA.axes].find((name) => DATA.axes.includes(name));
-  heat.x = preferred ?? "";
-  heat.y = ["sram_bytes", "bus_bytes", ...DATA.axes].find((name) => DATA.axes.includes(name) && name !== heat.x) ?? "";
   const set = (key) => (found) => {
     heat[key] = found;
     update();

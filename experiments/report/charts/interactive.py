@@ -160,19 +160,17 @@ def _roofline_text(mark: Any) -> str:
 def _steps(chart: Steps) -> Figure:
     times = [rounded(number * chart.width) for number in range(len(chart.series[0].values))] + [chart.total]
     data = [_step_line(series, chart.unit, times, filled=number == 0) for number, series in enumerate(chart.series)]
-    for name, level in chart.limits:
+    top = max((value for series in chart.series for value in series.values), default=0)
+    lines: list[tuple[str, list[float], list[float], str]] = []
+    for place, (name, level) in enumerate(chart.limits):
+        lines.append((name, [0, chart.total], [level, level], "dot" if place else "dash"))
+    lines += [(name, [time, time], [0, top], "dashdot") for name, time in chart.marks]
+    for name, across, up, dash in lines:
+        line = {"color": BLACK, "width": 1.5, "dash": dash}
         data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": name,
-                "x": [0, chart.total],
-                "y": [level, level],
-                "line": {"color": BLACK, "width": 1.5, "dash": "dash" if name == chart.limits[0][0] else "dot"},
-                "hoverinfo": "skip",
-            }
+            {"type": "scatter", "mode": "lines", "name": name, "x": across, "y": up, "line": line, "hoverinfo": "skip"}
         )
-    horizontal = {"title": axis_title("time (cycles)"), "range": [0, chart.total], "tickformat": "~s"}
+    horizontal = {"title": axis_title(chart.across), "range": [0, chart.total], "tickformat": "~s"}
     vertical = {"title": axis_title(f"{chart.axis} ({chart.unit})"), "rangemode": "tozero", "tickformat": ","}
     return {"data": data, "layout": layout(horizontal, vertical, 290)}
 

@@ -75,7 +75,7 @@ class Roofline:
 class Steps:
     """Levels over time in ``unit``, each constant for ``width`` cycles; ``limits``: horizontal lines by name.
 
-    ``axis`` names the levels.
+    ``axis`` names the levels, ``across`` the time; ``marks``: vertical lines by name.
     """
 
     identity: str
@@ -87,6 +87,8 @@ class Steps:
     unit: str
     note: str
     axis: str = "live bytes"
+    across: str = "time (cycles)"
+    marks: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,3 +146,59 @@ class Gantt:
 
 
 Chart = Bars | Roofline | Steps | Spans | Gantt
+"""What pages and pictures draw."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An axis of numbers: its title, the unit that they are written in, and whether it is logarithmic."""
+
+    title: str
+    unit: str
+    log: bool
+
+
+Place = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """Points over two measures, by name and style in ``groups``, and the line of those that none beats."""
+
+    identity: str
+    title: str
+    across: Measure
+    up: Measure
+    groups: tuple[tuple[str, Style, tuple[Place, ...]], ...]
+    front: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A value for each of ``rows`` and ``columns``, less being better; None where there is none."""
+
+    identity: str
+    title: str
+    across: str
+    up: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """An axis a column, with its title and ticks, and a line a point: where it stands on each, from 0 to 1.
+
+    ``lines``: the worst first; ``front`` are those that no other beats.
+    """
+
+    identity: str
+    title: str
+    axes: tuple[tuple[str, tuple[tuple[float, str], ...]], ...]
+    lines: tuple[tuple[float, ...], ...]
+    front: tuple[tuple[float, ...], ...]
+
+
+Picture = Chart | Scatter | Heat | Parallel
+"""What pictures draw; where the reader chooses what is drawn, pages have the columns, and scripts draw."""

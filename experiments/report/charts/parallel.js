@@ -1,14 +1,12 @@
 // Parallel coordinates: an axis a column, a line a point.
 
 const AXIS_PIXELS = 105; // The least width of an axis: where the window has less, the chart scrolls.
-const MOST_LINES = 1500;
 const SHADES = ["#00224E", "#35456C", "#666970", "#948E77", "#C8B866"]; // of the scale Cividis, dark to light
 const parallel = { names: [] };
 
 function parallelChoices(update) {
-  const results = ["pe_sram", "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles"];
   const offered = [...DATA.axes, ...DATA.figures.filter((name) => !DATA.axes.includes(name) && !name.includes("."))];
-  const chosen = new Set([...DATA.axes.slice(0, 7), ...results.filter((name) => DATA.figures.includes(name))]);
+  const chosen = new Set(DATA.parallel);
   const refresh = () => (parallel.names = offered.filter((name) => chosen.has(name)));
   refresh();
   const group = buttons("axes", offered, (name) => chosen.has(name), (name) => {
@@ -77,7 +75,7 @@ function drawParallel(points, front) {
   const names = parallel.names;
   const scales = names.map((name) => scaleOf(name, points));
   const onFront = new Set(front);
-  const others = thinned(points.filter((point) => !onFront.has(point)), MOST_LINES);
+  const others = thinned(points.filter((point) => !onFront.has(point)), DATA.lines);
   const sign = DATA.columns[choice.y].more ? -1 : 1;
   const ranked = [...others].sort((one, other) => sign * (value(choice.y, one) - value(choice.y, other)));
   const share = Math.ceil(ranked.length / SHADES.length) || 1;

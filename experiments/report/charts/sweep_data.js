@@ -7,7 +7,7 @@ const choice = {
   network: DATA.networks.find((name) => DATA.ok.some((point) => value("network", point) === name)),
   x: DATA.x,
   y: DATA.y,
-  color: DATA.axes[0] ?? "",
+  color: DATA.color,
   only: new Map(), // column -> set of values that pass
   limits: new Map(), // column -> the worst value that passes
   picked: null,

@@ -1,0 +1,170 @@
+"""What is drawn of a sweep: for every network the Pareto front, a heat map and parallel coordinates.
+
+Pictures draw it as it is here; pages begin with the same axes and columns, and leave the choice to the reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import log10
+from typing import Any
+
+from experiments.report.charts.model import Heat, Measure, Parallel, Picture, Scatter
+from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Style
+from experiments.report.units import brief, shown
+from experiments.sweep.results import SIZE, Objectives, Sweep, sign, title, unit, words
+
+GROUPS = (
+    Style(BLUE), Style(ORANGE, marker="square"), Style(GREEN, marker="diamond"), Style(VERMILION, marker="triangle-up"),
+    Style(SKY, marker="x"), Style(PURPLE, marker="star"), Style(YELLOW, marker="pentagon"), Style(GREY, marker="cross"),
+)  # fmt: skip
+"""How each value of the column looks that points are coloured by."""
+MOST_LINES = 1500
+"""Lines of parallel coordinates at most; of more points every second, third, ... is drawn, and the front."""
+MOST_AXES = 7
+_RESULTS = (SIZE, "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles")
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What is drawn where nobody has chosen: the axis that colours points, those of the heat map, parallel columns."""
+
+    color: str | None
+    heat: tuple[str, str] | None
+    parallel: tuple[str, ...]
+
+
+def usual(sweep: Sweep) -> Usual:
+    """From what varies: sizes of the machine first."""
+    varied = [name for name in sweep.axes if name != "network"]
+    across = next((name for name in ("pe.count", "pe.oc", "pe.ic", *varied) if name in varied), None)
+    up = next((name for name in ("sram_bytes", "bus_bytes", *varied) if name in varied and name != across), None)
+    columns = (*varied[:MOST_AXES], *(name for name in _RESULTS if name in sweep.figures))
+    heat = None if across is None or up is None else (across, up)
+    return Usual(varied[0] if varied else None, heat, columns or ("cycles",))
+
+
+def sweep_charts(sweep: Sweep, objectives: Objectives) -> Iterator[Picture]:
+    """Every network's: front, parallel coordinates, and the heat map where two axes vary."""
+    drawn = usual(sweep)
+    for network in sweep.networks:
+        points = sweep.of_network(network)
+        if points:
+            front = sweep.front(objectives, points)
+            yield front_chart(sweep, objectives, points, front, drawn.color)
+            yield parallel_chart(sweep, objectives, points, front, drawn.parallel)
+            if drawn.heat is not None:
+                yield heat_chart(sweep, drawn.heat, points)
+
+
+def _identity(kind: str, network: str) -> str:
+    return f"{kind}-{re.sub(r'[^A-Za-z0-9._-]+', '_', network)}"
+
+
+def front_chart(
+    sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], by: str | None
+) -> Scatter:
+    """All points by the values of one column, and the line of those that none beats."""
+    groups = sorted({sweep.columns[by][point] for point in points}, key=_order) if by else []
+    if by is None or len(groups) > len(GROUPS):
+        by, groups = None, [None]
+    made = []
+    for group, style in zip(groups, GROUPS, strict=False):
+        members = [point for point in points if by is None or sweep.columns[by][point] == group]
+        label = "points" if by is None else f"{words(by)}: {shown(group, unit(by))}"
+        made.append((label, style, _places(sweep, objectives, members)))
+    across, up = (Measure(title(n), unit(n), spread([sweep.columns[n][one] for one in points])) for n in objectives)
+    network = sweep.columns["network"][points[0]]
+    told = f"{network}: {words(objectives[1])} over {words(objectives[0])}"
+    return Scatter(_identity("pareto", network), told, across, up, tuple(made), _places(sweep, objectives, front))
+
+
+def _places(sweep: Sweep, objectives: Objectives, points: Sequence[int]) -> tuple[tuple[float, float], ...]:
+    across, up = (sweep.columns[name] for name in objectives)
+    return tuple((across[point], up[point]) for point in points)
+
+
+def spread(values: Sequence[float]) -> bool:
+    """Whether values are so far apart that a linear axis would hide the small ones."""
+    low, high = min(values), max(values)
+    return low > 0 and high / low > 30
+
+
+def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> Heat:
+    """The fewest cycles over two axes."""
+    network = sweep.columns["network"][points[0]]
+    everything = [number for number, name in enumerate(sweep.columns["network"]) if name == network]
+    columns, rows = (sorted({sweep.columns[name][point] for point in everything}, key=_order) for name in names)
+    best: dict[tuple[Any, Any], int] = {}
+    for point in points:
+        where = sweep.columns[names[0]][point], sweep.columns[names[1]][point]
+        best[where] = min(best.get(where, sweep.columns["cycles"][point]), sweep.columns["cycles"][point])
+    return Heat(
+        _identity("heatmap", network),
+        f"{network}: fewest cycles; none: no point ended ok",
+        title(names[0]),
+        title(names[1]),
+        tuple(shown(value, unit(names[0])) for value in columns),
+        tuple(shown(value, unit(names[1])) for value in rows),
+        tuple(tuple(best.get((column, row)) for column in columns) for row in rows),
+    )
+
+
+def _order(value: Any) -> tuple[bool, bool, Any]:
+    return value is None, isinstance(value, str), 0 if value is None else value
+
+
+def parallel_chart(
+    sweep: Sweep, objectives: Objectives, points: Sequence[int], front: Sequence[int], names: Sequence[str]
+) -> Parallel:
+    """An axis a column, a line a point, the best last."""
+    scales = [Scale(name, [sweep.columns[name][point] for point in points]) for name in names]
+    step = -(-len(points) // MOST_LINES)
+    drawn = sorted(points[::step], key=lambda point: -sign(objectives[1]) * sweep.columns[objectives[1]][point])
+    network = sweep.columns["network"][points[0]]
+    told = f" ({len(drawn)} of {len(points)} points drawn)" if step > 1 else ""
+
+    def line(point: int) -> tuple[float, ...]:
+        return tuple(scale.place(sweep.columns[scale.name][point]) for scale in scales)
+
+    return Parallel(
+        _identity("parallel", network),
+        f"{network}: {len(points):,} points{told}",
+        tuple((title(scale.name), tuple(scale.ticks())) for scale in scales),
+        tuple(map(line, drawn)),
+        tuple(map(line, front)),
+    )
+
+
+class Scale:
+    """Where the values of a column stand on its axis, from 0 to 1: few values evenly, many by size or its logarithm."""
+
+    FEW = 12
+
+    def __init__(self, name: str, values: Sequence[Any]) -> None:
+        self.name = name
+        self._distinct = sorted(set(values), key=_order)
+        self._even = len(self._distinct) <= self.FEW
+        self._log = not self._even and spread(values)
+
+    def place(self, value: Any) -> float:
+        """From 0 to 1."""
+        if self._even:
+            last = len(self._distinct) - 1
+            return self._distinct.index(value) / last if last else 0.5
+        low, high, found = (log10(one) if self._log else one for one in (*self._ends(), value))
+        return float((found - low) / (high - low))
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Places with their labels."""
+        if self._even:
+            return [(self.place(value), shown(value, unit(self.name))) for value in self._distinct]
+        low, high = self._ends()
+        shares = (0.0, 0.25, 0.5, 0.75, 1.0)
+        at = [low * (high / low) ** share if self._log else low + (high - low) * share for share in shares]
+        return [(share, brief(value, unit(self.name))) for share, value in zip(shares, at, strict=True)]
+
+    def _ends(self) -> tuple[Any, Any]:
+        return self._distinct[0], self._distinct[-1]
