@@ -60,6 +60,15 @@ def quantisation(model: ModelProto, value: str) -> tuple[float, int]:
     raise AssertionError(f"{value} is not quantised")
 
 
+def test_a_constant_operand_of_one_sign_has_all_steps_on_its_side_of_zero() -> None:
+    """Around zero, as weights are, it would have half of them."""
+    constant = np.linspace(1, 3, 32, dtype=np.float32).reshape(1, 2, 4, 4)
+    found = initializers(quantise(prepare(make_model([node("Add", ["x", "c"], ["y"])], [1, 2, 4, 4], {"c": constant}))))
+    assert found["c_scale"].item() == np.float32(3 / 255)
+    assert found["c_zero_point"].item() == -128
+    assert found["c_quantized"].reshape(-1)[[0, -1]].tolist() == [85 - 128, 127]
+
+
 def test_every_supported_group_is_integer(tmp_path: Path) -> None:
     assert fused_operators(quantise(network()), tmp_path) == {
         "QuantizeLinear": 1,

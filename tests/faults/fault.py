@@ -24,6 +24,8 @@ class Fault:
     """``old`` stands exactly once in ``file`` (from the folder of the packages); ``new`` takes its place.
 
     ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults must not be caught.
+    Of faults of :mod:`tests.faults.quality`, ``case`` is the recorded case whose cycles see it, ``tests`` the files of
+    quick tests that do.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Fault:
     old: str
     new: str
     equivalent: str = ""
+    case: str = ""
+    tests: tuple[str, ...] = ()
 
     def apply(self, folder: Path) -> None:
         """Seed the fault into the copy in ``folder``; raises InputError when it does not fit the sources."""

@@ -46,6 +46,16 @@ def test_fast_requantise_equals_the_plain_one(accumulators: list[int], scale: fl
     assert low <= out.min() <= out.max() <= high
 
 
+@given(st.lists(st.integers(-300, 300), min_size=1, max_size=20), st.integers(1, 12), INT8)
+def test_both_ways_to_requantise_round_ties_to_even_before_the_zero_point(steps: list[int], power: int, zero: int):
+    """Every draw is a tie, half a step above one; with a zero point added first, an odd one would turn them."""
+    exact = np.array([(2 * step + 1) << (power - 1) for step in steps], np.int32)
+    expected = [min(max(round(Fraction(2 * step + 1, 2)) + zero, -128), 127) for step in steps]
+    scale, out = np.float32(2.0**-power), np.empty(exact.shape, np.int8)
+    numerics.requantise_float32(exact.astype(np.float32), np.array(scale), zero, out=out)
+    assert out.tolist() == numerics.requantise(exact, scale, zero).tolist() == expected
+
+
 @given(st.lists(INT32, min_size=2, max_size=20), SCALES, INT8)
 def test_requantise_is_monotone(accumulators: list[int], scale: float, zero: int):
     result = numerics.requantise(np.array(sorted(accumulators), np.int32), np.float32(scale), zero)
