@@ -23,9 +23,9 @@ from byoc.operators.nest import band_rows
 from byoc.operators.operator import Geometry
 from byoc.operators.pieces import spread_of
 from isa.instruction import Unit, ceil_div
-from isa.ops.dma import side_registers
+from isa.ops.dma import Side, side_registers
 
-_REGISTERS = {unit: side_registers(unit, "dram") for unit in (Unit.LD, Unit.ST)}
+_LOADING, _STORING = side_registers(Unit.LD, "dram"), side_registers(Unit.ST, "dram")
 
 # Slots. --------------------------------------------------------------------------------------------------------------
 
@@ -53,9 +53,14 @@ def run_slots(nbytes: int) -> int:
     return nbytes // BUS_BYTES + 1
 
 
+def registers_of(unit: Unit) -> Side:
+    """The registers that say which bytes of system memory a command of ``unit``, LD or ST, moves."""
+    return _LOADING if unit is Unit.LD else _STORING
+
+
 def transfer_slots(registers: Mapping[str, int], unit: Unit) -> int:
     """Slots of a command of ``unit``, LD or ST."""
-    address, nbytes, loops = _REGISTERS[unit]
+    address, nbytes, loops = registers_of(unit)
     rows, pitch = 1, registers[address]
     for count, stride in loops:
         if registers[count] > 1:

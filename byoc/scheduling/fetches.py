@@ -9,12 +9,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from byoc.estimate.bus import cycles_of, transfer_cycles, transfer_slots
+from byoc.estimate.bus import cycles_of, registers_of, transfer_cycles, transfer_slots
 from byoc.estimate.constants import DISTANCE, MARGIN
 from byoc.scheduling.steps import Step
 from byoc.scheduling.stream import TileSteps
 from isa.access import Access, strided, touch
-from isa.ops.dma import side_registers
 
 
 @dataclass(eq=False)
@@ -116,7 +115,7 @@ def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[
 def _dram(step: Step) -> Access:
     """The bytes of system memory that a DMA step reads or writes."""
     registers = step.registers
-    address, nbytes, loops = side_registers(step.unit, "dram")
+    address, nbytes, loops = registers_of(step.unit)
     dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]
     return strided("dram", registers[address], registers[nbytes], *dims)
 

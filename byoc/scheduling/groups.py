@@ -307,8 +307,8 @@ def members_of(fabric: Fabric, first: int, last: int) -> tuple[Member, ...]:
 
 
 def read_after(planes: Planes, last: int) -> bool:
-    """Whether layers behind layer ``last`` read a buffer."""
-    return any(reader > last for reader in planes.readers)
+    """Whether layers behind layer ``last`` read a buffer: its readers stand in their order."""
+    return bool(planes.readers) and planes.readers[-1] > last
 
 
 def stays(planes: Planes, last: int) -> bool:

@@ -13,7 +13,7 @@ from byoc.operators.operator import Whole
 from byoc.operators.pieces import Dim
 from isa.instruction import Instruction, Unit
 from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
-from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE, side_registers
+from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE, Side, side_registers
 from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
 from isa.ops.movement import DIMENSIONS, OP_PERMUTE
 
@@ -58,12 +58,12 @@ def source_of(layer: Layer, tile: int) -> Source:
 
 def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
-    return Step(OP_DMA_READ, Unit.LD, _dma(Unit.LD, address, transfer), _placed(Unit.LD, pointer, transfer), source)
+    return Step(OP_DMA_READ, Unit.LD, _dma(_LOADING, address, transfer), _placed(_LOADING, pointer, transfer), source)
 
 
 def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
     """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
-    return Step(OP_DMA_WRITE, Unit.ST, _dma(Unit.ST, address, transfer), _placed(Unit.ST, pointer, transfer), source)
+    return Step(OP_DMA_WRITE, Unit.ST, _dma(_STORING, address, transfer), _placed(_STORING, pointer, transfer), source)
 
 
 def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
@@ -78,12 +78,16 @@ def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Di
     return Step(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
 
 
-def _placed(unit: Unit, pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
-    return {side_registers(unit, "sram")[0]: pointer.moved(transfer.sram_offset)}
+_LOADING, _STORING = (tuple(side_registers(unit, space) for space in ("dram", "sram")) for unit in (Unit.LD, Unit.ST))
+"""Registers of both sides of a transfer: of system memory, of the scratchpad."""
 
 
-def _dma(unit: Unit, address: int, transfer: Transfer) -> dict[str, int]:
-    (start, nbytes, far), (_, _, near) = side_registers(unit, "dram"), side_registers(unit, "sram")
+def _placed(sides: Sequence[Side], pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
+    return {sides[1][0]: pointer.moved(transfer.sram_offset)}
+
+
+def _dma(sides: Sequence[Side], address: int, transfer: Transfer) -> dict[str, int]:
+    (start, nbytes, far), (_, _, near) = sides
     registers = {start: address + transfer.offset, nbytes: transfer.nbytes} | {count: 1 for count, _ in reversed(far)}
     loops = zip(reversed(far), reversed(near), strict=True)
     for axis, ((count, stride), (_, beside)) in zip(transfer.dims, loops, strict=False):
@@ -94,7 +98,7 @@ def _dma(unit: Unit, address: int, transfer: Transfer) -> dict[str, int]:
 
 def moved_by(step: Step) -> int:
     """Bytes that a step of LD or ST moves."""
-    _, nbytes, loops = side_registers(step.unit, "dram")
+    _, nbytes, loops = (_LOADING if step.unit is Unit.LD else _STORING)[0]
     return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
 
 

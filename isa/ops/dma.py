@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
 from isa.access import SPACE_NAMES, Access, Space, row_starts, strided
@@ -18,8 +16,10 @@ _NAMES = (
 )  # fmt: skip
 
 
-@cache
-def side_registers(unit: Unit, space: Space) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+Side = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+def side_registers(unit: Unit, space: Space) -> Side:
     """The registers that say where a side is: address and bytes of a row, count and stride of dimensions 3, 2, 1."""
     name, prefix = unit.name, space.upper()
     dims = tuple((f"{name}_COUNT_{d}", f"{name}_{prefix}_STRIDE_{d}") for d in (3, 2, 1))
