@@ -68,7 +68,7 @@ class Header(_Line):
 
 class _Measured(_Line):
     measurement: int
-    cycles: Count | None
+    cycles: Annotated[int, Field(ge=1)] | None
     sites: list[Count]
     schedule: dict[str, Any]
 

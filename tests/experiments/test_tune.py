@@ -452,3 +452,22 @@ def test_verbose_says_why(capsys: pytest.CaptureFixture[str], tmp_path: Path, mo
     assert (seeded.status, seeded.out.splitlines()[0]) == (
         0, "why: schedule seed takes the largest tile that fits and considers nothing else",
     )  # fmt: skip
+
+
+def test_cycles_of_a_log_are_one_at_least(log: Path, tmp_path: Path) -> None:
+    """Shares of none were divided by."""
+    lines = log.read_text().splitlines(keepends=True)
+    measured = json.loads(lines[1])
+    (tmp_path / "none.jsonl").write_text(lines[0] + json.dumps({**measured, "cycles": 0}) + "\n")
+    with pytest.raises(InputError, match=r"none.jsonl, line 2"):
+        read_log(tmp_path / "none.jsonl")
+
+
+@pytest.mark.slow
+def test_sizes_that_make_other_layers_say_nothing_of_these() -> None:
+    """With 75 % of 64 KiB `lstm-small` has 172 layers instead of 202, which was a ValueError in the search."""
+    hardware = load_hardware("balanced-64", {"pe.ic": 16, "pe.oc": 16, "sram_bytes": 65536})
+    found = partition_package(load_network("lstm-small").package, hardware.arch)
+    subject = Subject(found.regions, found.graph.values, hardware.arch, clock_of(hardware.timing))
+    for other in (subject.own(), *subject.others((75, 125))):
+        assert tuple(choice.layer for choice in other.layers) == subject.names

@@ -417,7 +417,6 @@ CALLS: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
             "strict",
             "integer_io",
             "emulate_depthwise",
-            "engine",
         ),
     ),
     "import_model": (("tiny.onnx",), ("shapes", "fixed", "cpu", "calibration", "seed", "cache")),
