@@ -79,7 +79,7 @@ def prepared_faithfully(
         if worst is None or (integers and not integer_difference(given, prepared, numbers)):
             largest = max(found.values(), default=0.0)
             laws = applied(given, prepared)
-            return prepared, Fidelity(len(found), elements, _rounded(largest), left_out=left_out, laws=laws)
+            return prepared, Fidelity(len(found), elements, rounded(largest), left_out=left_out, laws=laws)
         name, tensor, difference = _guilty(given, kept, before, names, numbers, allowed) or (kept[-1].__name__, *worst)
         if name not in ROUNDING:
             raise PassError(
@@ -118,8 +118,9 @@ def _compared(
     return found, elements
 
 
-def _rounded(difference: float) -> float:
-    return float(f"{difference:.2g}")
+def rounded(share: float) -> float:
+    """A share to two digits."""
+    return float(f"{share:.2g}")
 
 
 def _worst(found: Differences, allowed: Differences = MappingProxyType({})) -> tuple[str, float] | None:
@@ -187,7 +188,7 @@ def integer_difference(given: ModelProto, prepared: ModelProto, feed: Tensors) -
     """
     before = _values(given, [], feed, optimised=True)
     found = _differences(given, prepared, before, [], feed, optimised=True)
-    return _rounded(max(found.values(), default=0.0))
+    return rounded(max(found.values(), default=0.0))
 
 
 def trial_feed(model: ModelProto, seed: int) -> Tensors:
@@ -294,10 +295,10 @@ def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProt
         old.name: new.name for old, new in zip(given.graph.output, made.graph.output, strict=True) if old.name in before
     }
     pairs |= {name: name for name in before if name in after and name not in pairs}
-    return {name: _difference(before[name], after[other]) for name, other in pairs.items()}
+    return {name: difference(before[name], after[other]) for name, other in pairs.items()}
 
 
-def _difference(before: NDArray[Any], after: NDArray[Any]) -> float:
+def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
     """The largest difference of two tensors as a share of the first one's range; infinite for other shapes or types.
 
     So it is where one is infinite, or no number, and the other not the same. Of integers and flags it is AT_MOST at

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import ModelProto
 
-from byoc.fidelity import PassError, integer_difference, outputs_of, prepared_faithfully, resemblance, trial_feed
+from byoc.fidelity import PassError, difference, outputs_of, prepared_faithfully, resemblance, rounded, trial_feed
+from byoc.file_check import SAMPLES, blamed, check_operators, compared, drawn_feeds, own_optimiser
+from byoc.file_check import outputs_of as file_outputs
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.branches import fix_inputs
@@ -21,13 +23,13 @@ from byoc.frontend.onnx.rewriting.dynamic import dynamic_operators, with_static_
 from byoc.frontend.onnx.rewriting.edit import bodies
 from byoc.frontend.onnx.rewriting.integers import integer_biases, quantise_tables
 from byoc.frontend.onnx.rewriting.law import Pass
-from byoc.frontend.onnx.rewriting.prepare import apply, passes
+from byoc.frontend.onnx.rewriting.prepare import ROUNDING, apply, passes
 from byoc.frontend.onnx.rewriting.widening import widen
 from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
-from byoc.package.origin import Calibration, Fidelity
+from byoc.package.origin import Calibration, Fidelity, FileCheck
 from byoc.package.package import Package, build_package
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
 from byoc.quantisation.quantize import find_ranges, quantise_within
@@ -61,6 +63,8 @@ def import_model(
         source, model = source or Path(model).stem, load_model(model)
     name = source or model.graph.name
     handed = [fix_inputs(model, fixed or {}, shapes)]
+    if not {value.name for value in handed[0].graph.input} - {tensor.name for tensor in handed[0].graph.initializer}:
+        raise InputError(f"{name}: the model has no input, its outputs are constants; there is nothing to run")
     del model  # from here on it is there as long as it is needed, unless the caller keeps it
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # What is not finite is refused where it is used; a warning would only say it twice.
@@ -107,18 +111,21 @@ def _imported(
     progress: Progress,
 ) -> Package:
     """Package of the one model of ``handed``, which is taken from there."""
-    given = handed.pop()
-    model = widen(given)
-    facts: dict[str, Any] = {"widened": model is not given, "made_static": dynamic_operators(model)}
+    file = handed.pop()
+    check_operators(file)
+    model = given = widen(file)
+    facts: dict[str, Any] = {"widened": model is not file, "made_static": dynamic_operators(model)}
     feeds = None if calibration is None else iter(calibration)
     if facts["made_static"]:
         given = apply(passes(model, shapes), model)
         observed = list(default_feeds(given, seed) if feeds is None else feeds)
         model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
-    steps = passes(model, shapes)
-    prepared = apply(followed(steps, f"preparing {name}", progress), model)
+    with blamed(file, shapes, seed):
+        steps = passes(model, shapes)
+        prepared = apply(followed(steps, f"preparing {name}", progress), model)
     if is_quantised(prepared):
-        return _as_it_is(model, prepared, steps, name, seed, facts)
+        package = _as_it_is(file, model, prepared, steps, name, seed, facts)
+        return package if model is file else _in_half(file, package, shapes, name, seed, facts)
     total = DEFAULT_FEEDS if calibration is None else len(calibration) if isinstance(calibration, Sized) else 0
     samples = _Samples(
         lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
@@ -126,7 +133,8 @@ def _imported(
     )
     prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
     source = given if facts["made_static"] else prepared
-    del given, model  # hundreds of megabytes of weights, perhaps
+    facts["file"] = _held_to_file(file, source, samples.kept if calibration is not None else (), seed)
+    del file, given, model  # hundreds of megabytes of weights, perhaps
     ranges = find_ranges(prepared, samples.all(), seed)
     exact = outputs_of(source, samples.kept) if samples.count else []
     progress(f"quantising {name}")
@@ -138,6 +146,17 @@ def _imported(
         facts["noise"], agreement = resemblance(exact, quantised, samples.kept)
         facts["calibration"] = Calibration(samples.count, calibration is None, origin, agreement)
     return package_of(quantised, name, replace(fidelity, **facts))
+
+
+def _held_to_file(file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int) -> FileCheck | None:
+    """What a float ``model`` makes of the ``first`` samples and drawn ones beside what the ``file`` does."""
+    for draw in (drawn_feeds, default_feeds):
+        feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
+        wanted = file_outputs(file, feeds)
+        found = None if wanted is None else file_outputs(model, feeds)
+        if wanted is not None and found is not None:
+            return compared(wanted, found, model)
+    return None
 
 
 MOST_KEPT = 64
@@ -177,19 +196,94 @@ class _Samples:
             yield feed
 
 
-def _as_it_is(
-    model: ModelProto, prepared: ModelProto, steps: Sequence[Pass], source: str, seed: int, facts: Mapping[str, Any]
+def _in_half(
+    file: ModelProto,
+    package: Package,
+    shapes: Mapping[str, Sequence[int]],
+    name: str,
+    seed: int,
+    facts: Mapping[str, Any],
 ) -> Package:
-    """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``."""
+    """The ``package`` of a file widened to float32; where that is not what the file computes, one in half precision.
+
+    Operators in half precision run on the CPU.
+    """
+    if package.fidelity is None or package.fidelity.file is None or not package.fidelity.file.beyond:
+        return package
+    try:
+        steps = passes(file, shapes)
+        other = _as_it_is(file, file, apply(steps, file), steps, name, seed, {**facts, "widened": False})
+    except (InputError, PassError):
+        return package
+    right = other.fidelity is not None and other.fidelity.file is not None and not other.fidelity.file.beyond
+    return other if right else package
+
+
+class _Held(NamedTuple):
+    """An integer model beside the file that it came from: ``integer`` and ``file`` as :class:`Fidelity` has them."""
+
+    model: ModelProto
+    integer: float
+    file: FileCheck
+
+    @property
+    def right(self) -> bool:
+        """Whether it is within a step of the file, or what ONNX Runtime's own integer operators make of that."""
+        return not (self.file.beyond and self.integer)
+
+
+def _as_it_is(
+    file: ModelProto,
+    model: ModelProto,
+    prepared: ModelProto,
+    steps: Sequence[Pass],
+    source: str,
+    seed: int,
+    facts: Mapping[str, Any],
+) -> Package:
+    """Package of a model that came quantised; not compared where it does not take numbers drawn from ``seed``.
+
+    A step that may move rounding is left out where the result is right without it, and only then.
+    """
     try:
         faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed), integers=True)
-        faithful = quantise_tables(integer_biases(faithful))
-        integer = integer_difference(model, faithful, trial_feed(faithful, seed))
+        held = _held(file, quantise_tables(integer_biases(faithful)), seed)
     except InputError:
+        held = None
+    if held is None:
         return package_of(quantise_tables(integer_biases(prepared)), source)
-    if integer == float("inf"):
-        raise PassError("ONNX Runtime does not run what passes make of the model; please report it with the model")
-    return package_of(faithful, source, replace(fidelity, integer=integer, **facts))
+    left_out = fidelity.left_out
+    kept = [step for step in steps if step.__name__ not in left_out]
+    for name in dict.fromkeys(step.__name__ for step in kept if step.__name__ in ROUNDING and not held.right):
+        without = apply([step for step in kept if step.__name__ != name], model)
+        other = _held(file, quantise_tables(integer_biases(without)), seed)
+        if other is not None and other.right:
+            held, left_out = other, (*left_out, name)
+            break
+    found = replace(fidelity, integer=held.integer, file=held.file, left_out=left_out, **facts)
+    return package_of(held.model, source, found)
+
+
+def _held(file: ModelProto, model: ModelProto, seed: int) -> _Held | None:
+    """An integer ``model`` held to its ``file``; None where that takes no numbers drawn from ``seed``.
+
+    Raises PassError where ONNX Runtime runs the file and not the model.
+    """
+    for draw in (drawn_feeds, default_feeds):
+        feeds = list(draw(model, seed, SAMPLES))
+        plain, fused = (file_outputs(file, feeds, optimised=optimised) for optimised in (False, True))
+        ours = file_outputs(model, feeds, optimised=True)
+        if plain is None or fused is None:
+            continue
+        if ours is None:
+            raise PassError("ONNX Runtime does not run what passes make of the model; please report it with the model")
+        pairs = [pair for samples in zip(fused, ours, strict=True) for pair in zip(*samples, strict=True)]
+        integer = rounded(max((difference(one, other.astype(one.dtype)) for one, other in pairs), default=0.0))
+        check = compared(plain, ours, model)
+        if check.beyond and not integer:
+            check = replace(check, optimiser=own_optimiser(file, feeds, plain, model))
+        return _Held(model, integer, check)
+    return None
 
 
 def package_of(model: ModelProto, source: str, fidelity: Fidelity | None = None) -> Package:

@@ -115,6 +115,8 @@ def _taken(port: Port, given: Tensors) -> NDArray[Any]:
         raise InputError(f"input '{port.name}' is missing; it has {wanted}")
     array = np.asarray(given[port.name])
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype == np.float16 and (port.integer or port.value.dtype == "float32"):
+        array = array.astype(np.float32)  # exact: a model in half precision runs in float32
     real = port.integer and array.dtype == np.float32
     if array.shape != port.value.shape or not (real or array.dtype.name == port.value.dtype):
         raise InputError(

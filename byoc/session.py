@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,16 @@ from isa.errors import InputError
 Feeds = Mapping[str, NDArray[Any]]
 
 
+class NotRunError(InputError):
+    """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare."""
+
+    def __init__(self, error: Exception) -> None:
+        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        self.detail = text.rpartition(" : ")[2].strip()
+        self.inconsistent = any(kind in text for kind in ("InferenceError", "This is an invalid model", "Type Error"))
+        super().__init__(f"ONNX Runtime cannot run the model ({self.detail}); correct or export it again")
+
+
 @contextmanager
 def readable_errors() -> Iterator[None]:
     """Turns any exception of ONNX Runtime's own within the block into an InputError with its first line."""
@@ -26,9 +36,7 @@ def readable_errors() -> Iterator[None]:
     except Exception as error:  # its classes share no base of their own
         if not type(error).__module__.startswith("onnxruntime."):
             raise
-        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        detail = text.rpartition(" : ")[2].strip()
-        raise InputError(f"ONNX Runtime cannot run the model ({detail}); correct or export it again") from error
+        raise NotRunError(error) from error
 
 
 DISABLED = ("DoubleQDQPairsRemover",)
@@ -129,7 +137,8 @@ def copy_fields(source: Any, target: Any, *leave_out: str) -> None:
 class OnnxRuntimeSession:
     """One model on ONNX Runtime: optimisations EXTENDED, int8 QDQ groups allowed, one thread, no log output.
 
-    Not ``optimised``, every operator computes by itself, and quantised groups stay in float. Tensors named in
+    Not ``optimised``, every operator computes by itself, and quantised groups stay in float; so it is where ONNX
+    Runtime does not run what its optimisers make. ``without``: an optimiser that is left out. Tensors named in
     ``further`` are outputs, too. Of a ``part`` of the model (:func:`lean_session`) those are all outputs. Raises
     InputError where ONNX Runtime cannot run the model.
     """
@@ -142,35 +151,80 @@ class OnnxRuntimeSession:
         optimised: bool = True,
         further: Sequence[str] = (),
         part: onnx.GraphProto | None = None,
+        without: str = "",
     ) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        levels = onnxruntime.GraphOptimizationLevel
-        options.graph_optimization_level = levels.ORT_ENABLE_EXTENDED if optimised else levels.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.add_session_config_entry("session.qdqisint8allowed", "1")
-        # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
-        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-        if _quantises_to_uint8_only(model) and not _has_vnni():
-            options.add_session_config_entry("session.x64quantprecision", "1")
-        keep_no_memory(options)
-        if not optimised:  # for a few inferences: no second copy of the weights in another order
-            options.add_session_config_entry("session.disable_prepacking", "1")
-        if optimized_path is not None:
-            options.optimized_model_filepath = optimized_path
-        with readable_errors():
-            own = model.graph.output if part is None else ()
-            outputs = [*own, *(onnx.ValueInfoProto(name=name) for name in further)]
-            disabled = _disabled(model)
-            self._session, self._shared = lean_session(model, options, outputs, part=part, disabled_optimizers=disabled)
+        own = model.graph.output if part is None else ()
+        outputs = [*own, *(onnx.ValueInfoProto(name=name) for name in further)]
+        plain = partial(_session, model, outputs, part, None)
+        alone = not optimised or optimized_path is not None or without
+        self._plain = None if alone else plain
+        self.optimised = optimised
+        if not optimised:
+            self._session, self._shared = plain()
+            return
+        try:
+            self._session, self._shared = _session(model, outputs, part, [*_disabled(model), without], optimized_path)
+        except NotRunError as error:
+            self._fall_back(error)
 
     def run(self, outputs: Sequence[str], feeds: Feeds) -> dict[str, NDArray[Any]]:
         """The named outputs for ``feeds`` (exact shapes and element types)."""
+        try:
+            found = self._run(outputs, feeds)
+        except NotRunError as error:
+            self._fall_back(error)
+            found = self._run(outputs, feeds)
+        self._plain = None
+        return found
+
+    def _run(self, outputs: Sequence[str], feeds: Feeds, first: NotRunError | None = None) -> dict[str, NDArray[Any]]:
         wanted = list(outputs)
-        with readable_errors():
-            return dict(zip(wanted, self._session.run(wanted, dict(feeds)), strict=True))
+        try:
+            with readable_errors():
+                return dict(zip(wanted, self._session.run(wanted, dict(feeds)), strict=True))
+        except NotRunError:
+            if first is not None:
+                raise first from None
+            raise
+
+    def _fall_back(self, error: NotRunError) -> None:
+        """Go on with nothing optimised; raises ``error`` where that does not run either."""
+        if self._plain is None:
+            raise error
+        try:
+            (self._session, self._shared), self._plain, self.optimised = self._plain(), None, False
+        except NotRunError:
+            raise error from None
+
+
+def _session(
+    model: onnx.ModelProto,
+    outputs: Sequence[onnx.ValueInfoProto],
+    part: onnx.GraphProto | None,
+    disabled: Sequence[str] | None,
+    optimized_path: str | None = None,
+) -> tuple[Any, Any]:
+    """A session without the ``disabled`` optimisers, None: without any, as :class:`OnnxRuntimeSession` has it."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if disabled is None else levels.ORT_ENABLE_EXTENDED
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.qdqisint8allowed", "1")
+    # Products of float32 and dequantised weights stay such: by default ONNX Runtime rounds the former to 8 bits.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    if _quantises_to_uint8_only(model) and not _has_vnni():
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    keep_no_memory(options)
+    if disabled is None:  # for a few inferences: no second copy of the weights in another order
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    if optimized_path is not None:
+        options.optimized_model_filepath = optimized_path
+    left_out = _disabled(model) if disabled is None else [name for name in disabled if name]
+    with readable_errors():
+        return lean_session(model, options, outputs, part=part, disabled_optimizers=left_out)
 
 
 def _disabled(model: onnx.ModelProto) -> list[str]:

@@ -28,14 +28,14 @@ _MNEMONICS: dict[Function, str] = {"relu": "OP_ACT_RELU", "leaky_relu": "OP_ACT_
 
 
 def clip_bounds(view: OnnxView, node: OnnxNode) -> tuple[float, float] | None:
-    """Lower and upper bound of a Relu or Clip in real numbers; None where they are not constant."""
+    """Lower and upper bound of a Relu or Clip in real numbers; None where they are not constant numbers."""
     if node.op_type == "Relu":
         return 0.0, float("inf")
     bounds = []
     for index, key, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         name = node.input(index)
         number = view.scalar(name) if name else float(node.attributes.get(key, default))
-        if number is None:
+        if number is None or np.isnan(number):
             return None
         bounds.append(number)
     return bounds[0], bounds[1]

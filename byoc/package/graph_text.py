@@ -168,7 +168,7 @@ def _decode_node(entry: Json) -> Node:
         attributes=_attributes(entry["attributes"]),
         onnx_nodes=_texts(entry["onnx_nodes"]),
         remark=_text(entry["remark"]),
-        macs=_integer(entry["macs"]),
+        macs=_count(entry["macs"]),
         integer=entry["integer"] is True,
     )
 
@@ -201,6 +201,12 @@ def _texts(found: Json) -> tuple[str, ...]:
     if not isinstance(found, list):
         raise InputError(f"{found!r} is not a list")
     return tuple(_text(one) for one in found)
+
+
+def _count(found: Json) -> int:
+    if _integer(found) < 0:
+        raise InputError(f"{found!r} is a negative count")
+    return _integer(found)
 
 
 def _integer(found: Json) -> int:

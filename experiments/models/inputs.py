@@ -118,6 +118,8 @@ def _load_array(file: Path) -> NDArray[Any]:
 def _checked(file: Path, array: NDArray[Any], shape: tuple[int, ...], dtypes: tuple[str, ...]) -> NDArray[Any]:
     if array.shape != tuple(shape):
         raise InputError(f"input {file}: expected shape {tuple(shape)}, got {array.shape}")
+    if array.dtype == np.float16 and "float32" in dtypes:
+        array = array.astype(np.float32)  # exact
     if array.dtype not in map(np.dtype, dtypes):
         raise InputError(f"input {file}: expected element type {' or '.join(dtypes)}, got {array.dtype}")
     return np.ascontiguousarray(array)

@@ -348,6 +348,10 @@ _SUSPICIONS = {
     ),
     "constant": "all {elements:.0f} elements of output '{tensor}' are {value:g}",
     "saturated": "{share:.1%} of output '{tensor}' are at an end of their range; calibrate on such inputs",
+    "file": (
+        "on drawn inputs {beyond:.0f} of {elements:.0f} elements are more than a step off the file as it is, "
+        "of output '{tensor}' by up to {steps:.3g}"
+    ),
     "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
 }
 
@@ -358,7 +362,7 @@ class Suspicion(Part):
     ``tensor`` is empty where all of the network is meant.
     """
 
-    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated", "rounding"]
+    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated", "rounding", "file"]
     tensor: Text
     figures: Mapping[str, float]
 

@@ -248,6 +248,8 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
     if report.check.outputs is not None and not report.check.outputs.exact:
         yield "outputs", _outputs_line(report.check.outputs)
     yield "model", _fidelity_line(report.fidelity)
+    if report.fidelity is not None and report.fidelity.file is not None:
+        yield "file", report.fidelity.file.message()
     if report.fidelity is not None and report.fidelity.laws:
         counted = (f"{name} ({count})" for name, count in report.fidelity.laws.items())
         yield "laws", f"rewritten by {', '.join(counted)}"

@@ -222,6 +222,10 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
     if fidelity is not None:
         quiet = {name: level for name, level in fidelity.noise.items() if level < LEAST_DECIBELS}
         found += [Suspicion(kind="noise", tensor=name, figures={"decibels": level}) for name, level in quiet.items()]
+        file = fidelity.file
+        if file is not None and file.beyond:
+            figures = {"beyond": float(file.beyond), "elements": float(file.elements), "steps": file.steps}
+            found.append(Suspicion(kind="file", tensor=file.tensor, figures=figures))
     for node in graph.nodes:
         # Of constants, which are no inputs, both kinds of nodes have none.
         given = inputs.get(node.inputs[0]) if node.op_type == QUANTIZE and node.inputs else None

@@ -156,7 +156,7 @@ def test_a_pass_whose_model_does_not_run_is_named_or_left_out(name: str, monkeyp
     ],
 )
 def test_differences_are_shares_of_the_range(before: list[Any], after: list[Any], expected: float) -> None:
-    assert fidelity._difference(np.asarray(before), np.asarray(after)) == expected
+    assert fidelity.difference(np.asarray(before), np.asarray(after)) == expected
 
 
 def test_what_is_constant_but_for_rounding_leaves_nothing_out() -> None:

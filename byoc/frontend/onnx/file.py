@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from onnx import (
     AttributeProto,
     FunctionProto,
@@ -17,15 +18,18 @@ from onnx import (
     NodeProto,
     TensorProto,
     ValueInfoProto,
+    defs,
     numpy_helper,
 )
 
+from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from isa import memory
 from isa.errors import InputError
 
 MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
 MAXIMUM_NAME = 4096
+MAXIMUM_ELEMENTS = 1 << 40
 _NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
 MAXIMUM_CALLED = 1 << 17
 """Nodes that the bodies of functions make in the places of their calls."""
@@ -111,6 +115,7 @@ def check_model(model: ModelProto, source: str) -> None:
             if value.type.tensor_type.elem_type == TensorProto.UNDEFINED:
                 raise InputError(f"input '{value.name}' is no tensor of a known type")
         _Scopes().check(model.graph, frozenset())
+        _check_scales(model.graph)
         for function in model.functions:
             _check_function(function)
         _check_calls(model)
@@ -262,6 +267,37 @@ class _Scopes:
             self.check(body, frozenset(known))
 
 
+def _check_scales(graph: GraphProto) -> None:
+    """Raises InputError for a constant scale of a quantisation that is not positive and finite."""
+    known = _constants(graph)
+    for node in graph.node:
+        if node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.op_type.startswith(("QLinear", "QGemm")):
+            continue
+        for name in _scales(node):
+            tensor = known.get(name)
+            numbers = None if tensor is None else numpy_helper.to_array(tensor).astype(np.float64)
+            wrong = None if numbers is None else numbers[~(np.isfinite(numbers) & (numbers > 0))]
+            if wrong is not None and wrong.size:
+                raise InputError(
+                    f"scale '{name}' of node '{_label(node)}' is {wrong.flat[0]:g}; scales are positive and finite"
+                )
+    for _, body in _graphs(graph.node):
+        _check_scales(body)
+
+
+def _scales(node: NodeProto) -> Iterator[str]:
+    """Operands that are scales: by the operator's schema, or where onnx has none, the one before each zero point."""
+    if node.domain in _DEFAULT_DOMAIN and defs.has(node.op_type):
+        names = [operand.name for operand in defs.get_schema(node.op_type).inputs]
+        yield from (name for name, formal in zip(node.input, names, strict=False) if formal.endswith("_scale"))
+    elif node.op_type == "QLinearConcat":
+        yield from (*node.input[:1], *node.input[3::3])
+    elif node.op_type in (QUANTIZE, DEQUANTIZE):
+        yield from node.input[1:2]
+    else:
+        yield from node.input[1::3]
+
+
 def _check_function(function: FunctionProto) -> None:
     known = set(function.input)
     for node in function.node:
@@ -298,6 +334,9 @@ def _check_values(values: Iterable[ValueInfoProto]) -> None:
             raise InputError(f"value '{value.name}' has element type {tensor.elem_type}, which is not known")
         if len(tensor.shape.dim) > MAXIMUM_RANK:
             raise InputError(f"value '{value.name}' has {len(tensor.shape.dim)} dimensions")
+        sizes = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
+        if min(sizes, default=0) < 0 or prod(size or 1 for size in sizes) >= MAXIMUM_ELEMENTS:
+            raise InputError(f"value '{value.name}' has the shape {sizes}")
 
 
 def _only_once(names: Iterable[str], what: str) -> None:

@@ -102,7 +102,6 @@ def _taken(model: ModelProto) -> ModelProto | None:
             inner.name = unused(f"{node.name}/{inner.name}", labels) if inner.name else ""
         nodes += inlined
         graph.initializer.extend(_renamed_constants(branch, names))
-        graph.sparse_initializer.extend(branch.sparse_initializer)
     set_nodes(graph, nodes)
     return result
 

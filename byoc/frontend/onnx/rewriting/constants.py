@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from byoc.frontend.onnx.rewriting.edit import (
     ConstantArrays,
+    all_graphs,
     array_of,
     attributes,
     bodies,
@@ -22,6 +23,7 @@ from byoc.frontend.onnx.rewriting.edit import (
     shapes_of,
 )
 from byoc.frontend.onnx.rewriting.opset import TARGET_OPSET
+from isa import memory
 
 MAXIMUM_BYTES = 1 << 30
 _SMALL = 1024
@@ -42,6 +44,26 @@ def drop_initializer_inputs(model: ModelProto) -> ModelProto:
     del result.graph.input[:]
     result.graph.input.extend(kept)
     return result
+
+
+def write_out_sparse(model: ModelProto) -> ModelProto:
+    """The model with sparse constants, those of bodies included, as dense ones of their names; itself without any."""
+    if not any(graph.sparse_initializer for graph in all_graphs(model.graph)):
+        return model
+    result = copy_model(model)
+    for graph in all_graphs(result.graph):
+        graph.initializer.extend(_dense(sparse) for sparse in graph.sparse_initializer)
+        del graph.sparse_initializer[:]
+    return result
+
+
+def _dense(sparse: SparseTensorProto) -> TensorProto:
+    """Places are numbers in row-major order, or a row of coordinates each."""
+    values, places = array_of(sparse.values), array_of(sparse.indices)
+    memory.require(prod(sparse.dims) * values.itemsize, f"sparse constant '{sparse.values.name}', written out")
+    array = np.zeros(prod(sparse.dims), values.dtype)
+    array[places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), tuple(sparse.dims))] = values
+    return numpy_helper.from_array(array.reshape(sparse.dims), sparse.values.name)
 
 
 def fold_constants(model: ModelProto) -> ModelProto:

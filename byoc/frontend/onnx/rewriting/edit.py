@@ -126,6 +126,14 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
         yield from item.graphs
 
 
+def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """The graph and all bodies within it."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from all_graphs(body)
+
+
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Every node of the graph and of all its bodies."""
     for node in graph.node:

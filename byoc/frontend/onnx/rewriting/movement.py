@@ -350,6 +350,9 @@ class ClampBeforeChoice(Law):
             return "its limits are computed"
         if choice.op_type == "Concat" and any(name in graph.constants for name in choice.input):
             return "an operand is constant"
+        options = attributes(choice)
+        if max(options.get("dilations", (1,))) > 1 and any(options.get("pads", ())):
+            return "a window may see nothing but padding, which no clamp reaches"
         return choice if graph.alone(node.input[0], node) else "others read what it clamps"
 
     def apply(self, graph: View, node: NodeProto, found: NodeProto) -> Sequence[NodeProto]:

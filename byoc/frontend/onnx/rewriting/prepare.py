@@ -12,7 +12,7 @@ from onnx.inliner import inline_local_functions
 
 from byoc.frontend.onnx.rewriting.attention import decompose_attention
 from byoc.frontend.onnx.rewriting.branches import take_branches
-from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants
+from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs, fold_constants, write_out_sparse
 from byoc.frontend.onnx.rewriting.edit import copy_model, remove_dead_code, sort_nodes, without_large_constants
 from byoc.frontend.onnx.rewriting.gemm import canonicalise_gemm, join_biases
 from byoc.frontend.onnx.rewriting.integers import move_casts, move_integers, write_out_functions
@@ -101,6 +101,7 @@ LAWS: tuple[Law, ...] = (*FOLDS, *OTHERS, *EXACT)
 _SHAPES = "what follows asks for shapes"
 ORDER: tuple[Stage, ...] = (
     Stage(inline_functions, "all", "all others see nodes alone"),
+    Stage(write_out_sparse, "all", "constants have one form to all others"),
     Stage(order_nodes, "all", "all others read nodes in order of execution"),
     Stage(drop_initializer_inputs, "all", "only what is fed is an input"),
     Stage(fix_shapes, "all", "shapes begin at the inputs"),

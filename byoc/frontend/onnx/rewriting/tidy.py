@@ -113,8 +113,8 @@ def drop_unread_outputs(model: ModelProto) -> ModelProto:
 
 
 def _optional(node: NodeProto, index: int) -> bool:
-    """Whether a node of the standard operators may go without an output."""
-    if not standard(node) or not defs.has(node.op_type):
+    """Whether a node of the standard operators may go without an output; one in training must have its statistics."""
+    if not standard(node) or not defs.has(node.op_type) or attributes(node).get("training_mode"):
         return False
     outputs = defs.get_schema(node.op_type).outputs
     return index < len(outputs) and outputs[index].option == defs.OpSchema.FormalParameterOption.Optional

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from byoc.frontend.onnx.rewriting.edit import all_nodes, bodies, copy_model, standard, without_large_constants
+from byoc.frontend.onnx.rewriting.edit import all_graphs, all_nodes, copy_model, standard, without_large_constants
 
 _HALF = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 _TYPES = frozenset({"to", "dtype", "output_dtype", "stash_type"})
@@ -24,7 +23,7 @@ def widen(model: ModelProto) -> ModelProto:
     if not _has_half(model):
         return model
     result = copy_model(model)
-    for graph in _graphs(result.graph):
+    for graph in all_graphs(result.graph):
         for value in (*graph.input, *graph.output, *graph.value_info):
             kind = value.type.tensor_type
             if kind.elem_type in _HALF:
@@ -41,7 +40,7 @@ def widen(model: ModelProto) -> ModelProto:
 
 
 def _has_half(model: ModelProto) -> bool:
-    for graph in _graphs(model.graph):
+    for graph in all_graphs(model.graph):
         types = {tensor.data_type for tensor in graph.initializer}
         types |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
         types |= {item.i for node in graph.node for item in node.attribute if item.name in _TYPES}
@@ -49,14 +48,6 @@ def _has_half(model: ModelProto) -> bool:
         if types & _HALF:
             return True
     return False
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """The graph and all bodies within it."""
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from _graphs(body)
 
 
 def _widen_tensor(tensor: TensorProto) -> None:
@@ -80,10 +71,10 @@ def _drop_casts(model: ModelProto) -> None:
     typed = without_large_constants(model, onnx.shape_inference.infer_shapes)
     known = {
         value.name: value.type.tensor_type.elem_type
-        for graph in _graphs(typed.graph)
+        for graph in all_graphs(typed.graph)
         for value in (*graph.input, *graph.value_info, *graph.output)
     }
-    known |= {tensor.name: tensor.data_type for graph in _graphs(model.graph) for tensor in graph.initializer}
+    known |= {tensor.name: tensor.data_type for graph in all_graphs(model.graph) for tensor in graph.initializer}
     for node in all_nodes(model.graph):
         targets = [item.i for item in node.attribute if item.name == "to"]
         same = targets == [TensorProto.FLOAT] and known.get(node.input[0]) == TensorProto.FLOAT
