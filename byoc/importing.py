@@ -63,8 +63,6 @@ def import_model(
         source, model = source or Path(model).stem, load_model(model)
     name = source or model.graph.name
     handed = [fix_inputs(model, fixed or {}, shapes)]
-    if not {value.name for value in handed[0].graph.input} - {tensor.name for tensor in handed[0].graph.initializer}:
-        raise InputError(f"{name}: the model has no input, its outputs are constants; there is nothing to run")
     del model  # from here on it is there as long as it is needed, unless the caller keeps it
     shapes = {key: dims for key, dims in (shapes or {}).items() if key not in (fixed or {})}
     # What is not finite is refused where it is used; a warning would only say it twice.
@@ -112,8 +110,8 @@ def _imported(
 ) -> Package:
     """Package of the one model of ``handed``, which is taken from there."""
     file = handed.pop()
-    check_operators(file)
     model = given = widen(file)
+    check_operators(model)
     facts: dict[str, Any] = {"widened": model is not file, "made_static": dynamic_operators(model)}
     feeds = None if calibration is None else iter(calibration)
     if facts["made_static"]:

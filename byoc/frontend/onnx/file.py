@@ -29,7 +29,7 @@ from isa.errors import InputError
 MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
 MAXIMUM_NAME = 4096
-MAXIMUM_ELEMENTS = 1 << 40
+MAXIMUM_ELEMENTS = 1 << 60
 _NAMES = frozenset({"name", "input", "output", "op_type", "domain"})
 MAXIMUM_CALLED = 1 << 17
 """Nodes that the bodies of functions make in the places of their calls."""
@@ -77,6 +77,8 @@ def load_model(path: str | Path) -> ModelProto:
             f"{file}: external data cannot be read ({_first_line(error)}); keep it beside the model"
         ) from error
     check_model(model, str(file))
+    if not {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}:
+        raise InputError(f"{file}: the model has no input, its outputs are constants; there is nothing to run")
     return model
 
 
