@@ -18,7 +18,6 @@ from onnx import (
     NodeProto,
     TensorProto,
     ValueInfoProto,
-    defs,
     numpy_helper,
 )
 
@@ -49,6 +48,7 @@ _BITS = {
 _LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _PACKED = {"COMPLEX64": 2, "COMPLEX128": 2, "UINT4": 0.5, "INT4": 0.5, "FLOAT4E2M1": 0.5}
 """Entries of a list that one element takes, where that is not one."""
+_REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
@@ -270,34 +270,24 @@ class _Scopes:
 
 
 def _check_scales(graph: GraphProto) -> None:
-    """Raises InputError for a constant scale of a quantisation that is not positive and finite."""
+    """Raises InputError for a constant scale of a quantisation that is not positive and finite.
+
+    Behind the first operand, which may be data, scales are all that is real.
+    """
     known = _constants(graph)
     for node in graph.node:
         if node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.op_type.startswith(("QLinear", "QGemm")):
             continue
-        for name in _scales(node):
-            tensor = known.get(name)
-            numbers = None if tensor is None else numpy_helper.to_array(tensor).astype(np.float64)
-            wrong = None if numbers is None else numbers[~(np.isfinite(numbers) & (numbers > 0))]
-            if wrong is not None and wrong.size:
+        named = node.input if node.op_type == "QLinearConcat" else node.input[1:]
+        for name in (name for name in named if name in known and known[name].data_type in _REAL):
+            numbers = numpy_helper.to_array(known[name]).astype(np.float64)
+            wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
+            if wrong.size:
                 raise InputError(
                     f"scale '{name}' of node '{_label(node)}' is {wrong.flat[0]:g}; scales are positive and finite"
                 )
     for _, body in _graphs(graph.node):
         _check_scales(body)
-
-
-def _scales(node: NodeProto) -> Iterator[str]:
-    """Operands that are scales: by the operator's schema, or where onnx has none, the one before each zero point."""
-    if node.domain in _DEFAULT_DOMAIN and defs.has(node.op_type):
-        names = [operand.name for operand in defs.get_schema(node.op_type).inputs]
-        yield from (name for name, formal in zip(node.input, names, strict=False) if formal.endswith("_scale"))
-    elif node.op_type == "QLinearConcat":
-        yield from (*node.input[:1], *node.input[3::3])
-    elif node.op_type in (QUANTIZE, DEQUANTIZE):
-        yield from node.input[1:2]
-    else:
-        yield from node.input[1::3]
 
 
 def _check_function(function: FunctionProto) -> None:
