@@ -266,8 +266,8 @@ class GraphBuilder:
         found = {"kernel_shape": kernel, "strides": strides, "pads": pads}
         return {**found, **({"dilations": dilations} if dilated else {})}, plane
 
-    def convolution(self) -> None:
-        x = self.tensor(4, 4, 4, 3, 5)
+    def convolution(self, x: Tensor | None = None) -> None:
+        x = x or self.tensor(4, 4, 4, 3, 5)
         batch, channels = x.shape[:2]
         group = self.pick(1, 1, channels, *(g for g in (2, 3, 4) if channels % g == 0))
         outputs = group * self.below(1, 5)
@@ -587,18 +587,29 @@ _STEPS: tuple[tuple[int, Callable[[GraphBuilder], None]], ...] = (
 )  # fmt: skip
 
 
-def random_graph(seed: int) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
-    """A float model of three to ten steps and an input for it; what nothing reads is an output."""
+def random_graph(seed: int, *, shown: bool = True) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
+    """A float model of three to ten steps and an input for it; what nothing reads is an output.
+
+    ``shown``: so is every second of the other tensors, and some get up to four readers with windows of their own.
+    """
     builder = GraphBuilder(seed)
     shares = np.array([share for share, _ in _STEPS], np.float64)
     for _ in range(builder.below(3, 11)):
         _STEPS[int(builder.random.choice(len(_STEPS), p=shares / shares.sum()))][1](builder)
+    if shown:
+        builder.random = np.random.default_rng([seed, 2])
+        planes = [item for item in builder.tensors if len(item.shape) == 4]
+        for item in planes[-2:]:
+            for _ in range(builder.below(0, 4)):
+                builder.convolution(item)
     results = [item for item in builder.tensors if item.name not in builder.read and item not in builder.inputs]
-    if builder.chance(0.2):
-        shown = [item for item in builder.tensors if item not in builder.inputs and item not in results]
-        results += shown[:1]
+    others = [item for item in builder.tensors if item not in builder.inputs and item not in results]
+    if shown:
+        results += [item for item in others if builder.chance(0.5)]
+    elif builder.chance(0.2):
+        results += others[:1]
     if not results:
-        return random_graph(seed + 1_000_003)
+        return random_graph(seed + 1_000_003, shown=shown)
     used = [item for item in builder.inputs if item.name in builder.read]
     rows = [(name, TensorProto.INT64, found.shape) for name, found in builder.numbers.items()]
     graph = helper.make_graph(
@@ -631,9 +642,9 @@ def random_machine(seed: int) -> tuple[Arch, str]:
     return arch, schedule
 
 
-def run(seed: int) -> Comparison:
+def run(seed: int, *, shown: bool = True) -> Comparison:
     """One graph on one machine, held to its oracle at every tensor that leaves a region."""
-    model, feeds = random_graph(seed)
+    model, feeds = random_graph(seed, shown=shown)
     package = random_package(model, feeds, seed)
     arch, schedule = random_machine(seed)
     given = {name: feeds[name] for name in package.graph.inputs}

@@ -100,19 +100,22 @@ class NetworkBuilder:
 
 
 def random_network(seed: int) -> tuple[onnx.ModelProto, dict[str, NDArray[Any]]]:
-    """A float network of three to eight operators and an input for it."""
+    """A float network of three to eight operators and an input for it; every second tensor is an output, too."""
     builder = NetworkBuilder(seed)
     shape = (1, *builder.shape)
     x = builder.name
     steps = [builder.convolution, builder.activation, builder.pool, builder.residual, builder.concatenation]
     for _ in range(int(builder.random.integers(2, 7))):
         x = builder.pick(builder.convolution, *steps)(x)
+    inner = [name for node in builder.nodes for name in node.output]
     x = builder.classifier(x)
+    shown = np.random.default_rng([seed, 2])
+    outputs = [x, *(name for name in inner if shown.random() < 0.5)]
     graph = helper.make_graph(
         builder.nodes,
         f"random{seed}",
         [helper.make_tensor_value_info("input", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(x, TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         builder.constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

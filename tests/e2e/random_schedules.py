@@ -37,9 +37,9 @@ STEPS = 6
 Outcome = Literal["exact", "without a place", "different", "failed"]
 
 
-def outcomes(seed: int) -> Iterator[Outcome]:
+def outcomes(seed: int, *, shown: bool = True) -> Iterator[Outcome]:
     """What becomes of some schedules of one graph; raises InputError for a graph that cannot be quantised."""
-    model, feeds = random_graph(seed)
+    model, feeds = random_graph(seed, shown=shown)
     package = random_package(model, feeds, seed)
     arch = random_machine(seed)[0].model_copy(update={"numerics": "onnxruntime"})
     given = {name: feeds[name] for name in package.graph.inputs}

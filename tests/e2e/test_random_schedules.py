@@ -28,9 +28,9 @@ def test_whatever_is_chosen_bits_stay(first: int) -> None:
 )
 def test_what_random_schedules_have_found(seed: int) -> None:
     """Bits that were wrong once."""
-    assert set(outcomes(seed)) <= {"exact", "without a place"}
+    assert set(outcomes(seed, shown=False)) <= {"exact", "without a place"}
 
 
 def test_bands_of_several_channels_that_must_lie_dense() -> None:
     """Bands of a requantisation apart, whose result stayed in the scratchpad, went to the wrong places."""
-    assert run(51000392).mismatches == 0
+    assert run(51000392, shown=False).mismatches == 0

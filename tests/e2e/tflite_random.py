@@ -157,14 +157,14 @@ STEPS: tuple[Callable[[Network, Tensor], Tensor | None], ...] = (
 
 
 def content_of(seed: int, steps: int = 12) -> bytes:
-    """A network of up to so many operators; the last tensor is its output, and some others are."""
+    """A network of up to so many operators; the last tensor is its output, and every second of the others."""
     network = Network(seed)
     while len(network.tensors) == 1:
         network.grow()
     for _ in range(steps):
         network.grow()
     last, others = network.tensors[-1], network.tensors[1:-1]
-    chosen = [other for other in others if network.random.integers(6) == 0]
+    chosen = [other for other in others if network.random.integers(2) == 0]
     return network.net.builder.model(last, *chosen)
 
 
