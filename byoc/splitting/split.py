@@ -1,4 +1,4 @@
-"""One network on several accelerators: a region becomes steps of programs that run at once (docs/systems.md, 8).
+"""One network on several accelerators: a region becomes steps of programs that run at once (docs/systems.md, 9).
 
 The programs of a step read what earlier steps left in the memory that all share, and a step begins when all of the one
 before have ended. A step is whole, with its reason, where its nodes cannot be shared.
