@@ -32,7 +32,7 @@ from experiments.models import MODELS
 from experiments.running.network import load_network
 from experiments.sweep.preparation import Preparation
 from experiments.sweep.store import FIGURE_COLUMNS
-from experiments.sweep.worker import Job, MachineJob, outcome_of
+from experiments.sweep.worker import MachineJob, NetworkJob, outcome_of
 from experiments.version import tool_version
 from isa.arch import Arch, PeArray
 
@@ -94,7 +94,7 @@ def measure(network: str, arrays: Iterable[str], sizes: Sequence[int], buses: Se
         machines = [arch(array, kib) for kib in sizes]
         prepared = preparation.prepared(machines[0], DEFAULTS)
         jobs = tuple(MachineJob(machine, tuple({"bus_bytes": bus} for bus in buses)) for machine in machines)
-        result = outcome_of(Job(tool_version(), prepared.regions, DEFAULTS, jobs))
+        result = outcome_of(NetworkJob(tool_version(), prepared.regions, DEFAULTS, jobs))
         found: Points = {}
         for kib, outcomes in zip(sizes, result.outcomes, strict=True):
             for bus, outcome in zip(buses, outcomes, strict=True):

@@ -123,7 +123,8 @@ def _saved(file: Path, summary: bool) -> Shown:
 
     content = saved_content(file)
     if schema_of(content) == SWEEP:
-        raise InputError(f"{file}: a sweep of a system, of which there is no page; --csv FILE writes it as a table")
+        remedy = "'dla system ... --sweep ... --output FILE' keeps results of which there is one"
+        raise InputError(f"{file}: a sweep of a system, of which there is no page; {remedy}")
     if schema_of(content) != SCHEMA:
         return Document(run_report(content, file), RUN)
     if summary:

@@ -11,7 +11,7 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
-from experiments.systems.request import Conditions, SystemRequest, SystemSweepRequest
+from experiments.systems.request import Conditions, Kept, SystemCommand, SystemRequest, SystemSweepRequest
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -28,7 +28,7 @@ Sweep = Annotated[
 
 @options.expanded
 def command(
-    wanted: SystemRequest,
+    wanted: SystemCommand,
     sweep: Sweep = None,
     json: options.Json = None,
     csv: options.Csv = None,
@@ -36,6 +36,9 @@ def command(
 ) -> int:
     """Run several networks on several accelerators. Exit status 1 if a job missed its deadline, or at every point."""
     if not sweep:
+        for item in fields(Kept):
+            if getattr(wanted, item.name) is not None:
+                raise InputError(f"--{item.name} is of a sweep; give --sweep KEY=VALUE,... as well")
         return _run(wanted, json, csv, trace)
     for word, given in (("check", wanted.check), ("trace", trace)):
         if given:
@@ -79,15 +82,15 @@ def _run(wanted: SystemRequest, json: Path | None, csv: Path | None, trace: Path
     return 1
 
 
-def _sweep(wanted: SystemRequest, texts: list[str], json: Path | None, csv: Path | None) -> int:
+def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path | None) -> int:
     """All points of a sweep."""
     with options.loading():
         from experiments.report.terminal import report_console
         from experiments.systems.sweep import parse_axes, sweep_json
         from experiments.systems.workflow import sweep_requested
 
-    with options.stages() as progress:
-        conditions = {item.name: getattr(wanted, item.name) for item in fields(Conditions)}
+    with options.stoppable(), options.stages() as progress:
+        conditions = {item.name: getattr(wanted, item.name) for item in (*fields(Conditions), *fields(Kept))}
         found = sweep_requested(SystemSweepRequest(axes=parse_axes(texts), **conditions | {"progress": progress}))
     found.show(report_console())
     if json is not None:

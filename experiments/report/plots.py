@@ -283,7 +283,7 @@ def _ticks(measure: Measure, axis: Axis, values: Sequence[float]) -> None:
 
 def draw_heat(axes: Axes, chart: Heat) -> None:
     """Cells with their values, darker the fewer, by the logarithm."""
-    scaled = [[None if cell is None else log10(cell) for cell in row] for row in chart.cells]
+    scaled = [[None if cell is None else log10(max(cell, 1)) for cell in row] for row in chart.cells]
     known = [cell for row in scaled for cell in row if cell is not None]
     middle = (min(known) + max(known)) / 2
     grid = [[float("nan") if cell is None else cell for cell in row] for row in scaled]
@@ -291,7 +291,7 @@ def draw_heat(axes: Axes, chart: Heat) -> None:
     for down, row in enumerate(chart.cells):
         for across, cell in enumerate(row):
             text = "none" if cell is None else brief(cell)
-            color = "white" if cell is not None and log10(cell) <= middle else BLACK
+            color = "white" if cell is not None and log10(max(cell, 1)) <= middle else BLACK
             axes.text(across, down, text, ha="center", va="center", color=color, fontsize=8)
     axes.set_xticks(range(len(chart.columns)), [plain(label) for label in chart.columns])
     axes.set_yticks(range(len(chart.rows)), [plain(label) for label in chart.rows])

@@ -27,7 +27,8 @@ from experiments.sweep.pools import opened
 from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.session import versions
 from experiments.sweep.spec import Spec, parse_spec
-from experiments.sweep.store import COLUMNS, Store, canonical
+from experiments.sweep.store import COLUMNS, NETWORKS, Store, canonical
+from experiments.sweep.tasks import Planner
 from isa.arch import flat
 from isa.errors import InputError
 from isa.progress import Progress, silent
@@ -131,6 +132,8 @@ def repeat_sweep(
     left out. Raises InputError for a file without results or manifests and for bad specifications in them.
     """
     with Store(path) as store:
+        if store.kind is not NETWORKS:
+            raise InputError(f"{path}: a sweep of a system; 'dla system' with another --output runs its points again")
         manifests = store.manifests()
         stored = {_identity(row): row for row in _records(store) if not _died(row)}
     if not manifests or not stored:
@@ -147,7 +150,7 @@ def repeat_sweep(
             networks = prepare_networks(spec, stage)
             changes += _changes(manifest, networks)
             stage(f"repeating {len(chosen)} points")
-            Driver(networks, scratch, pool, report).run(_selected(spec, chosen))
+            Driver(Planner(networks, scratch), scratch, pool, report).run(_selected(spec, chosen))
         repeated = {_identity(row): row for row in _records(scratch)}
     found = (_deviation(stored[identity], repeated.get(identity)) for identity in sorted(chosen))
     deviations = tuple(deviation for deviation in found if deviation is not None)

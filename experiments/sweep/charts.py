@@ -14,7 +14,7 @@ from typing import Any
 from experiments.report.charts.model import Heat, Measure, Parallel, Picture, Scatter
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Style
 from experiments.report.units import brief, shown
-from experiments.sweep.results import SIZE, Objectives, Sweep, sign, title, unit, words
+from experiments.sweep.results import MISSED, SIZE, Objectives, Sweep, sign, title, unit, words
 
 GROUPS = (
     Style(BLUE), Style(ORANGE, marker="square"), Style(GREEN, marker="diamond"), Style(VERMILION, marker="triangle-up"),
@@ -24,7 +24,7 @@ GROUPS = (
 MOST_LINES = 1500
 """Lines of parallel coordinates at most; of more points every second, third, ... is drawn, and the front."""
 MOST_AXES = 7
-_RESULTS = (SIZE, "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles")
+_RESULTS = (SIZE, "utilization", "sram_peak_bytes", "dram_read_bytes", "cycles", MISSED)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def usual(sweep: Sweep) -> Usual:
     up = next((name for name in ("sram_bytes", "bus_bytes", *varied) if name in varied and name != across), None)
     columns = (*varied[:MOST_AXES], *(name for name in _RESULTS if name in sweep.figures))
     heat = None if across is None or up is None else (across, up)
-    return Usual(varied[0] if varied else None, heat, columns or ("cycles",))
+    return Usual(varied[0] if varied else None, heat, columns or (sweep.measure,))
 
 
 def sweep_charts(sweep: Sweep, objectives: Objectives) -> Iterator[Picture]:
@@ -93,17 +93,18 @@ def spread(values: Sequence[float]) -> bool:
 
 
 def heat_chart(sweep: Sweep, names: tuple[str, str], points: Sequence[int]) -> Heat:
-    """The fewest cycles over two axes."""
+    """The fewest cycles, or missed deadlines, over two axes."""
     network = sweep.columns["network"][points[0]]
     everything = [number for number, name in enumerate(sweep.columns["network"]) if name == network]
     columns, rows = (sorted({sweep.columns[name][point] for point in everything}, key=_order) for name in names)
     best: dict[tuple[Any, Any], int] = {}
     for point in points:
         where = sweep.columns[names[0]][point], sweep.columns[names[1]][point]
-        best[where] = min(best.get(where, sweep.columns["cycles"][point]), sweep.columns["cycles"][point])
+        found = sweep.columns[sweep.measure][point]
+        best[where] = min(best.get(where, found), found)
     return Heat(
         _identity("heatmap", network),
-        f"{network}: fewest cycles; none: no point ended ok",
+        f"{network}: fewest {words(sweep.measure)}; none: no point ended ok",
         title(names[0]),
         title(names[1]),
         tuple(shown(value, unit(names[0])) for value in columns),

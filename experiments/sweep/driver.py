@@ -7,16 +7,14 @@ memory does not grow with the number of points.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from experiments.sweep.grid import Batch
 from experiments.sweep.pools import Pool
-from experiments.sweep.preparation import Preparation
 from experiments.sweep.store import Row, Store
-from experiments.sweep.tasks import STATUS, Item, Planner, Task
-from experiments.sweep.worker import Result, message_of, unpacked
+from experiments.sweep.worker import Job, Result, message_of, unpacked
 from isa.errors import InputError
 from isa.progress import silent
 
@@ -47,22 +45,75 @@ class Tally:
 Report = Callable[[Tally], None]
 
 
-class Driver:
-    """Runs batches of points to the end: each has a row in ``store`` afterwards."""
+@dataclass(eq=False, kw_only=True)
+class Task:
+    """A job, and the rows that come of it.
 
-    def __init__(self, networks: Mapping[str, Preparation], store: Store, pool: Pool, report: Report = silent) -> None:
+    ``suspect``: a worker that may have had this task has died; ``deaths`` counts those that certainly had.
+    """
+
+    suspect: bool = False
+    deaths: int = 0
+    job: Job
+
+    def rows(self, result: Result) -> tuple[Row, ...]:
+        """The rows of a result."""
+        raise NotImplementedError
+
+    def failed_rows(self, message: str) -> tuple[Row, ...]:
+        """The rows when there is no result."""
+        raise NotImplementedError
+
+    def following(self, result: Result) -> Iterator[Item]:
+        """What waited for the result."""
+        return iter(())
+
+    def following_failed(self, message: str) -> Iterator[Item]:
+        """What waited in vain."""
+        return iter(())
+
+
+Item = Task | tuple[Row, ...]
+"""A task, or rows that need no worker."""
+Points = TypeVar("Points", contravariant=True)
+"""What a planner plans: points, or batches of them."""
+
+
+class Planner(Protocol[Points]):
+    """Makes items of one kind of points."""
+
+    def items(self, points: Iterable[Points]) -> Iterator[Item]:
+        """All that is to be done for ``points``, in their order."""
+        ...
+
+    def skipped(self) -> Collection[str]:
+        """The statuses of points found to have a row, or to be another point of this sweep, since the last call."""
+        ...
+
+    def settled(self, keys: Iterable[str]) -> None:
+        """These points have their rows."""
+        ...
+
+
+Wanted = TypeVar("Wanted")
+
+
+class Driver(Generic[Wanted]):
+    """Runs points, of whatever kind, to the end: each has a row in ``store`` afterwards."""
+
+    def __init__(self, planner: Planner[Wanted], store: Store, pool: Pool, report: Report = silent) -> None:
         self.tally = Tally()
         self._store = store
         self._pool = pool
         self._report = report
-        self._planner = Planner(networks, store)
+        self._planner = planner
         self._running: dict[Future[bytes], Task] = {}
         self._suspects: deque[Task] = deque()
         self._sources: deque[Iterator[Item]] = deque()
 
-    def run(self, batches: Iterable[Batch]) -> None:
+    def run(self, points: Iterable[Wanted]) -> None:
         """Raises InputError when rows cannot be written or the cluster is gone; what was finished is kept, always."""
-        self._sources.append(self._planner.items(batches))
+        self._sources.append(self._planner.items(points))
         try:
             while self._fill():
                 done, _ = wait(self._running, return_when=FIRST_COMPLETED)
@@ -121,19 +172,16 @@ class Driver:
 
     def _accept(self, task: Task, result: Result) -> None:
         self.tally.compilations += result.compilations
-        self._settle(task, task.rows(result))
-        if result.programs is not None:
-            self._sources.appendleft(task.following(result.programs))
-        elif task.rest is not None:
-            self._sources.appendleft(task.following_failed(result.outcomes[0][0].message or "not compiled"))
+        self._settle(task.rows(result))
+        self._sources.appendleft(task.following(result))
 
     def _fail(self, task: Task, message: str) -> None:
-        self._settle(task, task.failed_rows(message))
+        self._settle(task.failed_rows(message))
         self._sources.appendleft(task.following_failed(message))
 
-    def _settle(self, task: Task, rows: tuple[Row, ...]) -> None:
+    def _settle(self, rows: tuple[Row, ...]) -> None:
         self._write(rows)
-        self._planner.settled(task)
+        self._planner.settled([row[0] for row in rows])
 
     def _write(self, rows: tuple[Row, ...]) -> None:
         added = self._store.add(rows)
@@ -141,7 +189,7 @@ class Driver:
             theirs = self._store.stored([row[0] for row in rows if row not in added])
             self._count(theirs.values())
         for row in added:
-            self.tally.new[row[STATUS]] += 1
+            self.tally.new[self._store.status_of(row)] += 1
         self._report(self.tally)
 
     def _count(self, statuses: Collection[str]) -> None:

@@ -13,7 +13,7 @@ from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
 from experiments.extras import require_pandas
 from experiments.literal import neutral
-from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, STATUSES, Store
+from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, NETWORKS, STATUSES, Store
 from isa.arch import flat
 from isa.errors import InputError
 from isa.files import check_writable, write_atomically
@@ -35,16 +35,21 @@ def flat_rows(path: Path, cost: str | None = None) -> Iterator[FlatRow]:
     """The rows of a results file by key, nested columns taken apart: ``pe.ic``, ``kinds.CONV``, ``EX.busy``, ...
 
     ``pe.count`` is the number of processing elements. With ``cost``, the name or file of a cost table, the columns of
-    ``experiments.cost.estimate.COLUMNS``: estimates. Raises InputError for a file that holds no results, and for a bad
-    table.
+    ``experiments.cost.estimate.COLUMNS``: estimates. Of systems, their axes and figures. Raises InputError for a file
+    that holds no results, and for a bad table.
     """
+    with Store(path) as store:
+        kind = store.kind
+    if cost is not None and kind is not NETWORKS:
+        raise InputError(f"{path}: a sweep of a system; leave out --cost, which prices runs of networks")
     if cost is not None:
         yield from costed(flat_rows(path), load_table(cost))
         return
+    flattened = flat_row if kind is NETWORKS else flat_system_row
     with Store(path) as store:
         for row in store.rows():
             try:
-                yield flat_row(dict(zip(COLUMNS, row, strict=True)))
+                yield flattened(dict(zip(store.kind.columns, row, strict=True)))
             except (ValueError, TypeError, AttributeError, RecursionError) as error:
                 raise InputError(
                     f"{path}: damaged results (point {row[0]}: {error}); run the sweep again into another file"
@@ -67,6 +72,18 @@ def flat_row(row: dict[str, Any]) -> FlatRow:
         found["pe.count"] = prod(pe)
     if row["status"] == "ok" and not all(isinstance(found.get(name), int) for name in ("pe.count", "sram_bytes")):
         raise ValueError("its machine has no array or no scratchpad")
+    return found
+
+
+def flat_system_row(row: dict[str, Any]) -> FlatRow:
+    """One row of a sweep of a system: its axes and figures are columns."""
+    found = {name: value for name, value in row.items() if name not in ("axes", "figures")}
+    if row["status"] not in STATUSES or (row["status"] == "ok") is not (row["figures"] is not None):
+        raise ValueError(f"status is {row['status']!r:.40}")
+    for name, value in (json.loads(row["axes"]) | json.loads(row["figures"] or "{}")).items():
+        if name in found or not (value is None or isinstance(value, int | float | str)):
+            raise ValueError(f"{name} is {value!r:.40}")
+        found[name] = value
     return found
 
 

@@ -14,7 +14,7 @@ from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
 from experiments.sweep.charts import GROUPS, MOST_LINES, usual
-from experiments.sweep.results import AXES, SIZE, Objectives, Sweep, reasons, sign, title, unit, words
+from experiments.sweep.results import SIZE, Objectives, Sweep, reasons, sign, title, unit, words
 from isa.arch import flat
 from isa.errors import InputError
 from isa.reading import toml_of
@@ -57,7 +57,9 @@ def sweep_page(sweep: Sweep, objectives: Objectives) -> str:
 
 def _origin(sweep: Sweep) -> Html:
     """Constant columns and the manifests."""
-    constant = [(name, values[0]) for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1]
+    constant = [
+        (name, values[0]) for name, values in sweep.columns.items() if name in sweep.chosen and len(set(values)) == 1
+    ]
     said = [folded("What all points share", pairs((words(name), json.dumps(value)) for name, value in constant))]
     for manifest in sweep.manifests:
         rows: Iterable[tuple[str, object]] = [
@@ -71,9 +73,9 @@ def _origin(sweep: Sweep) -> Html:
 
 def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
     """Everything the scripts draw from; columns without any variation are left out."""
-    varied = [name for name in AXES if len(set(sweep.columns.get(name, ()))) > 1]
+    varied = [name for name in sweep.chosen if len(set(sweep.columns.get(name, ()))) > 1]
     drawn = usual(sweep)
-    wanted = dict.fromkeys([*varied, *sweep.axes, *sweep.figures, *objectives, "network", "cycles", SIZE])
+    wanted = dict.fromkeys([*varied, *sweep.axes, *sweep.figures, *objectives, "network", sweep.measure, SIZE])
     columns = {name: _column(sweep, name) for name in wanted if name in sweep.columns}
     return {
         "columns": columns,
@@ -82,6 +84,7 @@ def _data(sweep: Sweep, objectives: Objectives) -> dict[str, Any]:
         "axes": [name for name in sweep.axes if name != "network"],
         "figures": list(sweep.drawable()),
         "networks": list(sweep.networks),
+        "measure": sweep.measure,
         "x": objectives[0],
         "y": objectives[1],
         "color": drawn.color or "",
@@ -103,7 +106,7 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
     distinct = sorted(
         set(values), key=lambda value: (value is None, isinstance(value, str), value if value is not None else 0)
     )
-    if name in AXES:
+    if name in sweep.chosen:
         numbers = {value: number for number, value in enumerate(distinct)}
         return found | {"distinct": distinct, "codes": [numbers[value] for value in values]}
     return found | {"values": values}
@@ -111,7 +114,9 @@ def _column(sweep: Sweep, name: str) -> dict[str, Any]:
 
 def _commands(sweep: Sweep) -> dict[str, Any]:
     """What the page makes a point's ``dla run`` command from: options, presets, and the keys that do not vary."""
-    constant = {name: values[0] for name, values in sweep.columns.items() if name in AXES and len(set(values)) == 1}
+    constant = {
+        name: values[0] for name, values in sweep.columns.items() if name in sweep.chosen and len(set(values)) == 1
+    }
     texts = (manifest.get("specification", "") for manifest in sweep.manifests)
     specifications = [toml_of(text, sweep.name, "run the sweep again") for text in texts]
     options = {tuple(_options(specification)) for specification in specifications}
@@ -134,7 +139,7 @@ def _options(specification: Mapping[str, Any]) -> Iterator[str]:
 
 def _presets(sweep: Sweep) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The presets that can still be read."""
-    for name in sorted(set(sweep.columns["preset"])):
+    for name in sorted(set(sweep.columns.get("preset", ()))):
         try:
             preset = load_preset(name)
         except InputError:

@@ -232,6 +232,30 @@ def _end_with(leash: Connection) -> None:
     os._exit(1)
 
 
+class Here:
+    """This process, which does a job when it is submitted."""
+
+    window = 1
+
+    def warm(self) -> None:
+        """It is there."""
+
+    def submit(self, job: Job) -> Future[bytes]:
+        """Do a job; what it raises is the future's, unless somebody interrupts."""
+        future: Future[bytes] = Future()
+        try:
+            future.set_result(run_job(job))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def restart(self) -> None:
+        """Nothing of it can have died."""
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+
 class DaskPool:
     """The workers of the Dask scheduler at ``address``. Dask itself repeats the jobs of workers that die."""
 

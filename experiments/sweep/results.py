@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from experiments.figure import all_figures
 from experiments.report.schema import Host, PointFigures
 from experiments.report.units import BYTES
 from experiments.sweep.frame import flat_rows
-from experiments.sweep.store import Store
+from experiments.sweep.store import NETWORKS, Store
 from isa.arch import PeArray
 from isa.errors import InputError, meant
 
@@ -39,6 +40,8 @@ IGNORED = ("key", "package", "version", "status", "message")
 """Columns that are neither."""
 SIZE = "pe_sram"
 """Processing elements times KiB of SRAM: the simplest measure of what a machine costs."""
+MISSED = "missed"
+"""Jobs that missed their deadlines: what sweeps of systems are about."""
 
 SWEPT = {figure.name: figure for record in (PointFigures, Host, Estimate) for figure in all_figures(record)}
 """The figures of points, by column."""
@@ -48,6 +51,7 @@ _KNOWN = {
     **{figure.name: (figure.words, figure.unit) for figure in SWEPT.values()},
     PES: ("processing elements", ""),
     SIZE: ("PEs × SRAM", "PE·KiB"),
+    MISSED: ("missed deadlines", "jobs"),
     "missing_bytes": ("SRAM missing", BYTES),
 }
 """Columns in plain words, and their units; sizes are written in KiB and MiB (``experiments.report.units``)."""
@@ -103,11 +107,15 @@ Objectives = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """Results. ``columns``: every column by name, a value a point, None where a point has none; points by key."""
+    """Results. ``columns``: every column by name, a value a point, None where a point has none; points by key.
+
+    ``chosen``: columns that a specification chooses.
+    """
 
     name: str
     columns: Mapping[str, Column]
     manifests: tuple[Mapping[str, Any], ...]
+    chosen: tuple[str, ...] = AXES
 
     @property
     def points(self) -> int:
@@ -133,7 +141,7 @@ class Sweep:
     def axes(self) -> tuple[str, ...]:
         """The axes that vary; of several that vary together the first. ``network`` comes first."""
         known: dict[Column, str] = {}
-        for name in AXES:
+        for name in self.chosen:
             if name in self.columns and len(set(self.columns[name])) > 1:
                 known.setdefault(_pattern(self.columns[name]), name)
         return tuple(known.values())
@@ -141,7 +149,7 @@ class Sweep:
     @cached_property
     def figures(self) -> tuple[str, ...]:
         """Columns of numbers that are results and that vary among the points that ended ok."""
-        others = (name for name in self.columns if name not in AXES and name not in IGNORED)
+        others = (name for name in self.columns if name not in self.chosen and name not in IGNORED)
         return tuple(name for name in others if self._is_figure(name))
 
     def _is_figure(self, name: str) -> bool:
@@ -156,13 +164,19 @@ class Sweep:
     def drawable(self) -> tuple[str, ...]:
         """Columns whose values an axis of numbers can show: results first."""
         numbers = (name for name in self.axes if _numeric(self.columns[name]))
-        usual = [name for name in ("cycles", SIZE) if name in self.columns and name not in self.figures]
+        usual = [name for name in ("cycles", SIZE, MISSED) if name in self.columns and name not in self.figures]
         return (*self.figures, *usual, *numbers)
 
     def objectives(self, across: str | None, up: str | None) -> Objectives:
         """The two columns of the front; raises InputError for one that is no column of numbers."""
         known = self.drawable()
-        return check_column("--x", across or SIZE, known), check_column("--y", up or "cycles", known)
+        usual = SIZE if SIZE in self.columns else next(reversed(known), self.measure)
+        return check_column("--x", across or usual, known), check_column("--y", up or self.measure, known)
+
+    @property
+    def measure(self) -> str:
+        """The result that a sweep is about: cycles, of systems jobs that missed their deadlines."""
+        return "cycles" if "cycles" in self.columns else MISSED
 
     def of_network(self, network: str) -> tuple[int, ...]:
         """The points of a network that ended ok."""
@@ -201,9 +215,12 @@ def load_sweep(path: Path, cost: str | None = None) -> Sweep:
     if not rows:
         raise InputError(f"{path}: no point has ended yet; run the sweep again to continue it")
     with Store(path) as store:
-        manifests = tuple(store.manifests())
+        manifests, kind = tuple(store.manifests()), store.kind
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: tuple(row.get(name) for row in rows) for name in names}
+    if kind is not NETWORKS:
+        axes = dict.fromkeys(name for one in manifests for name in tomllib.loads(one["specification"])["sweep"])
+        return Sweep(path.stem, columns, manifests, ("network", *axes))
     columns[SIZE] = _sizes(columns)
     return Sweep(path.stem, columns, manifests)
 

@@ -21,6 +21,7 @@ from experiments.sweep.pools import opened
 from experiments.sweep.preparation import Preparation, prepare_networks
 from experiments.sweep.spec import Spec
 from experiments.sweep.store import Store, canonical
+from experiments.sweep.tasks import Planner
 from experiments.version import tool_version
 from isa.progress import Progress, silent
 
@@ -91,7 +92,7 @@ class Session:
 
     def run(self, batches: Iterable[Batch], report: Report = silent) -> Tally:
         """Give every point of ``batches`` a row; those that have one stay as they are. ``report`` hears of progress."""
-        driver = Driver(self.networks, self.store, self._pool, report)
+        driver = Driver(Planner(self.networks, self.store), self.store, self._pool, report)
         driver.run(batches)
         return driver.tally
 

@@ -12,6 +12,7 @@ import sqlite3
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,31 @@ FIGURE_COLUMNS = (*(one.name for one in figures_of(PointFigures)), "kinds", "ex_
 """Columns of what came of a point that is ok."""
 STATUSES = ("ok", "infeasible", "failed")
 _WAIT_SECONDS = 60.0
-_DECLARED = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-_TABLES = {
-    "points": f"CREATE TABLE points ({_DECLARED}, PRIMARY KEY (key)) WITHOUT ROWID",
-    "manifests": "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT ROWID",
-}
-"""All that a results file has: no view, trigger or index, which would be programs of whoever made the file."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the points of a results file are: ``subjects``, and the columns of a point with their SQL types.
+
+    ``key`` comes first; ``status`` and ``message`` are among them.
+    """
+
+    subjects: str
+    columns: Mapping[str, str]
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """All that a results file has: no view, trigger or index, which would be programs of whoever made the file."""
+        declared = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        return {
+            "points": f"CREATE TABLE points ({declared}, PRIMARY KEY (key)) WITHOUT ROWID",
+            "manifests": "CREATE TABLE manifests (digest TEXT PRIMARY KEY, content TEXT) WITHOUT ROWID",
+        }
+
+
+NETWORKS = Kind("networks", COLUMNS)
+SYSTEMS = Kind("systems", dict.fromkeys(("key", "network", "version", "status", "message", "axes", "figures"), "TEXT"))
+"""``network`` is the name of the system; ``axes`` and ``figures`` are JSON texts."""
 _KINDS = {"TEXT": str, "INTEGER": int, "REAL": float | int}
 _MAXIMUM_TEXT = 1 << 26
 """Bytes of the longest text: the specification in a manifest, or a message."""
@@ -58,12 +78,13 @@ def canonical(values: Mapping[str, Any]) -> str:
 class Store:
     """An open results file; a context manager. Every method raises InputError in one line that names the file."""
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool = False, kind: Kind = NETWORKS) -> None:
         """Open ``path`` to read; with ``create`` to write, too, and make it and its folder where there is none.
 
-        Reading leaves nothing beside the file, so it may lie where nothing can be written.
+        What is written is of that ``kind``; what is read is of its own. Reading leaves nothing beside the file, so it
+        may lie where nothing can be written.
         """
-        self.path = path
+        self.path, self.kind = path, kind
         self._state = None if create else self._found()
         with self._clearly():
             if create:
@@ -109,7 +130,7 @@ class Store:
             _use_log(connection)
             with self._writing():
                 if not _schema(connection):
-                    for statement in _TABLES.values():
+                    for statement in self.kind.tables.values():
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -119,8 +140,14 @@ class Store:
                 f"write to another file"
             )
         found = _schema(connection)
-        for name in {*found, *_TABLES}:
-            if found.get(name) != _TABLES.get(name):
+        kind = SYSTEMS if found == SYSTEMS.tables else NETWORKS
+        if create and found == kind.tables and kind is not self.kind:
+            raise InputError(
+                f"{self.path}: has results of {kind.subjects}; write those of {self.kind.subjects} elsewhere"
+            )
+        self.kind = kind
+        for name in {*found, *kind.tables}:
+            if found.get(name) != kind.tables.get(name):
                 raise InputError(
                     f"{self.path}: {name!r} in it is not as dla sweep makes it; write to another file, and read this "
                     "one with the version that wrote it"
@@ -138,11 +165,11 @@ class Store:
         return found
 
     def add(self, rows: Iterable[Row]) -> list[Row]:
-        """Add rows (values in the order of :data:`COLUMNS`), all or none; a row whose key is there already stays.
+        """Add rows (values in the order of the kind's columns), all or none; a row whose key is there already stays.
 
         Returns those that were added.
         """
-        insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(COLUMNS))})"
+        insert = f"INSERT OR IGNORE INTO points VALUES ({','.join('?' * len(self.kind.columns))})"
         with self._clearly(), self._writing():
             return [row for row in rows if self._connection.execute(insert, row).rowcount]
 
@@ -155,7 +182,7 @@ class Store:
         """All rows by key; raises InputError for one with a value of another type than its column."""
         with self._clearly():
             for row in self._connection.execute("SELECT * FROM points ORDER BY key"):
-                for value, (name, kind) in zip(row, COLUMNS.items(), strict=True):
+                for value, (name, kind) in zip(row, self.kind.columns.items(), strict=True):
                     if value is not None and not isinstance(value, _KINDS[kind]):
                         raise self._damaged(f"{name} of point {row[0]} is {value!r:.40}")
                 yield row
@@ -165,7 +192,12 @@ class Store:
         """The row with this key by column, or None."""
         with self._clearly():
             found = self._connection.execute("SELECT * FROM points WHERE key = ?", (key,)).fetchone()
-        return None if found is None else dict(zip(COLUMNS, found, strict=True))
+        return None if found is None else dict(zip(self.kind.columns, found, strict=True))
+
+    def status_of(self, row: Row) -> str:
+        """How the point of a row ended."""
+        found: str = row[tuple(self.kind.columns).index("status")]
+        return found
 
     def counts(self) -> dict[str, int]:
         """Rows by status."""

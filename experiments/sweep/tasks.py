@@ -17,16 +17,15 @@ from pydantic import ValidationError
 
 from byoc.options import CompileOptions
 from byoc.scheduling.pool import sizeless
+from experiments.sweep.driver import Item, Task
 from experiments.sweep.grid import Batch, Keys
 from experiments.sweep.preparation import Misfit, Preparation, Prepared
-from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, Row, Store, canonical
-from experiments.sweep.worker import CompiledProgram, Job, MachineJob, PointOutcome, Result, machine_problem
+from experiments.sweep.store import FIGURE_COLUMNS, Row, Store, canonical
+from experiments.sweep.worker import CompiledProgram, MachineJob, NetworkJob, PointOutcome, Result, machine_problem
 from experiments.version import tool_version
 from isa.arch import Arch
 
 Status = Literal["ok", "infeasible", "failed"]
-STATUS = tuple(COLUMNS).index("status")
-"""Where a row has its status."""
 _NO_FIGURES = (None,) * len(FIGURE_COLUMNS)
 
 
@@ -87,18 +86,15 @@ Points = tuple[Point, ...]
 
 
 @dataclass(eq=False)
-class Task:
+class NetworkTask(Task):
     """A job with the points it settles, machine by machine.
 
-    ``rest``: further points of its only machine, which wait for its programs. ``suspect``: a worker that may have had
-    this task has died; ``deaths`` counts those that certainly had.
+    ``rest``: further points of its only machine, which wait for its programs.
     """
 
-    job: Job
+    job: NetworkJob
     points: tuple[tuple[Subject, Points], ...]
     rest: Iterator[Points] | None = None
-    suspect: bool = False
-    deaths: int = 0
 
     def rows(self, result: Result) -> tuple[Row, ...]:
         """The rows of a result."""
@@ -109,14 +105,19 @@ class Task:
         """The rows when there is no result."""
         return tuple(row for subject, points in self.points for row in subject.failed_rows(points, message))
 
-    def following(self, programs: tuple[CompiledProgram, ...]) -> Iterator[Task]:
-        """Tasks for the points that waited for the machine's programs."""
+    def following(self, result: Result) -> Iterator[Item]:
+        """What is to be done for the points that waited for the machine's programs."""
+        if result.programs is None:
+            return self.following_failed(result.outcomes[0][0].message or "not compiled")
+        return self._timed(result.programs)
+
+    def _timed(self, programs: tuple[CompiledProgram, ...]) -> Iterator[NetworkTask]:
         subject, machine = self.points[0][0], self.job.machines[0]
         for points in self.rest or ():
             timed = MachineJob(machine.arch, timings_of(points), programs)
-            yield Task(replace(self.job, machines=(timed,), keep=False), ((subject, points),))
+            yield NetworkTask(replace(self.job, machines=(timed,), keep=False), ((subject, points),))
 
-    def following_failed(self, message: str) -> Iterator[tuple[Row, ...]]:
+    def following_failed(self, message: str) -> Iterator[Item]:
         """Rows for the points that waited in vain."""
         for points in self.rest or ():
             yield self.points[0][0].failed_rows(points, message)
@@ -135,9 +136,6 @@ AHEAD = 4
 """A task has no more than one machine for so many that others have before: whatever there is, all workers have some."""
 POINTS = 64
 """Points of one task at most."""
-
-Item = Task | tuple[Row, ...]
-"""A task, or rows that need no worker."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +170,9 @@ class Planner:
         self._under_way: set[str] = set()
         self._skipped: list[str] = []
 
-    def settled(self, task: Task) -> None:
-        """The points of a task have their rows."""
-        self._under_way.difference_update(point.key for _, points in task.points for point in points)
+    def settled(self, keys: Iterable[str]) -> None:
+        """These points have their rows."""
+        self._under_way.difference_update(keys)
 
     def items(self, batches: Iterable[Batch]) -> Iterator[Item]:
         """All that is to be done for ``batches``, in their order."""
@@ -228,14 +226,14 @@ class Planner:
             yield _Load(prepared, batch, machine, subject, first)
             return
         self._under_way.update(point.key for point in (*first, *second))
-        job = Job(self._version, prepared.regions, batch.options, (machine,), keep=True)
-        yield Task(job, ((subject, first),), rest=itertools.chain([second], self._claimed(chunks)))
+        job = NetworkJob(self._version, prepared.regions, batch.options, (machine,), keep=True)
+        yield NetworkTask(job, ((subject, first),), rest=itertools.chain([second], self._claimed(chunks)))
 
-    def _joint(self, loads: list[_Load]) -> Task:
+    def _joint(self, loads: list[_Load]) -> NetworkTask:
         first = loads[0]
         machines = tuple(load.machine for load in loads)
-        job = Job(self._version, first.prepared.regions, first.batch.options, machines)
-        return Task(job, tuple((load.subject, load.points) for load in loads))
+        job = NetworkJob(self._version, first.prepared.regions, first.batch.options, machines)
+        return NetworkTask(job, tuple((load.subject, load.points) for load in loads))
 
     def _chunks(self, batch: Batch, keys: Keys) -> Iterator[Points]:
         """The points of a batch that have no row and are not under way, as many at a time as one task takes."""

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from pydantic import ValidationError
@@ -115,7 +115,7 @@ class MachineJob:
 
 
 @dataclass(frozen=True)
-class Job:
+class NetworkJob:
     """Machines for one network and one way to compile it. ``keep``: the programs are wanted back, for more Timings."""
 
     version: str
@@ -124,13 +124,21 @@ class Job:
     machines: tuple[MachineJob, ...]
     keep: bool = False
 
+    def run(self) -> Result:
+        """:func:`outcome_of`."""
+        return outcome_of(self)
+
 
 @dataclass(frozen=True)
 class PointOutcome:
-    """``figures`` in the order of ``FIGURE_COLUMNS`` where the point is ok; else None, and why in ``message``."""
+    """``figures`` where the point is ok, of networks by ``FIGURE_COLUMNS``; else None, and why in ``message``.
+
+    ``infeasible``: because something does not fit, rather than that something went wrong.
+    """
 
     figures: tuple[Any, ...] | None
     message: str | None = None
+    infeasible: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,9 +150,17 @@ class Result:
     programs: tuple[CompiledProgram, ...] | None = None
 
 
+class Job(Protocol):
+    """What a worker does, whatever the points are."""
+
+    def run(self) -> Result:
+        """The outcomes of its points."""
+        ...
+
+
 def run_job(job: Job) -> bytes:
-    """:func:`outcome_of` a job, packed: a pipe takes so few bytes at once, so no worker dies with half of them sent."""
-    return zlib.compress(pickle.dumps(outcome_of(job), pickle.HIGHEST_PROTOCOL), level=1)
+    """What comes of a job, packed: a pipe takes so few bytes at once, so no worker dies with half of them sent."""
+    return zlib.compress(pickle.dumps(job.run(), pickle.HIGHEST_PROTOCOL), level=1)
 
 
 def unpacked(data: bytes) -> Result:
@@ -153,7 +169,7 @@ def unpacked(data: bytes) -> Result:
     return found
 
 
-def outcome_of(job: Job) -> Result:
+def outcome_of(job: NetworkJob) -> Result:
     """Compile and cost the machines of a job. What goes wrong with a machine or a Timing is its points' outcome.
 
     Raises InputError when this worker has another version of the project than the one that sent the job.

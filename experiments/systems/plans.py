@@ -63,6 +63,23 @@ class Planner:
                         raise InputError(f"{where}: {error}") from error
         return plans
 
+    def digests(self, system: System, progress: Progress = silent) -> dict[str, str]:
+        """Of the packages of all networks, by model; raises InputError naming the task whose model is wrong."""
+        found: dict[str, str] = {}
+        for task in system.tasks:
+            for choice in task.variants:
+                model = system.model_path(choice.model)
+                progress(f"reading {model}")
+                try:
+                    found[model] = self.digest(model)
+                except InputError as error:
+                    raise InputError(f"{system.source}: task '{task.name}': {error}") from error
+        return found
+
+    def digest(self, model: str) -> str:
+        """Of the package of a network."""
+        return self._network(model).package.digest
+
     def _plan(self, model: str, kind: str, hardware: Preset | None, speed: float) -> Plan:
         key = model, kind, hardware, speed
         if key not in self._plans:

@@ -137,5 +137,33 @@ class Swept(Described):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SystemSweepRequest(Conditions, Swept):
+class Kept:
+    """Where the points of a sweep are kept, and who runs them."""
+
+    output: str | Path | None = field(
+        default=None,
+        metadata=option(
+            "--output -o",
+            "With --sweep: results file of the points. May exist, and is gone on with.",
+            Path,
+            metavar="FILE",
+            ending=".sqlite",
+            repeats=False,
+        ),
+    )
+    workers: int | None = field(
+        default=None,
+        metadata=option(
+            "--workers", "With --sweep: local processes. Default: this one.", int, metavar="N", repeats=False
+        ),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SystemSweepRequest(Kept, Conditions, Swept):
     """What ``dla system --sweep`` and ``dla.sweep_system`` are asked for."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SystemCommand(Kept, SystemRequest):
+    """All that ``dla system`` takes."""

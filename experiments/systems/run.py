@@ -148,8 +148,7 @@ def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> R
     Deadlines and offsets stay; periods are divided by the rate. Whether lower rates hold too was looked at only for
     those tried: schedules have anomalies. A rate of 0: no rate tried does.
     """
-    if not any(task.deadline for task in system.tasks):
-        raise InputError(f"{system.source}: no task has a deadline, so that every rate holds; give one")
+    check_rate(system)
     tried: list[tuple[int, int]] = []
 
     def holds(rate: int) -> bool:
@@ -166,6 +165,12 @@ def highest_rate(system: System, plans: Plans, progress: Progress = silent) -> R
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return Rate(low, tuple(tried))
+
+
+def check_rate(system: System) -> None:
+    """Raises InputError where no rate is too high."""
+    if not any(task.deadline for task in system.tasks):
+        raise InputError(f"{system.source}: no task has a deadline, so that every rate holds; give one")
 
 
 def _faster(task: Task, rate: int) -> Task:

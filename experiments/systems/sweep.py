@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
 from dla_sim.systems.spec import Document, System, checked, cycles_of, keys_of
-from dla_sim.systems.work import Plans
 from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.terminal import Column, Printed, ReportTable, line
 from experiments.report.units import shown
-from experiments.systems.plans import DoesNotFitError, Planner
-from experiments.systems.report import SystemReport
-from experiments.systems.run import RATE_STEPS, highest_rate, policy_of, run_system
+from experiments.running.declared import command_of
+from experiments.systems.points import run_points
+from experiments.systems.request import SystemSweepRequest
+from experiments.systems.run import policy_of
 from isa.errors import InputError, meant
 from isa.files import write_atomically
-from isa.progress import Progress, silent
 from isa.reading import toml_of
 from isa.toml_text import toml_text
 
@@ -248,55 +247,24 @@ def systems_of(given: Document, axes: Axes) -> list[System]:
     return systems
 
 
-def run_sweep(
-    given: Document,
-    axes: Axes,
-    planner: Planner,
-    *,
-    search_rate: bool = False,
-    progress: Progress = silent,
-    command: str = "",
-) -> SystemSweep:
+def run_sweep(given: Document, wanted: SystemSweepRequest) -> SystemSweep:
     """Run every point of axes that :func:`checked_axes` gave, each exactly as its system alone.
 
-    All systems are read and compiled before the first one runs. Raises InputError for values and models that are
-    wrong; a point where a network fits no accelerator is a row with that ``problem``. Equal arguments give equal rows.
+    All systems are read before the first one runs. Raises InputError for values and models that are wrong; a point
+    where a network fits no accelerator, or anything else goes wrong, is a row with that ``problem``. Equal arguments
+    give equal rows.
     """
+    axes, command = wanted.axes, command_of("system", wanted, "sweep_system")
     systems = systems_of(given, axes)
-    plans = [_plans(planner, system) for system in systems]
-    rows: list[dict[str, Any]] = []
-    for combination, system, found in zip(product(*axes.values()), systems, plans, strict=True):
-        progress(f"point {len(rows) + 1} of {len(systems)}")
-        result = {"problem": found} if isinstance(found, str) else _figures(system, found, search_rate)
-        rows.append(dict(zip(axes, combination, strict=True)) | result)
+    combinations = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    manifest = {
+        "format": SCHEMA, "command": command, "folder": str(given.folder.resolve()),
+        "specification": toml_text({"system": given.values, "sweep": axes}, given.source),
+    }  # fmt: skip
+    found = run_points(list(zip(combinations, systems, strict=True)), wanted, manifest)
     deadlines = any(task.deadline is not None for system in systems for task in system.tasks)
+    rows = [point | figures for point, figures in zip(combinations, found, strict=True)]
     return SystemSweep(command, systems[0].name, axes, _complete(rows), systems[0].clock_hz, deadlines)
-
-
-def _plans(planner: Planner, system: System) -> Plans | str:
-    """The plans of a point, or why there are none."""
-    try:
-        return planner.plans(system)
-    except DoesNotFitError as error:
-        return str(error)
-
-
-def _figures(system: System, plans: Plans, search_rate: bool) -> dict[str, Any]:
-    rate = {"rate": highest_rate(system, plans).rate / RATE_STEPS} if search_rate else {}
-    choices = [task.name for task in system.tasks if len(task.variants) > 1]
-    return rate | figures(run_system(system, plans), choices)
-
-
-def figures(report: SystemReport, choices: Sequence[str] = ()) -> dict[str, Any]:
-    """The columns of a point behind the axes (:class:`SystemSweep`); ``choices``: tasks with several variants."""
-    chosen = [task for task in report.tasks if task.name in choices]
-    found: dict[str, Any] = {"missed": report.missed, "ended": sum(task.ended for task in report.tasks)}
-    found |= {"quality": sum(task.quality for task in chosen)} if chosen else {}
-    found |= {f"model.{task.name}": task.model for task in chosen}
-    found |= {f"missed.{task.name}": task.missed for task in report.tasks}
-    found |= {f"worst.{task.name}": task.response.worst if task.response else None for task in report.tasks}
-    found |= {f"use.{unit.name}": unit.utilization for unit in report.units}
-    return found | {"memory.use": report.memory.utilization, "memory.peak": max(report.memory_shares)}
 
 
 def _complete(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dla_sim.systems.spec import System, check_work, checked, document, specified, with_conditions
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.network import load
-from experiments.systems.plans import Planner, make_plans
+from experiments.sweep.workflow import going_on_in
+from experiments.systems.plans import make_plans
 from experiments.systems.request import SplitKeywords, SplitRequest, SystemRequest, SystemSweepRequest
 from experiments.systems.result import SystemResult
 from experiments.systems.run import highest_rate, policy_of, run_system
@@ -46,7 +49,10 @@ def sweep_requested(wanted: SystemSweepRequest) -> SystemSweep:
 
     ``axes`` has a list of values by dotted key, entries by their names: ``{"run.policy": ["fcfs", "edf"],
     "accelerator.npu.count": range(1, 5)}``. ``spec`` and the other arguments are as for :func:`system`; each point has
-    the figures of its system run alone. What points share is compiled once.
+    the figures of its system run alone. What points share is compiled once a process: this one, or ``workers`` others.
+
+    With ``output`` every point is a row of that results file as soon as it has ended; points that have one there are
+    not run again, and ``dla report`` makes a page of them.
 
     Jobs that miss their deadlines, and networks that fit no accelerator, are results. Raises InputError for bad input.
     """
@@ -57,12 +63,12 @@ def sweep_requested(wanted: SystemSweepRequest) -> SystemSweep:
         if f"run.{key}" in wanted.axes:
             raise InputError(f"{given.source}: run.{key} is an axis of the sweep, and {key} is given; leave out one")
     ordered = checked_axes(wanted.axes, given)
-    values = {f"run.{key}": number_or_text(str(value)) for key, value in chosen.items()}
-    return run_sweep(
-        with_values(given, values), ordered, Planner(progress=wanted.progress, cache=wanted.cache),
-        search_rate=wanted.search_rate, progress=wanted.progress,
-        command=command_of("system", replace(wanted, axes=ordered), "sweep_system"),
-    )  # fmt: skip
+    changed = with_values(given, {f"run.{key}": number_or_text(str(value)) for key, value in chosen.items()})
+    if wanted.output is not None:
+        with going_on_in(Path(wanted.output)):
+            return run_sweep(changed, replace(wanted, axes=ordered))
+    with TemporaryDirectory() as folder:
+        return run_sweep(changed, replace(wanted, axes=ordered, output=Path(folder) / "points.sqlite"))
 
 
 sweep_system = door("sweep_system", SystemSweepRequest, SystemSweepRequest, sweep_requested)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,38 +16,13 @@ from experiments.running.workflow import infer
 from experiments.sweep import pools, preparation, worker
 from experiments.sweep.frame import flat_rows, load
 from experiments.sweep.session import Session, run_sweep
-from experiments.sweep.worker import Job, run_job
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept
 
 
-class InProcess:
-    """Runs jobs at once, here, so that tests can count what they do."""
-
-    window = 3
-
-    def warm(self) -> None:
-        """Nothing to do."""
-
-    def submit(self, job: Job) -> Future[bytes]:
-        """The finished job."""
-        future: Future[bytes] = Future()
-        try:
-            future.set_result(run_job(job))
-        except InputError as error:
-            future.set_exception(error)
-        return future
-
-    def restart(self) -> None:
-        """Never needed."""
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "open_pool", lambda scheduler, workers: InProcess())
+    monkeypatch.setattr(pools, "open_pool", lambda scheduler, workers: pools.Here())
 
 
 class Calls:

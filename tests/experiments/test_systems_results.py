@@ -232,7 +232,7 @@ def test_summaries_are_of_networks(folder: Path, busy: dla.SystemResult, capsys:
     [
         (["report", "--compare", "busy.json", "busy.json"], "busy.json: a run of a system, .*'dla system FILE --sweep"),
         (["sweep", "busy.toml"], "busy.toml: it describes a system; 'dla system busy.toml --sweep KEY=VALUE,"),
-        (["report", "many.json"], "many.json: a sweep of a system, of which there is no page; --csv FILE"),
+        (["report", "many.json"], "many.json: a sweep of a system, of which there is no page; 'dla system"),
         (["system", "busy.toml", "--policy", "pro"], "busy.toml: unknown policy 'pro'; .*co-optimised"),
     ],
 )

@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,9 +20,11 @@ from onnx import TensorProto, helper
 
 import dla
 from dla_sim.systems.spec import parse_system
-from experiments.systems import plans
+from experiments.sweep.store import Store
+from experiments.systems import plans, points
+from experiments.systems.points import figures
 from experiments.systems.run import run_system
-from experiments.systems.sweep import figures, sweep_json
+from experiments.systems.sweep import sweep_json
 from tests.experiments.command_line import dla as command
 
 FILE = """
@@ -83,11 +90,11 @@ def test_every_point_is_the_run_of_the_edited_file(folder: Path, monkeypatch: py
     monkeypatch.setattr(plans, "compile_network", counted)
     found = dla.sweep_system("busy.toml", AXES)
     assert len(compiled) == 1
-    points = list(product(*AXES.values()))
-    assert len(found.rows) == len(points) == 32
-    for row, values in zip(found.rows, points, strict=True):
+    every = list(product(*AXES.values()))
+    assert len(found.rows) == len(every) == 32
+    for row, values in zip(found.rows, every, strict=True):
         assert tuple(row[key] for key in AXES) == values
-    for row, values in list(zip(found.rows, points, strict=True))[::5]:
+    for row, values in list(zip(found.rows, every, strict=True))[::5]:
         alone = figures(run_system(parse_system(_edited(values))), ["seldom"])
         assert {key: value for key, value in row.items() if key not in AXES and value is not None} == alone
     assert sweep_json(found) == sweep_json(dla.sweep_system(Path("busy.toml"), AXES))
@@ -201,6 +208,84 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "system", "busy.toml", "--sweep", "task.often.deadline=1,2", "--until", "20us").status == 1
 
 
+KEPT = {"accelerator.npu.count": [1, 2], "task.often.deadline": ["1us", 1000, "5us"], "cpu.speed": [1, 0.5]}
+"""Twelve points, of which four are four others: 1us are 1000 cycles."""
+
+
+def test_points_are_kept_and_not_run_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By workers as by this process, to the byte; and what stands in the file is what nobody has to run."""
+    once = dla.sweep_system("busy.toml", KEPT)
+    kept = dla.sweep_system("busy.toml", KEPT, output="kept.sqlite", workers=2)
+    assert sweep_json(kept) == sweep_json(once)
+    with Store(folder / "kept.sqlite") as store:
+        assert store.counts() == {"ok": 8}
+
+    def never(*given: object, **more: object) -> None:
+        raise AssertionError("it has a row")
+
+    monkeypatch.setattr(points, "run_system", never)
+    again = dla.sweep_system("busy.toml", KEPT, output="kept.sqlite")
+    assert sweep_json(again) == sweep_json(once)
+    new = dla.sweep_system("busy.toml", {"cpu.speed": [1, 2]}, until="20us", output="kept.sqlite")
+    assert [row["problem"] for row in new.rows] == ["AssertionError: it has a row"] * 2
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    retried = dla.sweep_system("busy.toml", {"cpu.speed": [1, 2]}, until="20us", output="kept.sqlite")
+    assert "problem" not in retried.rows[0]
+
+
+def test_a_sweep_that_was_killed_goes_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["system", "busy.toml", "--sweep", "accelerator.npu.count=1,2,3,4", "--sweep", "cpu.speed=1,2,3,4"]
+    words += ["--output", "kept.sqlite", "--json", "kept.json"]
+    with subprocess.Popen([sys.executable, "-m", "dla", *words], stdout=subprocess.DEVNULL) as process:
+        while not (found := _rows(folder / "kept.sqlite")) and process.poll() is None:
+            time.sleep(0.005)
+        process.kill()
+    assert 0 < len(found) < 16
+    assert not Path("kept.json").exists()
+    command(capsys, *words)
+    rows = _rows(folder / "kept.sqlite")
+    assert len(rows) == 16
+    assert {key: rows[key] for key in found} == found
+    assert command(capsys, *words[:6], "--json", "whole.json").status in (0, 1)
+    assert json.loads(Path("kept.json").read_text())["rows"] == json.loads(Path("whole.json").read_text())["rows"]
+
+
+def _rows(path: Path) -> dict[str, str]:
+    """The figures of the points that have a row, by their keys."""
+    if not path.exists():
+        return {}
+    with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT key, figures FROM points"))
+    return {}
+
+
+def test_kept_points_have_tables_a_page_and_pictures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = dla.sweep_system("busy.toml", KEPT, output="kept.sqlite")
+    said = command(capsys, "report", "kept.sqlite", "--csv", "kept.csv", "-o", "page")
+    assert (said.status, said.err) == (0, "")
+    assert "kept: 8 points: 8 ok" in said.out
+    assert "missed deadlines" in said.out
+    table = {row["key"]: row for row in csv.DictReader(Path("kept.csv").read_text(encoding="utf-8").splitlines())}
+    assert len(table) == 8
+    misses = {(row["accelerator.npu.count"], row["cpu.speed"], row["missed"]) for row in table.values()}
+    assert misses == {
+        (str(row["accelerator.npu.count"]), str(row["cpu.speed"]), str(row["missed"])) for row in found.rows
+    }
+    page = Path("page/kept.html").read_text(encoding="utf-8")
+    assert '"measure":"missed"' in page.replace(": ", ":")
+    assert len(list(Path("page").glob("*.png"))) == 3
+    for words, message in (
+        (["report", "kept.sqlite", "--tables", "--cost", "horowitz-45nm"], "leave out --cost"),
+        (["repro", "kept.sqlite"], "a sweep of a system"),
+        (["sweep", "grid.toml", "-o", "kept.sqlite"], "has results of systems; write those of networks elsewhere"),
+    ):
+        Path("grid.toml").write_text('networks = "digits-cnn"\n', encoding="utf-8")
+        refused = command(capsys, *words)
+        assert (refused.status, len(refused.err.splitlines())) == (2, 1)
+        assert message in refused.err
+
+
 REFUSED = {
     "accelerator.npu.cont=1": "unknown axis 'accelerator.npu.cont'; did you mean accelerator.npu.count",
     "accelerator.gpu.count=1": "unknown axis 'accelerator.gpu.count'; did you mean accelerator.npu.count",
@@ -235,6 +320,10 @@ def test_bad_axes_are_one_line(axis: str, folder: Path, capsys: pytest.CaptureFi
         (["--sweep", "seed=1", "--sweep", "seed=2"], "seed is given twice"),
         (["--sweep", "seed=1", "--check"], "--check is of one run; leave it out with --sweep"),
         (["--sweep", "task.often.model=missing.onnx", "--csv", "busy.toml/a.csv"], "busy.toml/a.csv"),
+        (["--output", "a.sqlite"], "--output is of a sweep; give --sweep"),
+        (["--workers", "2"], "--workers is of a sweep; give --sweep"),
+        (["--sweep", "seed=1", "--workers", "0"], "--workers is 0; it must be 1 or more"),
+        (["--sweep", "seed=1", "--output", "busy.toml"], "busy.toml"),
         (["--sweep", "seed=1", "--trace", "a.json"], "--trace is of one run; leave it out with --sweep"),
     ],
 )

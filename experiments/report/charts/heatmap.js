@@ -1,6 +1,6 @@
 // The heat map: the best value of a column over two axes, and where nothing fits.
 
-const heat = { x: DATA.heat[0], y: DATA.heat[1], z: "cycles" };
+const heat = { x: DATA.heat[0], y: DATA.heat[1], z: DATA.measure };
 
 function heatmapChoices(update) {
   const axes = DATA.axes.map((name) => [name, titleOf(name)]);

@@ -1,0 +1,192 @@
+"""Points of a sweep of a system, for the engine of sweeps: each is a system, run alone by whoever has a worker free.
+
+The key of a point is a content hash of everything that its figures depend on: the system as it was checked, the
+packages of its networks, the code, and what is wanted of it. A process compiles what its points share once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, chdir, closing
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from dla_sim.systems.spec import System
+from experiments.sweep.driver import Driver, Item, Tally, Task
+from experiments.sweep.pools import Here, Pool, opened
+from experiments.sweep.session import versions
+from experiments.sweep.store import SYSTEMS, Row, Store, canonical
+from experiments.sweep.worker import PointOutcome, Result, message_of
+from experiments.systems.plans import DoesNotFitError, Planner
+from experiments.systems.report import SystemReport
+from experiments.systems.request import SystemSweepRequest
+from experiments.systems.run import RATE_STEPS, check_rate, highest_rate, run_system
+from experiments.version import compiler_version
+from isa.errors import InputError
+
+Figures = dict[str, Any]
+_SYSTEM = TypeAdapter(System)
+_sweeps = itertools.count()
+
+
+@lru_cache(maxsize=1)
+def _planner(sweep: str, cache: bool) -> Planner:
+    """What the points of a sweep share in this process."""
+    return Planner(cache=cache)
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A system of a sweep. ``axes``: its values there; ``digests``: those of the packages of its networks, by path."""
+
+    system: System
+    axes: Mapping[str, Any]
+    digests: Mapping[str, str]
+    search_rate: bool
+    cache: bool
+
+    @cached_property
+    def key(self) -> str:
+        """First 32 hexadecimal digits of the SHA-256 of all that its figures depend on."""
+        system = _SYSTEM.dump_python(self.system, mode="json", exclude={"source", "folder"})
+        packages, wanted = list(self.digests.values()), {"rate": self.search_rate, "code": compiler_version()}
+        whole = canonical({"system": system, "packages": packages, **wanted})
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, eq=False)
+class PointJob:
+    """A point of the sweep of that name, to be run in ``folder``, from which paths start."""
+
+    sweep: str
+    point: Point
+    folder: Path
+
+    def run(self) -> Result:
+        """Its figures; where a network fits no accelerator it is infeasible, and failed with whatever goes wrong."""
+        try:
+            with chdir(self.folder):
+                outcome = PointOutcome((json.dumps(self._figures()),))
+        except DoesNotFitError as error:
+            outcome = PointOutcome(None, str(error), infeasible=True)
+        except Exception as error:  # whatever it is, it belongs into the record
+            outcome = PointOutcome(None, message_of(error))
+        return Result(((outcome,),), 0)
+
+    def _figures(self) -> Figures:
+        point, planner = self.point, _planner(self.sweep, self.point.cache)
+        for model, digest in point.digests.items():
+            if planner.digest(model) != digest:
+                raise InputError(f"{model} changed while the sweep ran; run it again")
+        plans = planner.plans(point.system)
+        rate = {"rate": highest_rate(point.system, plans).rate / RATE_STEPS} if point.search_rate else {}
+        choices = [task.name for task in point.system.tasks if len(task.variants) > 1]
+        return rate | figures(run_system(point.system, plans), choices)
+
+
+def figures(report: SystemReport, choices: Sequence[str] = ()) -> Figures:
+    """The columns of a point behind the axes (:class:`experiments.systems.sweep.SystemSweep`).
+
+    ``choices``: tasks with several variants.
+    """
+    chosen = [task for task in report.tasks if task.name in choices]
+    found: Figures = {"missed": report.missed, "ended": sum(task.ended for task in report.tasks)}
+    found |= {"quality": sum(task.quality for task in chosen)} if chosen else {}
+    found |= {f"model.{task.name}": task.model for task in chosen}
+    found |= {f"missed.{task.name}": task.missed for task in report.tasks}
+    found |= {f"worst.{task.name}": task.response.worst if task.response else None for task in report.tasks}
+    found |= {f"use.{unit.name}": unit.utilization for unit in report.units}
+    return found | {"memory.use": report.memory.utilization, "memory.peak": max(report.memory_shares)}
+
+
+@dataclass(eq=False)
+class PointTask(Task):
+    """The job of one point."""
+
+    job: PointJob
+
+    def rows(self, result: Result) -> tuple[Row, ...]:
+        """Its row."""
+        ((outcome,),) = result.outcomes
+        status = "infeasible" if outcome.infeasible else "failed" if outcome.figures is None else "ok"
+        return (self._row(status, outcome.message, *(outcome.figures or (None,))),)
+
+    def failed_rows(self, message: str) -> tuple[Row, ...]:
+        """Its row when there is no result."""
+        return (self._row("failed", message, None),)
+
+    def _row(self, status: str, message: str | None, found: str | None) -> Row:
+        point = self.job.point
+        return point.key, point.system.name, compiler_version(), status, message, canonical(point.axes), found
+
+
+class PointPlanner:
+    """Makes a task of every point that has no row yet."""
+
+    def __init__(self, sweep: str, store: Store) -> None:
+        self._sweep, self._store = sweep, store
+        self._skipped: list[str] = []
+
+    def items(self, points: Iterable[Point]) -> Iterator[Item]:
+        """All that is to be done, in the order of the points."""
+        begun: set[str] = set()
+        for point in points:
+            known = self._store.stored([point.key])
+            if known or point.key in begun:
+                self._skipped.append(known.get(point.key, "under way"))
+                continue
+            begun.add(point.key)
+            yield PointTask(job=PointJob(self._sweep, point, Path.cwd()))
+
+    def skipped(self) -> Sequence[str]:
+        """The statuses of points found to have a row, or to be another point, since the last call."""
+        skipped, self._skipped = self._skipped, []
+        return skipped
+
+    def settled(self, keys: Iterable[str]) -> None:
+        """They are remembered by their rows."""
+
+
+def run_points(
+    systems: Sequence[tuple[Mapping[str, Any], System]], wanted: SystemSweepRequest, manifest: Mapping[str, Any]
+) -> list[Figures]:
+    """The figures of every system, in order; of one that cannot run its ``problem``.
+
+    ``systems`` are given with their values on the axes. Rows that are in the file stay, but those that failed are tried
+    again. All networks are read before the first system runs. Raises InputError for models that are wrong and places
+    that cannot be written.
+    """
+    sweep = f"{os.getpid()} {next(_sweeps)}"
+    planner = _planner(sweep, wanted.cache)
+    points: list[Point] = []
+    for axes, system in systems:
+        if wanted.search_rate:
+            check_rate(system)
+        points.append(Point(system, axes, planner.digests(system, wanted.progress), wanted.search_rate, wanted.cache))
+
+    def report(tally: Tally) -> None:
+        wanted.progress(f"{tally.done} of {len(points)} points", tally.done, len(points))
+
+    assert wanted.output is not None
+    with Store(Path(wanted.output), create=True, kind=SYSTEMS) as store, _pool(wanted.workers) as pool:
+        packages = {model: digest for point in points for model, digest in point.digests.items()}
+        content = {**manifest, "points": len(points), "versions": versions(), "packages": packages}
+        text = json.dumps(content, sort_keys=True, indent=1)
+        store.add_manifest(hashlib.sha256(text.encode()).hexdigest(), text)
+        store.forget("failed")
+        Driver(PointPlanner(sweep, store), store, pool, report).run(points)
+        rows = [store.row(point.key) or {} for point in points]
+    _planner.cache_clear()
+    return [json.loads(row["figures"]) if row["status"] == "ok" else {"problem": row["message"]} for row in rows]
+
+
+def _pool(workers: int | None) -> AbstractContextManager[Pool]:
+    return closing(Here()) if workers is None else opened(None, workers)
