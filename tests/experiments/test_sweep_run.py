@@ -124,7 +124,7 @@ def test_integer_interfaces_are_points_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_shared_work_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    imports = Calls(monkeypatch, preparation, "load_network")
+    imports = Calls(monkeypatch, preparation, "load")
     partitions = Calls(monkeypatch, preparation, "partition")
     compilations = Calls(monkeypatch, worker, "compile_region")
     text = """
