@@ -36,7 +36,7 @@ from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
 from experiments.models import MODELS
 from experiments.sweep.preparation import Preparation
-from experiments.sweep.worker import workshop_for
+from experiments.sweep.worker import compiler_for
 from isa.program import Program
 
 if TYPE_CHECKING:
@@ -341,9 +341,9 @@ def measure(name: str) -> Points:
     for shape in chain(*SHAPES.values()):
         for kib in SIZES:
             machine = arch(shape, kib)
-            workshop = workshop_for(preparation.prepared(machine, DEFAULTS).regions, sizeless(machine))
-            programs = workshop.compiled(machine, DEFAULTS)
-            timed, demands = workshop.timed(programs), [one.demand for one in programs]
+            compiler = compiler_for(preparation.prepared(machine, DEFAULTS).regions, sizeless(machine))
+            programs = compiler.compiled(machine, DEFAULTS)
+            timed, demands = compiler.timed(programs), [one.demand for one in programs]
             points[Place(name, shape, kib)] = Point(
                 cycles=sum(one.run(TIMING).cycles for one in timed),
                 overlapped=sum(overlapped_cycles(one.program) for one in programs),

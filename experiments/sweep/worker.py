@@ -1,8 +1,8 @@
 """What runs in a worker: machines are compiled without data, once each, and timed; every point gets an outcome.
 
 A :class:`Job` is plain values, so that any executor can send it anywhere: what workers keep only saves them time.
-Regions travel without their weights: small, and all that a compilation without data needs. A :class:`Workshop` keeps
-what the compilations of machines that differ little can share.
+Regions travel without their weights: small, and all that a compilation without data needs. A :class:`RegionCompiler`
+keeps what the compilations of machines that differ little can share.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CompiledProgram:
     demand: Demand
 
 
-class Workshop:
+class RegionCompiler:
     """The regions of a partition, with what compilations share for machines equal but for the scratchpad's size."""
 
     def __init__(self, regions: bytes) -> None:
@@ -100,9 +100,9 @@ class Workshop:
 
 
 @lru_cache(maxsize=4)
-def workshop_for(regions: bytes, machine: Arch) -> Workshop:
-    """The workshop for these regions and machine (its scratchpad's size left open); the last few are kept."""
-    return Workshop(regions)
+def compiler_for(regions: bytes, machine: Arch) -> RegionCompiler:
+    """The compiler for these regions and machine (its scratchpad's size left open); the last few are kept."""
+    return RegionCompiler(regions)
 
 
 @dataclass(frozen=True)
@@ -183,10 +183,10 @@ def outcome_of(job: NetworkJob) -> Result:
     programs: tuple[CompiledProgram, ...] | None = None
     for machine in job.machines:
         try:
-            workshop = workshop_for(job.regions, sizeless(machine.arch))
+            compiler = compiler_for(job.regions, sizeless(machine.arch))
             compilations += machine.programs is None
-            programs = machine.programs or workshop.compiled(machine.arch, job.options)
-            timed = workshop.timed(programs)
+            programs = machine.programs or compiler.compiled(machine.arch, job.options)
+            timed = compiler.timed(programs)
         except Exception as error:  # whatever it is, it belongs into the record
             outcomes.append((PointOutcome(None, message_of(error)),) * len(machine.timings))
         else:

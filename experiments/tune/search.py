@@ -15,7 +15,7 @@ import numpy as np
 
 from byoc.choices import Choices
 from byoc.scheduling.chosen import choice_of
-from byoc.tuning.covers import Covers
+from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.moves import PLACES, Moves
 from byoc.tuning.state import Move, State, Tried, combined, state_of
 from byoc.tuning.subject import SHARES, Measurement, Subject
@@ -52,7 +52,7 @@ class Evolution:
         self._moves = Moves(subject, self._random)
         self._units = Units(subject)
         spans = {name: subject.span(region, name) for region, name in subject.candidates}
-        self._covers = Covers(len(subject.sites), spans)
+        self._measured = MeasuredPieces(len(subject.sites), spans)
         self._samples: list[Features] = []
         self._cycles: list[int] = []
         self._trained = 0
@@ -77,18 +77,18 @@ class Evolution:
         others, idle = map(state_of, self._subject.others(() if self._eager else SHARES)), 0
         while idle < IDLE:
             known = len(self._seen)
-            yield from self._try(self._covers.best().state)
+            yield from self._try(self._measured.best().state)
             other = next(others, None)
             if other is not None:
                 yield from self._try(other)
             if other is None:
-                yield from self._changed(self._covers.best(None if self._eager else self._stretch))
+                yield from self._changed(self._measured.best(None if self._eager else self._stretch))
             idle = idle + 1 if len(self._seen) == known else 0
 
     def _expect(self, state: State) -> None:
         """Let pieces of a schedule that was not measured stand for what the model says."""
         assert self._model is not None
-        self._covers.expect(state, self._model.predict([unit.features for unit in self._units.of(state)]).tolist())
+        self._measured.expect(state, self._model.predict([unit.features for unit in self._units.of(state)]).tolist())
 
     def _stretch(self) -> float:
         """A factor near 1, drawn for each piece."""
@@ -113,7 +113,7 @@ class Evolution:
         """What was measured of a schedule, after learning from it; None where it found no place."""
         self._seen.add(state)
         self._moves.note(state)
-        self._covers.note(state, None if found.cycles is None else found.sites)
+        self._measured.note(state, None if found.cycles is None else found.sites)
         if found.cycles is None:
             return None
         if self._model is not None:

@@ -16,8 +16,8 @@ from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
 from byoc.operators.tiling import Slots, Tiling
 from byoc.options import DEFAULTS, CompileOptions
-from byoc.tuning.covers import Covers
 from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
+from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.state import Move, State, Tried, combined, state_of
 from byoc.tuning.subject import Measurement, Subject
 from byoc.tuning.transfer import Donor, choose_donor, donor_score, schedules_of, shares_of
@@ -161,30 +161,30 @@ def _schedule(rows: str, residents: str = "", group: int | None = None) -> State
 
 def test_the_best_schedule_of_measured_pieces() -> None:
     """Whole runs of layers are taken over where the same tensors stay between them and no group is cut."""
-    covers = Covers(4, {"t": range(1, 3)})  # between the second layer and the third
-    covers.note(_schedule("1111"), (10, 10, 10, 10))
-    assert covers.best() == Tried(_schedule("1111"), 40, (10, 10, 10, 10))
-    covers.note(_schedule("2222"), (8, 12, 7, 13))
-    assert covers.best().state == _schedule("2121")
-    covers.note(_schedule("2121"), (9, 10, 7, 14))  # 39.5 by the means; the fourth is faster behind another third
-    assert covers.best() == Tried(_schedule("2111"), 40, (8, 10, 10, 12))  # 38.5; by site 8.5 and 12, rounded
-    covers.note(_schedule("3333", "t"), (50, 4, 4, 50))
-    assert covers.best().state == _schedule("2331", "t")
-    covers.note(_schedule("4444", group=2), (50, 50, 1, 1))
-    assert covers.best().state == _schedule("2144", group=2)
-    covers.note(_schedule("2144", group=2), None)
-    assert covers.best().state == _schedule("2244", group=2)  # the group is not tried there again
+    measured = MeasuredPieces(4, {"t": range(1, 3)})  # between the second layer and the third
+    measured.note(_schedule("1111"), (10, 10, 10, 10))
+    assert measured.best() == Tried(_schedule("1111"), 40, (10, 10, 10, 10))
+    measured.note(_schedule("2222"), (8, 12, 7, 13))
+    assert measured.best().state == _schedule("2121")
+    measured.note(_schedule("2121"), (9, 10, 7, 14))  # 39.5 by the means; the fourth is faster behind another third
+    assert measured.best() == Tried(_schedule("2111"), 40, (8, 10, 10, 12))  # 38.5; by site 8.5 and 12, rounded
+    measured.note(_schedule("3333", "t"), (50, 4, 4, 50))
+    assert measured.best().state == _schedule("2331", "t")
+    measured.note(_schedule("4444", group=2), (50, 50, 1, 1))
+    assert measured.best().state == _schedule("2144", group=2)
+    measured.note(_schedule("2144", group=2), None)
+    assert measured.best().state == _schedule("2244", group=2)  # the group is not tried there again
 
 
 def test_promised_pieces_stand_until_they_are_measured() -> None:
-    covers = Covers(4, {})
-    covers.note(_schedule("1111"), (10, 10, 10, 10))
-    covers.expect(_schedule("2222", group=1), (9.0, 15.0, 11.0))
-    assert covers.best() == Tried(_schedule("2221", group=1), 34, (9, 15, 0, 10))
-    covers.note(_schedule("2221", group=1), (9, 12, 12, 10))
-    assert covers.best() == Tried(_schedule("2111"), 39, (9, 10, 10, 10))
+    measured = MeasuredPieces(4, {})
+    measured.note(_schedule("1111"), (10, 10, 10, 10))
+    measured.expect(_schedule("2222", group=1), (9.0, 15.0, 11.0))
+    assert measured.best() == Tried(_schedule("2221", group=1), 34, (9, 15, 0, 10))
+    measured.note(_schedule("2221", group=1), (9, 12, 12, 10))
+    assert measured.best() == Tried(_schedule("2111"), 39, (9, 10, 10, 10))
     stretched = iter((3.0, 1.0, 9.0, 1.0, 1.0, 1.0, 1.0))
-    assert covers.best(lambda: next(stretched)).state == _schedule("1221", group=1)
+    assert measured.best(lambda: next(stretched)).state == _schedule("1221", group=1)
 
 
 def _sample(first: float, second: float, least: float, estimate: float) -> Features:

@@ -50,7 +50,7 @@ def _known(before: _Known | None, sites: tuple[int, ...]) -> _Known:
     return _Known(before.often + 1, tuple(map(sum, zip(before.sites, sites, strict=True))))
 
 
-class Covers:
+class MeasuredPieces:
     """The measured pieces of schedules of so many sites; ``spans``: those beside which each tensor would stay."""
 
     def __init__(self, count: int, spans: Mapping[str, range]) -> None:

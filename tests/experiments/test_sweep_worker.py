@@ -14,7 +14,7 @@ from dla_sim.device import Device
 from dla_sim.presets import load_preset
 from dla_sim.timing import Timing
 from experiments.running.network import load_network
-from experiments.sweep.worker import Workshop, blank_regions, read_blank
+from experiments.sweep.worker import RegionCompiler, blank_regions, read_blank
 from isa.arch import Arch, PeArray
 from isa.program import Segment
 
@@ -40,14 +40,14 @@ def test_shared_work_changes_nothing(network: str, schedule: Schedule, sizes: li
     generator = random.Random(network)
     compared = 0
     for array in ARRAYS:
-        workshop = Workshop(blank_regions(whole.regions, package.graph.values))
+        compiler = RegionCompiler(blank_regions(whole.regions, package.graph.values))
         for size in generator.sample(sizes, len(sizes)):
             arch = Arch(pe=array, sram_bytes=size)
             alone = compile(package, arch, options)
             if alone.partition.placement != whole.placement:
                 continue  # the machine is too small; a sweep records that and compiles nothing
-            programs = workshop.compiled(arch, options)
-            timed = workshop.timed(programs)
+            programs = compiler.compiled(arch, options)
+            timed = compiler.timed(programs)
             assert len(programs) == len(alone.programs)
             compared += 1
             for index, (bare, timing_model) in enumerate(zip(programs, timed, strict=True)):
@@ -68,8 +68,8 @@ def test_shared_work_changes_nothing(network: str, schedule: Schedule, sizes: li
 def test_programs_travel_without_their_constants_but_with_the_place_of_them() -> None:
     package = load_network("digits-cnn").package
     found = partition_package(package, load_preset().arch)
-    workshop = Workshop(blank_regions(found.regions, package.graph.values))
-    (compiled,) = workshop.compiled(load_preset().arch, CompileOptions())
+    compiler = RegionCompiler(blank_regions(found.regions, package.graph.values))
+    (compiled,) = compiler.compiled(load_preset().arch, CompileOptions())
     data = pickle.dumps(compiled.program, pickle.HIGHEST_PROTOCOL)
     (segment,), (sent,) = compiled.program.segments, pickle.loads(data).segments
     assert len(data) < segment.data.size
@@ -100,11 +100,11 @@ def test_regions_travel_without_their_weights() -> None:
 def test_a_timing_serves_no_other_program() -> None:
     package = load_network("digits-cnn").package
     whole = partition_package(package, Arch())
-    workshop = Workshop(blank_regions(whole.regions, package.graph.values))
+    compiler = RegionCompiler(blank_regions(whole.regions, package.graph.values))
     small, large, other = (
-        workshop.compiled(Arch(sram_bytes=size, pe=PeArray(ic=ic)), CompileOptions())
+        compiler.compiled(Arch(sram_bytes=size, pe=PeArray(ic=ic)), CompileOptions())
         for ic, size in ((8, 1 << 20), (8, 1 << 24), (4, 1 << 24))
     )
-    (first,) = workshop.timed(small)
+    (first,) = compiler.timed(small)
     assert first.resized(large[0].program) is not None
     assert first.resized(other[0].program) is None
