@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from dla_sim.systems.spec import System
+from dla_sim.systems.spec import System, check_work
 from experiments.sweep.driver import Driver, Item, Tally, Task
 from experiments.sweep.pools import Here, Pool, opened
 from experiments.sweep.session import versions
@@ -168,6 +168,7 @@ def run_points(
     planner = _planner(sweep, wanted.cache)
     points: list[Point] = []
     for axes, system in systems:
+        check_work(system)
         if wanted.search_rate:
             check_rate(system)
         points.append(Point(system, axes, planner.digests(system, wanted.progress), wanted.search_rate, wanted.cache))
