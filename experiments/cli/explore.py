@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options, results
-from experiments.explore.request import ExploreRequest
 from experiments.literal import literal, say
+from experiments.sweep.request import ExploreRequest
 from isa.files import write_atomically
 from isa.progress import Progress, silent
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +9,7 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
-from experiments.running.declared import option, same
-from experiments.running.given import RunRequest
+from experiments.sweep.request import OfSweep
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -37,20 +35,6 @@ Pictures = Annotated[
 ]
 Tables = Annotated[bool, typer.Option("--tables", help="Print the tables and write no page.")]
 PAGE_ENDINGS = (".html", ".htm")
-
-
-@dataclass(frozen=True)
-class OfSweep:
-    """What is shown of a sweep."""
-
-    x: str | None = field(
-        default=None,
-        metadata=option("--x", "Sweeps: Pareto front over this. Default: pe_sram.", metavar="COLUMN"),
-    )
-    y: str | None = field(
-        default=None, metadata=option("--y", "Sweeps: the other one. Default: cycles.", metavar="COLUMN")
-    )
-    cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))
 
 
 @options.expanded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ import typer
 from byoc.options import CompileOptions
 from experiments.cli import completion, golden, options, results
 from experiments.literal import say
-from experiments.running.declared import option
 from experiments.running.given import Given, Machine
 from isa.errors import InputError
 
@@ -52,15 +50,9 @@ Simulated = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What waves are of, one of these."""
-
-    command: int | None = field(
-        default=None, metadata=option("--command", "The cycles of this command.", int, metavar="WORD", least=0)
-    )
-    layer: str | None = field(default=None, metadata=option("--layer", "The cycles of this layer.", metavar="NAME"))
-    cycles: str | None = field(default=None, metadata=option("--cycles", "These cycles.", metavar="FIRST:END"))
+Word = Annotated[int | None, typer.Option("--command", metavar="WORD", min=0, help="The cycles of this command.")]
+LayerName = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="The cycles of this layer.")]
+CycleRange = Annotated[str | None, typer.Option("--cycles", metavar="FIRST:END", help="These cycles.")]
 
 
 @app.command("build")
@@ -195,14 +187,21 @@ def case(wanted: golden.Wanted, output: CaseFile) -> None:
 @app.command("waves")
 @options.limited
 @options.expanded
-def waves(wanted: golden.Wanted, output: WaveFile, shown: Shown, replacing: Replacing = None) -> int:
+def waves(
+    wanted: golden.Wanted,
+    output: WaveFile,
+    command: Word = None,
+    layer: LayerName = None,
+    cycles: CycleRange = None,
+    replacing: Replacing = None,
+) -> int:
     """Write the signals of some cycles, with the command and the layer of each unit among them, as VCD or FST."""
     _require()
     from experiments.rtl.cases import source_case
     from experiments.rtl.comparison import outcome_lines
     from experiments.rtl.windows import layers_between, write_window
 
-    window, modules = _window(shown), _modules(replacing)
+    window, modules = _window(command, layer, cycles), _modules(replacing)
     with options.stages() as progress:
         chosen = source_case(golden.export_source(wanted))
         outcome, first, end = write_window(chosen, window, output, progress, modules)
@@ -246,10 +245,9 @@ def _modules(replacing: list[Path] | None) -> dict[str, str]:
     return {str(path): text_of(read_bytes(path, MAXIMUM_VERILOG, "Verilog"), str(path)) for path in replacing or ()}
 
 
-def _window(shown: Shown) -> Window:
+def _window(command: int | None, layer: str | None, cycles: str | None) -> Window:
     from experiments.rtl.windows import Window
 
-    command, layer, cycles = shown.command, shown.layer, shown.cycles
     if [command, layer, cycles].count(None) != 2:
         raise InputError("waves need one of --command WORD, --layer NAME and --cycles FIRST:END")
     if cycles is None:

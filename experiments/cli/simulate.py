@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli import options, results
-from experiments.debug.wishes import Wishes
 from experiments.literal import say
-from experiments.running.given import ProgramRequest
+from experiments.running.given import ProgramRequest, Wishes
 from isa.errors import InputError
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import MachineState, Playback, UnitState, Waiting, state_at
 from dla_sim.presets import Preset
 from experiments.debug import commit_log
-from experiments.debug.wishes import Wishes
 from experiments.report.figures import RegionRun
 from experiments.report.timeline import timeline_json
+from experiments.running.given import Wishes
 from experiments.running.simulate import SimulatedRegion
 from isa.access import Access
 from isa.assembler import command_text

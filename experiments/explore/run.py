@@ -14,10 +14,10 @@ from experiments.cost.estimate import costed
 from experiments.cost.table import DEFAULT_TABLE, CostTable, load_table
 from experiments.explore.exploration import GOAL, Exploration, GridComparison
 from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed, parse_objectives
-from experiments.explore.request import SAMPLERS, ExploreRequest
 from experiments.explore.search import Evaluate, Found, Proposal, search
 from experiments.running.declared import command_of
 from experiments.sweep.frame import FlatRow
+from experiments.sweep.request import SAMPLERS, ExploreRequest
 from experiments.sweep.session import Session
 from experiments.sweep.spec import Spec
 from isa.errors import InputError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from experiments.explore.exploration import Exploration
-from experiments.explore.request import ExploreRequest
 from experiments.explore.run import check
 from experiments.explore.run import explore as explore_grid
 from experiments.running.door import door
+from experiments.sweep.request import ExploreRequest
 from experiments.sweep.workflow import going_on_in, results_file, specified
 
 

@@ -1,18 +1,23 @@
-"""What a sweep is asked for. Light, as ``dla --help`` reads it."""
+"""What sweeps and explorations are asked for. Light, as ``dla --help`` reads it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from experiments.running.declared import option, same, source_of
-from experiments.running.given import Given
+from experiments.running.given import Given, RunRequest
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from experiments.sweep.driver import Report
     from experiments.sweep.spec import Specification
+
+
+SamplerName = Literal["tpe", "nsga2", "random"]
+SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,3 +71,43 @@ class SweepRequest(Sweeping):
         metadata=option("--retry-failed", "Try points again that failed before.", bool, repeats=False),
     )
     report: Report = silent
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExploreRequest(Sweeping):
+    """What ``dla explore`` and ``dla.explore`` are asked for. ``grid`` None: the whole grid as well if it is small."""
+
+    objectives: str = field(
+        default="cycles,area",
+        metadata=option("--objectives", "What to trade, e.g. cycles,area (docs/sweeps.md).", metavar="A,B"),
+    )
+    trials: int = field(default=100, metadata=option("--trials", "Points to evaluate.", int, metavar="N"))
+    sampler: SamplerName = field(
+        default="tpe", metadata=option("--sampler", "Optuna's sampler: TPE, NSGA-II or random.", SAMPLERS)
+    )
+    seed: int = field(default=0, metadata=option("--seed", "Seed of the search.", int, least=0))
+    cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))
+    grid: bool | None = field(
+        default=None,
+        metadata=option(
+            "--grid/--no-grid",
+            "Run the whole grid, too, and say how much the search needed. Default: small grids.",
+            bool,
+            repeats=False,
+        ),
+    )
+    report: Callable[[int], None] = silent
+
+
+@dataclass(frozen=True)
+class OfSweep:
+    """What ``dla report`` shows of a sweep."""
+
+    x: str | None = field(
+        default=None,
+        metadata=option("--x", "Sweeps: Pareto front over this. Default: pe_sram.", metavar="COLUMN"),
+    )
+    y: str | None = field(
+        default=None, metadata=option("--y", "Sweeps: the other one. Default: cycles.", metavar="COLUMN")
+    )
+    cost: str | None = field(default=None, metadata=same(RunRequest, "cost"))
