@@ -20,8 +20,8 @@ PAGE = ROOT / "docs" / "python.md"
 WRONG = {
     'dla.rnu("digits-cnn")': 'Module has no attribute "rnu"',
     'dla.run("digits-cnn").totals': '"Result" has no attribute "totals"',
-    'dla.run("digits-cnn", inputs=dla)': 'Argument "inputs" to "run" has incompatible type Module; expected ',
-    'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker" for "sweep"',
+    'dla.run("digits-cnn", inputs=dla)': 'Argument "inputs" has incompatible type Module; expected ',
+    'dla.sweep("grid.toml", worker=1)': 'Unexpected keyword argument "worker"; did you mean "workers"?',
     'dla.compile("a", dla.load_hardware().arch)': 'Argument 1 to "compile" has incompatible type "str"; expected ',
 }
 

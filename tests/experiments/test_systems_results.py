@@ -116,7 +116,7 @@ def test_a_job_that_never_ends_leaves_gaps(folder: Path) -> None:
     [
         ({"policy": "best"}, "unknown policy 'best'"),
         ({"preempt": "always"}, "run.preempt is 'always'; it is one of none, layer, tile"),
-        ({"until": 1.5}, "until is '1.5'"),
+        ({"until": 1.5}, r"until is 1\.5 \(float\); give an integer or a text"),
         ({"quantum": 0}, "run.quantum is 0"),
     ],
 )
