@@ -185,7 +185,7 @@ class Bound:
 
     def __init__(self, layer: Layer, arch: Arch) -> None:
         self._layer, self._geometry = layer, layer.geometry
-        self._compute = Compute(layer.geometry, arch)
+        self._tiles = Compute(layer.geometry, arch)
         operation = layer.operation
         self._input_slots = [ceil_div(operand.nbytes, TIMING.bus_bytes) for operand in operation.inputs]
         self._output_slots = ceil_div(operation.output.nbytes, TIMING.bus_bytes)
@@ -260,7 +260,7 @@ class Bound:
     def _ex(self, channels: int, rows: int, depth: int) -> int:
         """A command of EX."""
         overhead = TIMING.ex_fill + TIMING.ex_drain - COMMAND_OVERHEAD
-        return self._compute.tile(channels, rows, depth) + overhead
+        return self._tiles.tile(channels, rows, depth) + overhead
 
 
 def _slots(transfer: Transfer) -> int:

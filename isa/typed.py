@@ -26,6 +26,12 @@ _WORDS = {
     Mapping: "a table by name", dict: "a table by name", Sequence: "a list", Iterable: "a list", tuple: "a list",
     list: "a list", Callable: "a function",
 }  # fmt: skip
+_ARRAYS = ("_Buffer", "_SupportsArray", "_NestedSequence")
+_NAMES = {
+    **dict.fromkeys(_ARRAYS, "an array"), "ModelProto": "an ONNX model", "Package": "a package",
+    **dict.fromkeys(("Exported", "Traced"), "an exported program"),
+}  # fmt: skip
+"""What people call the types of these names."""
 
 
 def check_types(hints: Mapping[str, Any], values: Mapping[str, Any]) -> None:
@@ -137,14 +143,21 @@ def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:
 def _words(kind: Any) -> str:
     origin, inside = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
+        if _ARRAYS[1] in map(_name, inside):  # what NumPy takes for an array: numbers and bytes are no kinds beside it
+            inside = tuple(one for one in inside if one not in (bool, int, float, complex, bytes))
         return " or ".join(dict.fromkeys(map(_words, inside)))
     if origin is Literal:
         return " or ".join(repr(one) for one in inside)
     plain = origin or kind
-    said = _WORDS.get(plain, getattr(plain, "__name__", str(plain)).lstrip("_"))
+    said = _WORDS.get(plain) or _NAMES.get(_name(kind)) or _name(kind).lstrip("_")
     if plain in (Sequence, Iterable, list, tuple) and inside:
         return f"{said} of {_plural(inside[0])}"
     return said
+
+
+def _name(kind: Any) -> str:
+    plain = get_origin(kind) or kind
+    return str(getattr(plain, "__name__", plain))
 
 
 def _plural(kind: Any) -> str:

@@ -195,3 +195,8 @@ class ChannelTable(Operator):
     def constants(self) -> ChannelConstants:
         """The tables, as the weights of the channels."""
         return ChannelConstants(weights=self.table)
+
+
+def channel_tables(operation: Operator) -> NDArray[np.int8] | None:
+    """The tables, int8 (channels, 256), of what is looked up in one a channel; None of all else."""
+    return operation.table if isinstance(operation, ChannelTable) else None

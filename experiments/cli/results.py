@@ -57,14 +57,13 @@ def placed(command: inspect.Signature, given: Mapping[str, Any]) -> Iterator[Non
     places = {name: kind for name, part in command.parameters.items() if (kind := _place(part)) is not None}
     files = [path for name, value in given.items() if name not in places for path in _files(value)]
     wanted = {
-        name: path
-        for name, kind in places.items()
-        if isinstance(path := given.get(name), Path) and path != STANDARD_OUTPUT and not kind.folder
+        name: path for name, kind in places.items() if isinstance(path := given.get(name), Path) and not kind.folder
     }
     with protecting(files):
         check_distinct(**{_word(command.parameters[name]): path for name, path in wanted.items()})
         for name, path in wanted.items():
-            check_writable(path, places[name].ending)
+            if path != STANDARD_OUTPUT:
+                check_writable(path, places[name].ending)
         yield
 
 

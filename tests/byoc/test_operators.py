@@ -181,6 +181,7 @@ ORDER = (
     "batches",
     "fusing",
     "lowering",
+    "estimate",
     "tiling",
     "scheduling",
     "emission",

@@ -169,7 +169,7 @@ QUANTISED: dict[str, Callable[[Products], str]] = {
 }
 
 
-IN_FLOAT = {"relu", "padded, edge", "padded, reflect", "channels padded"}
+IN_FLOAT = {"relu", "padded, edge", "padded, reflect", "padded, wrap", "channels padded"}
 """What ONNX Runtime would make integers but for the activation, or the padding, that stands beside: of these, a number
 of the model as given differs."""
 

@@ -15,3 +15,9 @@ def test_two_versions_are_two_packages(tmp_path: Path, monkeypatch: pytest.Monke
     found = [alike(seed, tmp_path) for seed in range(24)]
     assert {wrong for _, wrong in found} == {""}
     assert len(Counter(kind for kind, _ in found if kind)) == 4
+
+
+def test_a_table_inside_of_what_cannot_be_one_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor in another scale than it was quantised in ends what is computed from it, no table inside."""
+    monkeypatch.setenv("DLA_CACHE_DIR", str(tmp_path / "cache"))
+    assert alike(1700, tmp_path) == ("zero_point", "")

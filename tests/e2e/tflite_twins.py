@@ -24,7 +24,7 @@ class _Twin:
 
     def constant(self, name: str, data: np.ndarray) -> str:
         """The name of a constant."""
-        self.constants.setdefault(name, numpy_helper.from_array(np.ascontiguousarray(data), name))
+        self.constants.setdefault(name, numpy_helper.from_array(np.array(data, order="C"), name))
         return name
 
     def scaled(self, name: str) -> list[str]:

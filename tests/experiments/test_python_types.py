@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "explore": (lambda: dla.explore({}, trials=None), "trials is None; give an integer"),  # type: ignore[arg-type]
     "load": (lambda: dla.load(3), "path is 3 (int); give a text or a path"),  # type: ignore[arg-type]
     "load_package": (lambda: dla.load_package(None), "path is None; give a text or a path"),  # type: ignore[arg-type]
-    "compile": (lambda: dla.compile("a", "b"), "package is 'a' (str); give Package"),  # type: ignore[arg-type]
+    "compile": (lambda: dla.compile("a", "b"), "package is 'a' (str); give a package"),  # type: ignore[arg-type]
     "load_hardware": (lambda: dla.load_hardware(4), "preset is 4 (int); give a text or None"),  # type: ignore[arg-type]
 }
 

@@ -117,7 +117,7 @@ def check_model(model: ModelProto, source: str) -> None:
             if value.type.tensor_type.elem_type == TensorProto.UNDEFINED:
                 raise InputError(f"input '{value.name}' is no tensor of a known type")
         _Scopes().check(model.graph, frozenset())
-        _check_scales(model.graph)
+        check_scales(model.graph)
         for function in model.functions:
             _check_function(function)
         _check_calls(model)
@@ -269,7 +269,7 @@ class _Scopes:
             self.check(body, frozenset(known))
 
 
-def _check_scales(graph: GraphProto) -> None:
+def check_scales(graph: GraphProto) -> None:
     """Raises InputError for a constant scale of a quantisation that is not positive and finite.
 
     Behind the first operand, which may be data, scales are all that is real.
@@ -287,7 +287,7 @@ def _check_scales(graph: GraphProto) -> None:
                     f"scale '{name}' of node '{_label(node)}' is {wrong.flat[0]:g}; scales are positive and finite"
                 )
     for _, body in _graphs(graph.node):
-        _check_scales(body)
+        check_scales(body)
 
 
 def _check_function(function: FunctionProto) -> None:

@@ -51,6 +51,7 @@ class _Builder:
         self._quantizations: dict[str, Quantization] = {}
         self._nodes: list[Node] = []
         self._names: set[str] = set()
+        self._made: set[str] = set()
         self._protos = {proto.output[0]: proto for proto in model.graph.node if proto.output}
         self._absorbed = absorbed(view, self._closures)
 
@@ -67,7 +68,7 @@ class _Builder:
             self._add_unit(found, written)
             return
         for own in (node,) if closure is None else closure.nodes:
-            if own.name not in self._names:
+            if own.name not in self._names and not self._made.intersection(own.outputs):  # by a table inside of it
                 self._add_host(own, found.remark)
 
     def _table(self, closure: Closure) -> Unit:
@@ -110,6 +111,7 @@ class _Builder:
         operands += [self._real(name) for name in unit.parameters]
         self._absorbed.update(node.name for node in unit.covers if node.op_type != DEQUANTIZE)
         self._names.add(unit.node.name)
+        self._made.add(unit.result)
         self._nodes.append(
             Node(
                 name=unit.node.name,
@@ -157,6 +159,7 @@ class _Builder:
         inputs = tuple(name for name in node.reads if name not in view.constants)
         outputs = tuple(name for name in node.outputs if name)
         self._names.add(node.name)
+        self._made.update(outputs)
         self._nodes.append(
             Node(node.name, node.op_type, inputs, outputs, {}, (node.name,), remark, count_macs(view, node))
         )
