@@ -121,8 +121,7 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
 
     (1, 256), or (channels, 256) where it is another function in every channel.
     """
-    several = channel_tables(operation)
-    if several is not None:
+    if operation.mnemonic in Table.instructions and (several := channel_tables(operation)) is not None:
         return several
     whole = operation.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:

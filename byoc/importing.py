@@ -29,8 +29,7 @@ from byoc.frontend.onnx.units import is_quantised
 from byoc.frontend.tflite.file import TfliteModel, is_tflite, load_tflite
 from byoc.frontend.tflite.importer import import_tflite
 from byoc.operators.registry import annotate
-from byoc.package.origin import Calibration, Fidelity, FileCheck
-from byoc.package.package import Package, build_package
+from byoc.package.package import Calibration, Fidelity, FileCheck, Package, build_package
 from byoc.quantisation.calibrate import DEFAULT_FEEDS, Feeds, default_feeds
 from byoc.quantisation.quantize import find_ranges, quantise_within
 from isa.errors import InputError

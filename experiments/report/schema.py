@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from byoc.package.origin import Fidelity
+from byoc.package.package import Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
 from experiments.cost.estimate import Estimate

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from byoc.package.origin import Calibration, Fidelity
+from byoc.package.package import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets.modes import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines

@@ -13,7 +13,7 @@ import pytest
 
 import experiments
 from byoc.importing import import_model
-from byoc.package.origin import FileCheck
+from byoc.package.package import FileCheck
 from experiments.report.schema import RunReport
 from isa.errors import InputError
 from tests.e2e.given_models import run_unfused

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import experiments
 from byoc.importing import import_model
-from byoc.package.origin import Calibration
+from byoc.package.package import Calibration
 from experiments.models import MODELS
 from experiments.report.schema import RunReport
 from experiments.report.tables import total_lines
