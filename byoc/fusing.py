@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import Operand, Operator
-from byoc.operators.table import Table, channel_tables
+from byoc.operators.table import LOOKING_UP, Table, channel_tables
 from isa.arch import Arch
 from isa.instruction import Command, Machine, Unit
 from isa.ops.lookup import LOOK_UP, TABLE_BYTES
@@ -121,7 +121,7 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
 
     (1, 256), or (channels, 256) where it is another function in every channel.
     """
-    if operation.mnemonic in Table.instructions and (several := channel_tables(operation)) is not None:
+    if operation.mnemonic in LOOKING_UP and (several := channel_tables(operation)) is not None:
         return several
     whole = operation.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:

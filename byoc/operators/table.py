@@ -27,6 +27,8 @@ TABLE = "Table"
 """Canonical type: operands are the data, and a constant of 256 results, or 256 a channel, in the order of the bytes."""
 
 
+LOOKING_UP = ("OP_LUT",)
+"""Instructions whose only work is to look up in tables."""
 CLOSED = frozenset({
     "Abs", "Add", "And", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Div", "Elu", "Equal", "Erf",
     "Exp", "FastGelu", "Floor", "Gelu", "Greater", "GreaterOrEqual", "HardSigmoid", "HardSwish", "Identity",
@@ -63,7 +65,7 @@ class Table(Elementwise):
         channel_floats=frozenset({"Add", "Max", "Min", "Mul", "Sub"}),
         vectors=frozenset({"BatchNormalization"}),
     )
-    instructions: ClassVar[tuple[str, ...]] = ("OP_LUT",)
+    instructions: ClassVar[tuple[str, ...]] = LOOKING_UP
     arity: ClassVar[tuple[int, int]] = (2, 2)
     requirements: ClassVar[tuple[Requirement, ...]] = (
         constant_table,
@@ -157,7 +159,7 @@ class ChannelTable(Operator):
     Where not one fits, every channel is a :class:`Table` of its own.
     """
 
-    instructions: ClassVar[tuple[str, ...]] = Table.instructions
+    instructions: ClassVar[tuple[str, ...]] = LOOKING_UP
     constants_name: ClassVar[str] = "tables"
 
     table: NDArray[np.int8]
