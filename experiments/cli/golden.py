@@ -94,7 +94,7 @@ Target = Annotated[
 @options.limited
 def record(folder: Folder, level: Levels = None, missing: Missing = False) -> int:
     """Record the outcome of every case of the catalogue as the corpus in DIR, replacing the one there in one step."""
-    from experiments.golden.catalogue.all import catalogue
+    from experiments.golden.catalogue import catalogue
     from experiments.golden.record import DisagreementError, record_corpus, record_missing
     from experiments.golden.store import check_levels
 

@@ -18,7 +18,7 @@ from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from experiments.debug.commit_log import access_bytes
 from experiments.golden.case import Record, StoredCase
-from experiments.golden.catalogue.all import CATALOGUE, catalogue
+from experiments.golden.catalogue import built_in_case
 from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import Effects, Watcher, completion_order, run_timing, watch
 from experiments.golden.record import own_case, record_case
@@ -187,14 +187,13 @@ def corpus_source(folder: Path, name: str) -> Source:
 
 def catalogue_source(name: str) -> Source:
     """The built-in case ``name``, recorded now. Without its level the first that is called so, networks left out."""
-    level, separator, _ = name.partition("/")
-    levels = (level,) if separator else tuple(level for level in CATALOGUE if level != "networks")
-    for case in catalogue(levels) if set(levels) <= set(CATALOGUE) else ():
-        if name in (case.name, case.name.partition("/")[2]):
-            return case_source(record_case(case))
-    raise InputError(
-        f"no built-in case is called '{name}' and no file either; 'dla golden list' shows those of a corpus (--corpus)"
-    )
+    case = built_in_case(name)
+    if case is None:
+        raise InputError(
+            f"no built-in case is called '{name}' and no file either; 'dla golden list' shows those of a corpus "
+            "(--corpus)"
+        )
+    return case_source(record_case(case))
 
 
 def program_source(file: Path, tensors: Iterable[str], settings: Iterable[str]) -> Source:

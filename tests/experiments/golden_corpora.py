@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.golden.case import Case
-from experiments.golden.catalogue.machines import BALANCED
-from experiments.golden.catalogue.operations import Addition, Convolution, Pooling, Product, Window
 from experiments.golden.record import record_corpus
 from experiments.golden.store import Corpus
 from isa import encoding
 from isa.ops import ALL
+from tests.golden_cases.machines import BALANCED
+from tests.golden_cases.operations import Addition, Convolution, Pooling, Product, Window
 
 
 def small_cases() -> list[Case]:

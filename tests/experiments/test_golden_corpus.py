@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.golden.case import LEVELS
-from experiments.golden.catalogue import level10
-from experiments.golden.catalogue.all import CATALOGUE, catalogue
+from experiments.golden.case import LEVELS, Case
+from experiments.golden.catalogue import NETWORKS, catalogue
 from experiments.golden.check import verify
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
@@ -21,6 +20,7 @@ from experiments.golden.text import case_text, parse_case
 from isa.variants import VARIANTS
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import contents, small_cases, small_corpus
+from tests.golden_cases import SOURCES, level10, made
 
 COMMITTED = Path(__file__).parents[1] / "golden"
 LIMIT = 8 << 20
@@ -37,7 +37,7 @@ def test_the_committed_corpus_is_small_and_complete() -> None:
     corpus = open_corpus(COMMITTED)
     sizes = [path.stat().st_size for path in COMMITTED.rglob("*") if path.is_file()]
     assert sum(-(-size // 4096) * 4096 for size in sizes) < LIMIT
-    assert {name.partition("/")[0] for name in corpus.entries} == set(LEVELS) == set(CATALOGUE)
+    assert {name.partition("/")[0] for name in corpus.entries} == set(LEVELS) == {*SOURCES, NETWORKS}
     assert corpus.history[-1].digest == corpus.digest
     needed = {"corpus.json", *corpus.packs, *(entry.file for entry in corpus.entries.values())}
     assert set(contents(COMMITTED)) == needed
@@ -73,6 +73,22 @@ def test_the_catalogue_makes_what_is_committed() -> None:
         stored = corpus.case(case.name)
         assert stored.words.tolist() == case.program.words.tolist(), case.name
         assert dict(stored.inputs) == dict(case.inputs), case.name
+
+
+def test_the_built_in_cases_are_what_their_programs_make() -> None:
+    """Nobody changes one without the other: ``python -m tests.golden_cases``."""
+    levels = {level: list(made(level)) for level in SOURCES}
+    for level, cases in levels.items():
+        for built_in, case in zip(catalogue((level,)), cases, strict=True):
+            assert _told(built_in) == _told(case), case.name
+
+
+def _told(case: Case) -> list[object]:
+    program = case.program
+    segments = [(one.address, one.data.tobytes()) for one in program.segments]
+    words = program.words.tolist(), None if case.words is None else case.words.tolist()
+    places = program.dram_bytes, program.command_address, program.tensors, program.provenance
+    return [case.name, case.description, case.inputs, case.timing, program.name, program.arch, segments, words, places]
 
 
 def test_a_case_reads_back_as_it_was_written() -> None:
@@ -133,7 +149,7 @@ def test_only_what_is_missing_is_recorded(tmp_path: Path, capsys: pytest.Capture
 _RECORD = """
 import sys
 from pathlib import Path
-from experiments.golden.catalogue.level0 import cases
+from tests.golden_cases.level0 import cases
 from experiments.golden.record import record_corpus
 import experiments.golden.store as store
 written = store.write_atomically

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.golden.build import Builder
 from experiments.golden.case import Case
 from isa.arch import Arch
 from isa.numerics import add_fixed_constants, float32_bits, quantise_multiplier
+from tests.golden_cases.builder import Builder
 
 ROUNDS = 3
 """Operations of each instruction in a program."""

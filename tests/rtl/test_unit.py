@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from dla_sim.timing import Timing
-from experiments.golden.build import Builder
 from experiments.golden.case import StoredCase
-from experiments.golden.catalogue.operations import Addition, generator, int8
 from experiments.golden.record import record_case
 from experiments.golden.store import open_corpus
 from experiments.rtl.export import Export, build_export, case_source
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Unit
+from tests.golden_cases.builder import Builder
+from tests.golden_cases.operations import Addition, generator, int8
 from tests.rtl.bench import EXECUTED, ROOT, UNIT, machine, owed, require_icarus, simulate
 from tests.rtl.random_operations import ROUNDS, random_case
 

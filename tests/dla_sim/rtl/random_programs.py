@@ -16,7 +16,6 @@ import numpy as np
 from dla_sim.rtl.parameters import Limits
 from dla_sim.rtl.simulator.case import Before, Case, Expectation, expect
 from dla_sim.timing import Timing
-from experiments.golden.catalogue.level10 import DRAWS, YOUNGER, random_arch
 from experiments.golden.observe import tensors
 from experiments.rtl.hardware import LEAST_PIPELINE, within
 from isa.access import Access, overlap
@@ -27,6 +26,7 @@ from isa.program import Program
 from tests.dla_sim import cases
 from tests.dla_sim.cases import Step, build_program
 from tests.dla_sim.program_generator import random_case, random_flash, random_timing
+from tests.golden_cases.level10 import DRAWS, YOUNGER, random_arch
 
 RECORDS = 16
 

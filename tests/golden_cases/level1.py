@@ -8,10 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from dla_sim.timing import Timing
-from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.machines import ARRAYS, BALANCED, FIXED, GROUPED, TABLES, TIMINGS, machine
-from experiments.golden.catalogue.operations import (
+from isa.arch import Arch, PeArray
+from isa.ops.lookup import TABLE_BYTES
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
+from isa.ops.rows import MAXIMUM, MINIMUM
+from tests.golden_cases.builder import Builder
+from tests.golden_cases.machines import ARRAYS, BALANCED, FIXED, GROUPED, TABLES, TIMINGS, machine
+from tests.golden_cases.operations import (
     Addition,
     Convolution,
     DynamicProduct,
@@ -31,10 +35,6 @@ from experiments.golden.catalogue.operations import (
     records,
     shift_case,
 )
-from isa.arch import Arch, PeArray
-from isa.ops.lookup import TABLE_BYTES
-from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
-from isa.ops.rows import MAXIMUM, MINIMUM
 
 NONE = (0, 0, 0, 0)
 CONVOLUTIONS: Mapping[str, Convolution] = {

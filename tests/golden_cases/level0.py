@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.machines import machine
-from experiments.golden.catalogue.operations import (
+from isa.arch import Arch
+from isa.variants import VARIANTS
+from tests.golden_cases.builder import Builder
+from tests.golden_cases.machines import machine
+from tests.golden_cases.operations import (
     Addition,
     Convolution,
     DynamicProduct,
@@ -28,8 +30,6 @@ from experiments.golden.catalogue.operations import (
     pair_case,
     shift_case,
 )
-from isa.arch import Arch
-from isa.variants import VARIANTS
 
 Make = Callable[[str, str, Arch], Case]
 POINT = Window((2, 2, 2), (1, 1), padding=(0, 0, 0, 0))

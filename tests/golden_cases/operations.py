@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
-from experiments.golden.build import single
 from experiments.golden.case import Case
 from isa import numerics
 from isa.arch import Arch
@@ -25,6 +24,7 @@ from isa.ops.pooling import GLOBAL_AVERAGE, MAX
 from isa.ops.requant import ChannelScales, pack_records
 from isa.ops.rows import SUM
 from isa.program import TensorType
+from tests.golden_cases.builder import single
 
 Pair = tuple[int, int]
 FULL = (-128, 127)

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dla_sim.timing import Timing
-from experiments.golden.build import Builder
 from experiments.golden.case import Case
-from experiments.golden.catalogue.machines import BALANCED, FIXED, GROUPED, TABLES, machine
-from experiments.golden.catalogue.operations import (
+from isa.arch import Arch
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
+from isa.ops.requant import ChannelScales, pack_records
+from tests.golden_cases.builder import Builder
+from tests.golden_cases.machines import BALANCED, FIXED, GROUPED, TABLES, machine
+from tests.golden_cases.operations import (
     Addition,
     Convolution,
     DynamicProduct,
@@ -38,9 +41,6 @@ from experiments.golden.catalogue.operations import (
     pair_case,
     shift_case,
 )
-from isa.arch import Arch
-from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE
-from isa.ops.requant import ChannelScales, pack_records
 
 NONE = (0, 0, 0, 0)
 EVERY = np.arange(-128, 128).astype(np.int8)

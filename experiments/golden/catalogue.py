@@ -1,25 +1,75 @@
-"""Whole networks, as the compiler emits them when the corpus is recorded: the programs are stored, not the compiler.
+"""The cases that a recording makes: those of levels 0, 1, 2 and 10 from data, and networks as they are compiled now.
 
-Calibration runs in float on the CPU at hand, so scales may differ in their last bit between CPUs; what a check runs is
-the recorded program on the recorded input, and has nothing of that.
+``cases.zip`` holds programs as text, so that every version encodes them itself, with their inputs; ``python -m
+tests.golden_cases`` makes it. Networks are compiled when the corpus is recorded: the programs are stored, not the
+compiler. Calibration runs in float on the CPU at hand, so scales may differ in their last bit between CPUs; what a
+check runs is the recorded program on the recorded input, and has nothing of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+import json
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 from onnx import ModelProto
 
 from byoc.host.runtime import region_inputs
 from byoc.importing import import_model
 from byoc.options import CompileOptions
 from dla_sim.presets import Preset, load_hardware
+from dla_sim.timing import Timing
 from experiments.golden.case import Case
+from experiments.golden.store import Reader
 from experiments.models.builder import NetworkBuilder
 from experiments.running.network import Network, load_network, network_feeds
 from experiments.running.workflow import infer
+from isa.assembler import assemble
+from isa.program import Segment
+
+CASES = Path(__file__).with_name("cases.zip")
+INDEX = "cases.json"
+"""The member of :data:`CASES` that holds the cases; the others are contents by digest."""
+NETWORKS = "networks"
+
+
+def catalogue(levels: Collection[str] = ()) -> Iterator[Case]:
+    """The cases of ``levels``, of all levels when none is given, in order of level; made one after another."""
+    yield from _loaded(one for one in _documents() if not levels or one["name"].partition("/")[0] in levels)
+    if not levels or NETWORKS in levels:
+        yield from _networks()
+
+
+def built_in_case(name: str) -> Case | None:
+    """The case ``name``; without its level the first that is called so, networks left out. None if there is none."""
+    level, separator, _ = name.partition("/")
+    if separator and level == NETWORKS:
+        return next((case for case in _networks() if case.name == name), None)
+    wanted = (one for one in _documents() if name in (one["name"], one["name"].partition("/")[2]))
+    return next(_loaded(wanted), None)
+
+
+@cache
+def _documents() -> tuple[dict[str, Any], ...]:
+    with zipfile.ZipFile(CASES) as archive:
+        return tuple(json.loads(archive.read(INDEX)))
+
+
+def _loaded(documents: Iterable[Mapping[str, Any]]) -> Iterator[Case]:
+    reader = Reader(CASES.parent, (CASES.name,))
+    for one in documents:
+        images = one.get("images", {}).items()
+        segments = (Segment(int(at), np.frombuffer(reader.content(place), np.uint8)) for at, place in images)
+        program = replace(assemble(one["assembly"], one["name"]), segments=tuple(segments))
+        inputs = {name: reader.content(place) for name, place in one.get("inputs", {}).items()}
+        timing = Timing.model_validate(one.get("timing", {})).model_dump()
+        words = np.array([int(word, 16) for word in one["words"]], np.uint64) if "words" in one else None
+        yield Case(one["name"], one["description"], program, inputs, timing, words=words)
 
 
 @dataclass(frozen=True)
@@ -40,7 +90,7 @@ class Recipe:
     def name(self) -> str:
         """The case's name."""
         parts = [self.model, self.preset, self.isa, self.schedule]
-        return "networks/" + "-".join([*parts, "fixed"] if self.numerics == "fixed" else parts)
+        return f"{NETWORKS}/" + "-".join([*parts, "fixed"] if self.numerics == "fixed" else parts)
 
 
 RECIPES = (
@@ -58,7 +108,7 @@ RECIPES = (
 )
 
 
-def cases() -> Iterator[Case]:
+def _networks() -> Iterator[Case]:
     """The networks of :data:`RECIPES`, one case a region; each network is one region here."""
     networks: dict[str, Network] = {}
     for recipe in RECIPES:

@@ -8,7 +8,9 @@ import numpy as np
 
 from dla_sim.timing import Timing
 from experiments.golden.case import Case
-from experiments.golden.catalogue.operations import (
+from isa.arch import Arch
+from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
+from tests.golden_cases.operations import (
     Addition,
     Convolution,
     DynamicProduct,
@@ -26,8 +28,6 @@ from experiments.golden.catalogue.operations import (
     pair_case,
     shift_case,
 )
-from isa.arch import Arch
-from isa.ops.pooling import AVERAGE, GLOBAL_AVERAGE, MAX
 
 CASES = 120
 Rng = np.random.Generator

@@ -1,1 +1,0 @@
-"""The cases that ``dla golden record`` makes, level by level."""

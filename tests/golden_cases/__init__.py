@@ -1,0 +1,25 @@
+"""The cases of levels 0, 1, 2 and 10 as programs that make them: where the product's ``cases.zip`` comes from.
+
+``python -m tests.golden_cases`` writes it anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from experiments.golden.case import Case
+from tests.golden_cases import level0, level1, level2, level10
+
+Make = Callable[[], Iterator[Case]]
+SOURCES: Mapping[str, tuple[Make, ...]] = {
+    "L0": (level0.cases,),
+    "L1": (level1.instructions, level1.streams),
+    "L2": (level2.values, level2.shapes, level2.large, level2.refusals),
+    "L10": (level10.cases,),
+}
+
+
+def made(level: str) -> Iterator[Case]:
+    """The cases of a level, made one after another."""
+    for source in SOURCES[level]:
+        yield from source()
