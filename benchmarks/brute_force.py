@@ -3,7 +3,7 @@
     python -m benchmarks.brute_force [--layers A,B] [--machines 4x16/8,8x8/8] [--most N] [--markdown docs/compiler.md]
 
 The space is complete: every legal tile of output channels, rows and input channels, both loop orders, every useful
-number of buffers (:mod:`byoc.tiling.space`), every mapping of the instruction. Each tiling is compiled as a program of
+number of buffers (:mod:`byoc.tiling`), every mapping of the instruction. Each tiling is compiled as a program of
 one layer and timed by the engine, unless a bound that no schedule of it beats (computing, loading, storing, with what
 must come before and after) is no less than the best that was measured. With ``--most`` the rest stays unmeasured: then
 the table's bound says how much better than the best measured one a tiling could be. ISA v4, a bus of 8 bytes a cycle.
@@ -26,7 +26,7 @@ from benchmarks.compiler import write_markdown
 from byoc.choices import NOTHING, Choices
 from byoc.emission.region import Region, compile_region
 from byoc.estimate.account import pieces
-from byoc.estimate.compute import Compute
+from byoc.estimate.commands import Compute
 from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.graph import Value
 from byoc.operators.arithmetic import Add
@@ -38,8 +38,8 @@ from byoc.operators.operator import Operand, Operator, Settings
 from byoc.operators.pooling import MaxPool
 from byoc.operators.requantisation import Requantise
 from byoc.operators.tiling import Tiling, chunk_count, counts, sizes, streamed, working_set
-from byoc.scheduling.chosen import choice_of
-from byoc.tiling.space import buffered, shapes
+from byoc.scheduling.residency import choice_of
+from byoc.tiling import buffered, shapes
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch

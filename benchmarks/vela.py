@@ -31,7 +31,7 @@ from benchmarks import measuring  # before NumPy, whose number of threads it set
 from benchmarks.compiler import BUS_BYTES, arch, geometric_mean, write_markdown
 from byoc.importing import import_model
 from byoc.options import DEFAULTS
-from byoc.scheduling.pool import sizeless
+from byoc.scheduling.default import sizeless
 from dla_sim.prepared import prepare
 from dla_sim.timing import Timing
 from experiments.models import MODELS

@@ -1,35 +1,34 @@
-"""The compiler's back end: the operations of one region become a Program for one Arch."""
+"""The compiler's back end: the operations of one region become a Program for one Arch.
+
+And what the region asks of a machine whatever the schedule: bytes that must move, and cycles that must be computed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+import numpy as np
+
 from byoc.batches import by_image
 from byoc.choices import NOTHING, Choices
-from byoc.emission.demand import Demand, demand, moved_bytes
 from byoc.emission.emit import emit
 from byoc.estimate.account import priced
+from byoc.estimate.commands import Compute
 from byoc.fusing import fuse
 from byoc.graph import Node, Value
-from byoc.lowering import Buffer, Lowered, lower, split
+from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
 from byoc.operators.layer import Layer, make_layer
 from byoc.operators.operator import Geometry, Operator
 from byoc.operators.tiling import Shortage, find_shortage, streamed, working_set
 from byoc.options import Schedule
-from byoc.scheduling.constants import ConstantPool
-from byoc.scheduling.default import schedule_default
-from byoc.scheduling.fetches import slots_of
+from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.memplan import peak_bytes
-from byoc.scheduling.pool import ONE_SIZE, SearchPool
-from byoc.scheduling.schedule import Scheduled
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling
-from byoc.scheduling.steps import Step
-from byoc.scheduling.stream import Memory
-from byoc.tiling.budget import Budget
-from byoc.tiling.space import smallest_tiling
+from byoc.scheduling.stream import ConstantPool, Memory, Scheduled, Step, slots_of
+from byoc.tiling import Budget, smallest_tiling
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Unit
@@ -288,3 +287,82 @@ def _tensors(
         *(tensor(name, "input") for name in region.inputs),
         *(tensor(name, "output") for name in region.outputs),
     )
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What no schedule, tiling or mapping of a region goes below.
+
+    ``compute_cycles`` without fill and drain, in so many ``commands`` of EX. ``nbytes``: what is read of the inputs,
+    the outputs, and the constants without gaps and look-up tables, each byte once; nothing of what lies between.
+    ``constants`` of them are such.
+    """
+
+    compute_cycles: int
+    commands: int
+    nbytes: int
+    constants: int
+
+    @property
+    def apart(self) -> tuple[int, int]:
+        """Bytes of inputs and outputs, and of constants: they may lie in two memories."""
+        return self.nbytes - self.constants, self.constants
+
+
+def demand(operations: Iterable[Operator], stored: Iterable[str], moved: int, arch: Arch) -> Demand:
+    """The demand of ``operations`` that store the values ``stored`` and move ``moved`` bytes of inputs and outputs."""
+    original = tuple(operations)
+    # What can be fused is, however small the scratchpad: a schedule that fuses less computes more.
+    fused = fuse(original, tuple(stored), arch, lambda one: True)
+    work = [Compute(make_layer(one, arch).geometry, arch).least() for one in fused if not one.slices()]
+    constants = _constants(original, fused, arch)
+    return Demand(
+        compute_cycles=sum(item.cycles for item in work),
+        commands=sum(item.commands for item in work),
+        nbytes=moved + constants,
+        constants=constants,
+    )
+
+
+def _constants(original: Iterable[Operator], fused: Iterable[Operator], arch: Arch) -> int:
+    """Bytes of weights, channel records and constant operands.
+
+    Tables that fusion has put together may be none at all in a schedule that fuses less.
+    """
+    kept = {id(operation) for operation in original}
+    found: dict[Hashable, int] = {}
+    for number, operation in enumerate(fused):
+        if operation.slices() or (id(operation) not in kept and operation.tables is None):
+            continue
+        constants = operation.constants()
+        if constants is not None:
+            records = 0 if constants.bias is None else constants.bias.size * arch.channel_record_bytes
+            weights = 0 if constants.weights is None else constants.weights.size
+            found[number if constants.shared is None else (constants.shared,)] = records + weights
+        for operand in operation.inputs:
+            if operand.value in operation.constant_operands and operation.rows_read() is None:
+                found[operand.value] = max(operand.nbytes, found.get(operand.value, 0))
+    return sum(found.values())
+
+
+def moved_bytes(lowered: Lowered, outputs: Iterable[Value]) -> int:
+    """Bytes of inputs that some operation reads and of ``outputs``, each once."""
+    # An output may be a slice of the buffer in which it lives, and live with others.
+    moved = {
+        buffer.name: np.zeros(buffer.nbytes, np.bool_) for buffer in lowered.buffers if buffer.role != "intermediate"
+    }
+    for value in outputs:
+        place = lowered.places[value.name]
+        moved[place.buffer][place.offset : place.offset + value_bytes(value)] = True
+    read = {buffer.name: moved[buffer.name] for buffer in lowered.buffers if buffer.role == "input"}
+    for operation in lowered.operations:
+        rows = operation.rows_read()
+        for operand in operation.inputs:
+            place = lowered.place(operand)
+            if place.buffer in read:
+                slice_ = read[place.buffer][place.offset : place.offset + operand.nbytes]
+                if rows is None:
+                    slice_[:] = True
+                else:
+                    slice_.reshape(-1, rows.size, operand.nbytes // (operand.shape[0] * rows.size))[:, rows] = True
+    return sum(int(np.count_nonzero(mask)) for mask in moved.values())

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.estimate.bus import (
+from byoc.estimate.commands import (
+    Compute,
     constant_slots,
     cycles_of,
     dense_slots,
@@ -18,7 +19,6 @@ from byoc.estimate.bus import (
     output_slots,
     transfer_cycles,
 )
-from byoc.estimate.compute import Compute
 from byoc.estimate.constants import EXPOSED, FIRST_OVERHEAD, HIDDEN, TILE_OVERHEAD, TILE_SHARE, TRAFFIC
 from byoc.operators.operator import Geometry
 from byoc.operators.tiling import Buffers, Resident, Tiling, buffers_of, loads_constants, streams

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from byoc.estimate.bus import transfer_cycles
+from byoc.estimate.commands import transfer_cycles
 from byoc.estimate.constants import (
     DMA_SETUP,
     FIRST_COMMAND,

@@ -14,13 +14,25 @@ from itertools import repeat
 from typing import NamedTuple
 
 from byoc.estimate.account import LayerCost
-from byoc.estimate.compute import Compute, copy_cycles
+from byoc.estimate.commands import Compute, copy_cycles
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Box, Span, Transfer, make_tile, plane_transfer, split
 from byoc.operators.pieces import Dim
 from byoc.scheduling.groups import Fabric, Group, Member, members_of, stays, window_bytes
-from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, copy_planes, load, source_of, store
-from byoc.scheduling.stream import Memory, TileBuffers, TileSteps
+from byoc.scheduling.stream import (
+    Memory,
+    Operands,
+    Pointer,
+    Source,
+    Step,
+    TileBuffers,
+    TileSteps,
+    compute_steps,
+    copy_planes,
+    load,
+    source_of,
+    store,
+)
 from isa.instruction import ceil_div
 from isa.ops.movement import OP_PERMUTE
 from isa.plugins import variant

@@ -1,26 +1,463 @@
 """The search for groups: which runs of layers are computed band by band, in how many rows, what is kept and held.
 
 Groups and single layers cover the region in order; the cheapest cover is found by dynamic programming over the order of
-layers. Candidates grow backwards from their last layer (:mod:`byoc.scheduling.growth`).
+layers. Candidates grow backwards from their last layer, so that every step is worked out once: which rows of which
+buffers a band wants, which windows that takes, what is loaded and stored. What a group takes in cycles says the account
+(:mod:`byoc.estimate.account`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from byoc.estimate.compute import again_cycles
-from byoc.estimate.constants import BAND_CUTS, GAIN
+from byoc.estimate.account import Carried, GroupAccount, GroupFloor, pieces
+from byoc.estimate.commands import again_cycles, copy_cycles, rows_slots, run_slots, transfer_cycles
+from byoc.estimate.constants import AGAIN_SHARES, BAND_CUTS, GAIN, LONGEST
 from byoc.operators.layer import Layer
-from byoc.operators.tiling import Resident, counts
-from byoc.scheduling.groups import Fabric, Group, may_ride, members_of, ridden_buffers
-from byoc.scheduling.growth import Facts, Growth
-from byoc.tiling.budget import Answers, Budget, Room
-from byoc.tiling.search import TileSearch
+from byoc.operators.tiling import Resident, aligned, counts
+from byoc.scheduling.groups import (
+    Fabric,
+    Group,
+    Member,
+    Planes,
+    may_ride,
+    members_of,
+    read_after,
+    ridden_buffers,
+    stays,
+    window_bytes,
+)
+from byoc.tiling import Answers, Budget, Room, TileSearch
 from isa.arch import Arch
 from isa.instruction import ceil_div
+
+
+class Choice(NamedTuple):
+    """A group with its estimated cycles. ``parts`` and whether they are held, one a layer; None: all whole and held."""
+
+    cycles: float
+    kept: tuple[str, ...]
+    parts: Sequence[tuple[_Part, bool]] | None
+    slots: int
+
+    @property
+    def held(self) -> bool:
+        """Whether all constants are loaded once."""
+        return self.parts is None or all(held for _, held in self.parts)
+
+    @property
+    def finest(self) -> bool:
+        """Whether all constants are held and no operand has one buffer: finer bands bring nothing."""
+        return self.slots > 1 and self.held
+
+
+class _Part(NamedTuple):
+    """A tile of so many channels; how many make the layer, bytes of its constants, slots of those of all."""
+
+    channels: int
+    tiles: int
+    nbytes: int
+    slots: int
+
+    def beside(self, other: _Part) -> _Part:
+        """Both together; tiles are those with constants."""
+        loaded = other.tiles if other.slots else 0
+        return _Part(0, self.tiles + loaded, self.nbytes + other.nbytes, self.slots + other.slots)
+
+
+class _Fact(NamedTuple):
+    """What the search asks of a layer again and again; ``whole``: all channels in a tile."""
+
+    member: Member
+    made: Planes
+    whole: _Part
+
+
+class Facts:
+    """What the search asks of a region's layers again and again, on machines that differ in the scratchpad's size.
+
+    ``computed``: cycles of layer, bands, their rows, whether some are made again, and channels a tile.
+    """
+
+    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], fabric: Fabric, arch: Arch) -> None:
+        self.layers, self.searches, self.fabric, self.arch = layers, searches, fabric, arch
+        self.computed: dict[tuple[int, int, int, bool, int], int] = {}
+        self._facts: dict[int, _Fact] = {}
+        self._parts: dict[int, tuple[_Part, ...]] = {}
+
+    def __getitem__(self, index: int) -> _Fact:
+        """The fact of a layer that has a member."""
+        found = self._facts.get(index)
+        if found is None:
+            found = self._facts[index] = self._make_fact(index)
+        return found
+
+    def _make_fact(self, index: int) -> _Fact:
+        member = self.fabric.members[index]
+        assert member is not None
+        whole = self._part(index, self.layers[index].nest.channels)
+        return _Fact(member, self.fabric.planes[member.writes.buffer], whole)
+
+    def parts(self, index: int) -> tuple[_Part, ...]:
+        """All tiles of a layer that there are, large ones first."""
+        found = self._parts.get(index)
+        if found is None:
+            found = self._parts[index] = tuple([self._part(index, size) for size in self.searches[index].sizes])
+        return found
+
+    def _part(self, index: int, channels: int) -> _Part:
+        geometry = self.layers[index].geometry
+        count = ceil_div(geometry.nest.channels, channels)
+        loaded = geometry.constant_bytes(channels) if geometry.has_constants else 0
+        nbytes = aligned(loaded, self.arch.alignment) + aligned(geometry.table_bytes(channels), self.arch.alignment)
+        return _Part(channels, count, nbytes, count * run_slots(nbytes) if nbytes else 0)
+
+
+@dataclass(eq=False, slots=True)
+class _Wanted:
+    """What bands want of a buffer: rows [start, stop) relative to the band's, of which ``step`` are new.
+
+    Planes ``first`` to ``end`` are read, by the layers ``readers``. ``made``: in the group. ``moves``: what that takes,
+    as far as it has been worked out since it last changed.
+    """
+
+    start: int
+    stop: int
+    step: int
+    first: int
+    end: int
+    readers: list[int]
+    made: bool = False
+    kept: bool = False
+    moves: dict[_Way, Carried] = field(default_factory=dict)
+
+
+class _Way(NamedTuple):
+    """Whether rows of operands that bands share are loaded ``again``, and the buffers of an operand or result."""
+
+    again: bool
+    slots: int
+
+
+class _Result(NamedTuple):
+    """What layer ``number`` of a group makes for others alone: planes; of a band, bytes of one, slots of all."""
+
+    number: int
+    planes: int
+    band: int
+    slots: int
+
+    def nbytes(self, planes: int, slots: int, alignment: int) -> int:
+        """Bytes of so many buffers of so many planes."""
+        return slots * aligned(planes * self.band, alignment)
+
+
+class _Layer(NamedTuple):
+    """A layer of a group: its fact, the rows of a band, whether bands make some again, cycles and overhead if whole."""
+
+    fact: _Fact
+    height: int
+    again: bool
+    cycles: int
+    overhead: float
+
+
+class Growth:
+    """Groups that end with layer ``last`` in bands of ``height`` rows, from that layer alone backwards.
+
+    ``halo``: bands overlap somewhere. ``least``: what these layers take at least, whatever others come in front.
+    ``fixed``: a bound of the bytes of windows.
+    ``missing``: makers of what is made and read here that are not here yet.
+    """
+
+    def __init__(self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
+        self._facts, self._last, self._height, self._keep = facts, last, height, keep
+        self._residents, self._planes, self._alignment = residents, facts.fabric.planes, facts.arch.alignment
+        self._rows = facts[last].made.rows
+        self._bands = ceil_div(self._rows, height)
+        self._wanted: dict[str, _Wanted] = {}
+        self._layers: list[_Layer] = []  # the last one first
+        self._results: list[_Result] = []
+        self._constants = _Part(0, 0, 0, 0)  # of all layers together
+        self._floor = GroupFloor(self._bands)
+        self.first, self.halo, self.fixed = last + 1, False, 0
+        self.missing: set[int] = set()
+        self._add(last, facts[last])
+
+    @property
+    def least(self) -> float:
+        """What these layers take at least, whatever others come in front."""
+        return self._floor.least
+
+    def grow(self) -> bool:
+        """Take one layer more in front; False where no group has it."""
+        index, last = self.first - 1, self._last
+        if last - index >= LONGEST:
+            return False
+        fact = self._facts[index]
+        if fact.member.limit <= last:
+            return False
+        self._add(index, fact)
+        return True
+
+    def _add(self, index: int, fact: _Fact) -> None:
+        member, made = fact.member, fact.made
+        inside = member.reader <= self._last
+        if inside:
+            wanted = self._wanted[member.writes.buffer]
+            if not wanted.made:
+                self._make(wanted, made)
+            start = wanted.stop - wanted.step if wanted.kept else wanted.start
+            stop, step = wanted.stop, wanted.step
+            self.missing.discard(index)
+        else:
+            start, stop = 0, ceil_div(self._height * made.rows, self._rows)
+            step = stop
+        height, again = min(stop - start, made.rows), stop - start > step
+        if not inside and member.writes.buffer not in self._residents:
+            planes, band = member.writes.planes, height * made.row_bytes
+            result = _Result(index, planes, band, rows_slots(planes, band, made.row_bytes))
+            self._results.append(result)
+            self._floor.store(result.slots)
+        low = start * member.stride - member.pad
+        high = (stop - 1) * member.stride - member.pad + member.extent
+        for piece in member.reads:
+            self._want(index, piece.buffer, _Wanted(low, high, step * member.stride, *piece.span, [index]))
+        cycles = self._cycles(index, fact, height, again, fact.whole)
+        self._layers.append(_Layer(fact, height, again, cycles, self._overhead(index, 1)))
+        self._constants = self._constants.beside(fact.whole)
+        self.first = index
+        self._floor.compute(cycles, self._layers[-1].overhead, fact.whole.nbytes)
+
+    def floor(self) -> float:
+        """What a group of these layers takes at least, whatever room there is."""
+        moved = 0
+        for name, wanted in self._wanted.items():
+            planes = self._planes[name]
+            leaves = wanted.made and stays(planes, self._last)
+            if not self._resident(name, wanted) and (leaves or not wanted.made):
+                count = planes.count if wanted.made else wanted.end - wanted.first
+                moved += self._bands * rows_slots(count, wanted.step * planes.row_bytes, planes.row_bytes)
+        return self._floor.reading(moved)
+
+    def _make(self, wanted: _Wanted, made: Planes) -> None:
+        """What layers read of a buffer is made here, too."""
+        wanted.made = True
+        wanted.moves.clear()
+        overlap, leaves = wanted.stop - wanted.start > wanted.step, stays(made, self._last)
+        wanted.kept = leaves or (overlap and self._keep)
+        self.halo = self.halo or (overlap and not leaves)
+        self.missing.update(made.makers)
+        if wanted.kept:
+            rows = min(wanted.stop - wanted.start, made.rows)
+            self.fixed += window_bytes(made.count, rows, made.rows, made.row_bytes)
+
+    def _want(self, index: int, buffer: str, new: _Wanted) -> None:
+        """Rows that one layer more wants."""
+        new.step = min(new.step, self._planes[buffer].rows)
+        before = self._wanted.setdefault(buffer, new)
+        if before is not new:
+            before.start, before.stop = min(before.start, new.start), max(before.stop, new.stop)
+            before.first, before.end = min(before.first, new.first), max(before.end, new.end)
+            before.step = max(before.step, new.step)
+            before.readers.append(index)
+            before.moves.clear()
+
+    def _cycles(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
+        """Compute cycles of a layer in all bands, of which each makes ``height`` rows."""
+        known, key = self._facts.computed, (index, self._bands, height, again, part.channels)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._counted(index, fact, height, again, part)
+        return found
+
+    def _counted(self, index: int, fact: _Fact, height: int, again: bool, part: _Part) -> int:
+        nest, compute = self._facts.layers[index].nest, self._facts.searches[index].cost.compute
+        if fact.member.flat:
+            return compute.tile(1, nest.rows) + again_cycles(self._bands - 1)
+        if fact.member.moves is not None:
+            return self._bands * self._copy(fact, height)
+        heights = ((height, self._bands),) if again else pieces(nest.rows, height)
+        channels = ((nest.channels, 1),) if part.tiles == 1 else pieces(nest.channels, part.channels)
+        return sum([often * many * compute.tile(size, rows) for rows, often in heights for size, many in channels])
+
+    def _overhead(self, index: int, tiles: int) -> float:
+        """What so many tiles in every band cost beside their work."""
+        return self._facts.searches[index].cost.overhead(tiles * self._bands)
+
+    def group(self, choice: Choice) -> Group:
+        """The group of a choice for the layers so far."""
+        parts = choice.parts or [(layer.fact.whole, True) for layer in reversed(self._layers)]
+        channels, held = tuple(part.channels for part, _ in parts), tuple(held for _, held in parts)
+        return Group(self.first, self._last, self._height, choice.kept, channels, held, choice.slots)
+
+    def choice(self, room: Room) -> Choice | None:
+        """The layers so far with as many constants held as there is ``room`` for; None where none fits.
+
+        Rows of operands that bands share are kept, or loaded again into two buffers in turn, and one buffer each may
+        leave room to hold all constants: whatever takes less.
+        """
+        found = list[Choice]()
+        for slots in (2, 1):
+            ways = [_Way(again, slots) for again in ((False, True) if self._shared() else (False,))]
+            choices = [self._choice(room, way, hold=bool(found)) for way in ways]
+            found += [one for one in choices if one is not None]
+            if any(one.held for one in found):
+                break
+        return min(found, key=lambda one: one.cycles, default=None)
+
+    def _shared(self) -> bool:
+        """Whether bands read rows of an operand of the group more than once."""
+        wanted = ((name, one) for name, one in self._wanted.items() if not one.made)
+        return any(one.stop - one.start > one.step and name not in self._residents for name, one in wanted)
+
+    def _choice(self, room: Room, way: _Way, *, hold: bool) -> Choice | None:
+        """The layers so far in one way; ``hold``: only if all constants are held."""
+        account = GroupAccount([0] * len(self._layers))
+        for name, wanted in self._wanted.items():
+            moves = wanted.moves.get(way)
+            if moves is None:
+                moves = wanted.moves[way] = self._move(name, wanted, way)
+            account.enter(name, moves, self.first)
+        if not room.holds(account.fixed):
+            return None
+        compute = [0] * len(account.near)
+        for index, sides in account.apart.items():
+            compute[index - self.first] = self._copies(index, sides, account)
+        results = sum([result.nbytes(result.planes, way.slots, self._alignment) for result in self._results])
+        parts = None
+        if not room.holds(account.fixed + results + self._constants.nbytes + max(account.near)):
+            parts = None if hold else self._parts(account, room, way.slots)
+            if parts is None:
+                return None
+        overhead = self._compute(parts, compute, account)
+        self._store(parts, account, way.slots)
+        return Choice(account.cycles(compute, overhead), tuple(account.kept), parts, way.slots)
+
+    def _compute(self, parts: Sequence[tuple[_Part, bool]] | None, compute: list[int], account: GroupAccount) -> float:
+        """Add every layer's cycles to ``compute``, enter its constants; the overhead of all tiles."""
+        overhead = 0.0
+        if parts is None:
+            for at, layer in enumerate(reversed(self._layers)):
+                compute[at] += layer.cycles
+                overhead += layer.overhead
+            account.load(self._constants.slots, self._constants.tiles)
+            account.constants += self._constants.slots
+            return overhead
+        for at, ((part, held), layer) in enumerate(zip(parts, reversed(self._layers), strict=True)):
+            index = self.first + at
+            compute[at] += self._cycles(index, layer.fact, layer.height, layer.again, part)
+            overhead += self._overhead(index, part.tiles)
+            again = 1 if held else self._bands
+            account.load(part.slots * again, part.tiles * again if part.slots else 0)
+            account.constants += part.slots if held else part.slots // part.tiles
+        return overhead
+
+    def _store(self, parts: Sequence[tuple[_Part, bool]] | None, account: GroupAccount, slots: int) -> None:
+        """Enter the stores of what only others read."""
+        for result in self._results:
+            at, out = result.number - self.first, result.slots
+            tiles = 1 if parts is None else parts[at][0].tiles
+            if out:
+                account.store(out * self._bands, tiles * self._bands)
+                account.edge += transfer_cycles(out // tiles)
+            if slots == 1 and out:
+                account.alone.append((at, at, transfer_cycles(out, tiles) * self._bands))
+
+    def _move(self, name: str, wanted: _Wanted, way: _Way) -> Carried:
+        """What a buffer that layers of the group read takes."""
+        planes = self._planes[name]
+        rows, overlap = min(wanted.stop - wanted.start, planes.rows), wanted.stop - wanted.start > wanted.step
+        leaves = wanted.made and stays(planes, self._last)
+        resident = self._resident(name, wanted)
+        kept = wanted.kept if wanted.made else overlap and not way.again
+        apart: tuple[int, ...] = ()
+        if kept or resident:
+            users = (*wanted.readers, *(planes.makers if wanted.made else ()))
+            apart = tuple([index for index in users if self._facts[index].member.flat])
+        if resident:
+            return Carried(wanted.made, apart=apart)
+        count = planes.count if wanted.made else wanted.end - wanted.first
+        nbytes, fixed, near = aligned(count * rows * planes.row_bytes, self._alignment), 0, None
+        reader, last = min(wanted.readers), max(wanted.readers)
+        if kept:
+            fixed = aligned(window_bytes(count, rows, planes.rows, planes.row_bytes), self._alignment)
+        elif wanted.made:
+            near = planes.makers[0], last, nbytes
+        else:
+            fixed = way.slots * nbytes
+        if not (leaves or not wanted.made):
+            return Carried(kept, fixed, near, apart=apart)
+        moved = rows if overlap and not kept else wanted.step
+        slots = self._bands * rows_slots(count, moved * planes.row_bytes, planes.row_bytes)
+        moving = transfer_cycles(slots, self._bands)
+        if wanted.made:
+            return Carried(kept, fixed, near, slots, stores=moving, apart=apart)
+        # Where rows come when those before them are done with, nothing hides them.
+        alone = (reader, last, moving) if kept or way.slots == 1 else None
+        edge = transfer_cycles(slots // self._bands)
+        return Carried(kept, fixed, near, slots, loads=moving, edge=edge, apart=apart, alone=alone)
+
+    def _resident(self, name: str, wanted: _Wanted) -> bool:
+        """Whether a buffer stays as a whole: what only this group reads of what it makes does not, even an output."""
+        return name in self._residents and (not wanted.made or read_after(self._planes[name], self._last))
+
+    def _copies(self, index: int, sides: int, account: GroupAccount) -> int:
+        """Cycles of copies of an element-wise layer's bands, of so many operands and results that lie apart.
+
+        Enters the bytes of the copies; a machine without such an instruction has a command a plane, of as many cycles.
+        """
+        layer = self._layers[self._last - index]
+        writes, nbytes = layer.fact.member.writes, layer.height * layer.fact.made.row_bytes
+        account.near[index - self.first] += sides * aligned(writes.planes * nbytes, self._alignment)
+        return sides * self._bands * self._copy(layer.fact, layer.height)
+
+    def _copy(self, fact: _Fact, height: int) -> int:
+        """Cycles of a copy of a band of what a layer makes, plane by plane."""
+        return copy_cycles(fact.member.writes.planes, height * fact.made.row_bytes, self._facts.arch)
+
+    def _parts(self, account: GroupAccount, room: Room, slots: int) -> list[tuple[_Part, bool]] | None:
+        """How each layer's constants come, which do not fit all at once: the largest ones again in every band."""
+        if not room.holds(account.fixed + max(account.near)):
+            return None
+        facts = [layer.fact for layer in reversed(self._layers)]
+        order = sorted(
+            (at for at, fact in enumerate(facts) if fact.whole.nbytes), key=lambda at: -facts[at].whole.nbytes
+        )
+        best = None
+        for share in AGAIN_SHARES:
+            found = self._shared_out(account, room, slots, facts, order, share)
+            if found is None:
+                break  # larger tiles fit less
+            best = found
+        return best
+
+    def _shared_out(
+        self, account: GroupAccount, room: Room, slots: int, facts: Sequence[_Fact], order: Sequence[int], share: int
+    ) -> list[tuple[_Part, bool]] | None:
+        """The same, in this ``order``, in tiles of at most such a part of the room, as far as they get so small."""
+        parts, near = [(fact.whole, True) for fact in facts], list(account.near)
+        made = {result.number - self.first: result for result in self._results}
+        whole = {at: result.nbytes(result.planes, slots, self._alignment) for at, result in made.items()}
+        needed = account.fixed + sum(whole.values()) + self._constants.nbytes
+        for at in order:
+            possible = self._facts.parts(self.first + at)
+            part = next((one for one in possible if room.holds(2 * share * one.nbytes)), possible[-1])
+            parts[at] = part, False
+            if at in made:
+                planes = part.channels if part.tiles > 1 else made[at].planes
+                needed += made[at].nbytes(planes, slots, self._alignment) - whole[at]
+            needed -= facts[at].whole.nbytes
+            near[at] += min(2, part.tiles) * part.nbytes
+            if room.holds(needed + max(near)):
+                return parts
+            if not room.holds(account.fixed + max(near)):
+                return None
+        return None
+
 
 Taken = Callable[[int, int], int]
 """Bytes that residents take of those for layers first to last."""

@@ -152,7 +152,7 @@ def _linked(
     """A member with the layers that read what it makes, and that make what it has read before.
 
     Bands make the rows that are read. Where nobody reads all of them, there are none: whatever the schedule, a layer
-    computes its whole result, and the bounds count on it (:mod:`byoc.emission.demand`).
+    computes its whole result, and the bounds count on it (:mod:`byoc.emission.region`).
     """
     member = members[number]
     if member is None:

@@ -12,20 +12,125 @@ it fills nor before a store of bytes that it reads.
 from __future__ import annotations
 
 import sys
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
 
 from byoc.estimate.clock import Stored, TileClock
-from byoc.estimate.constants import AHEAD_SHARES, FORGOTTEN, TRIES, WINDOW
-from byoc.scheduling.fetches import Fetch, buffers_of, fetches_of, slots_of, want
+from byoc.estimate.commands import cycles_of, registers_of, transfer_cycles
+from byoc.estimate.constants import AHEAD_SHARES, DISTANCE, FORGOTTEN, MARGIN, TRIES, WINDOW
 from byoc.scheduling.memplan import Request, check_plan, plan
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
-from byoc.scheduling.steps import Pointer, Step
-from byoc.scheduling.stream import TileSteps
+from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, slots_of, used_buffers
+from isa.access import Access, strided, touch
 from isa.arch import Arch
+
+
+@dataclass(eq=False)
+class Fetch:
+    """The loads of one operand into scratchpad buffer ``buffer``, which tiles ``tile`` to ``last`` use.
+
+    ``release``: the first tile that they may accompany, for those before store what they read. ``before``: what the
+    buffer held before. ``wanted``: the tile that they should accompany; ``position``: the one that they do, -1 as long
+    as that is open; ``place``: the buffer that they fill then, a copy's or their own. ``again``: the next fetch of
+    the same constants.
+    """
+
+    steps: list[Step]
+    tile: int
+    buffer: int
+    before: Fetch | None
+    last: int
+    release: int = 0
+    cycles: int = 0
+    wanted: int = 0
+    position: int = -1
+    place: int = -1
+    arrival: int = 0
+    again: Fetch | None = None
+
+
+def fetches_of(tiles: Sequence[TileSteps]) -> list[Fetch]:
+    """What is loaded, in the order of need."""
+    found: list[Fetch] = []
+    current: dict[int, Fetch] = {}
+    written: list[tuple[int, Access]] = []
+    end = 0
+    for number, tile in enumerate(tiles):
+        for step in tile.loads:
+            buffer = step.pointers["LD_SRAM_ADDRESS"].buffer
+            fetch = current.get(buffer)
+            if fetch is None or fetch.tile < number:
+                fetch = current[buffer] = Fetch([], number, buffer, fetch, number)
+                found.append(fetch)
+            fetch.steps.append(step)
+            fetch.cycles += transfer_cycles(slots_of(step))
+            fetch.release = max(fetch.release, _readable(step, number, written, end))
+        for buffer in used_buffers((*tile.computes, *tile.stores)):
+            if buffer in current:
+                current[buffer].last = number
+        for step in tile.stores:
+            target = _dram(step)
+            written.append((number, target))
+            end = max(end, target.end)
+    _link(found, end)
+    return found
+
+
+def _link(fetches: Sequence[Fetch], end: int) -> None:
+    """Let the fetches of the same bytes know of each other, where nothing is ever written: from ``end`` on."""
+    following: dict[tuple[tuple[int, int], ...], Fetch] = {}
+    for fetch in reversed(fetches):
+        key = tuple((step.registers["LD_DRAM_ADDRESS"], step.registers["LD_BYTES"]) for step in fetch.steps)
+        if min(key)[0] >= end:
+            fetch.again = following.get(key)
+            following[key] = fetch
+
+
+def _readable(step: Step, number: int, written: Sequence[tuple[int, Access]], end: int) -> int:
+    """The first tile beside which a load of tile ``number`` reads what tiles before have ``written``, up to ``end``."""
+    source = _dram(step)
+    if source.address >= end:
+        return 0
+    for writer, target in reversed(written):
+        if writer < number - DISTANCE:
+            return number - DISTANCE
+        if touch(source, target):
+            return writer + 1
+    return 0
+
+
+def want(fetches: Sequence[Fetch], tiles: Sequence[TileSteps], cycles: Sequence[int], capacity: int) -> bool:
+    """For each fetch the last tile whose computation it must accompany so that no later computation waits.
+
+    By an estimate in which EX never waits; but not earlier than a whole scratchpad is loaded in. True where this does
+    not matter.
+    """
+    starts = [0]
+    for duration in cycles:
+        starts.append(starts[-1] + duration)
+    stores = [sum(map(slots_of, tile.stores)) for tile in tiles]
+    deadline, number, free = starts[-1], len(tiles), True
+    for fetch in reversed(fetches):
+        while number > fetch.tile:
+            number -= 1
+            deadline = min(deadline - stores[number], starts[number])
+        deadline -= fetch.cycles
+        earliest = starts[fetch.tile] - cycles_of(capacity)
+        free &= earliest <= max(deadline, 0)
+        fetch.wanted = max(min(bisect_right(starts, max(deadline, earliest) - MARGIN) - 1, fetch.tile - 1), 0)
+    return free
+
+
+def _dram(step: Step) -> Access:
+    """The bytes of system memory that a DMA step reads or writes."""
+    registers = step.registers
+    address, nbytes, loops = registers_of(step.unit)
+    dims = [(registers[count], registers.get(stride, 0)) for count, stride in loops]
+    return strided("dram", registers[address], registers[nbytes], *dims)
+
 
 BOUNDLESS = sys.maxsize
 """The size of a bank that holds all there is, and less than a scratchpad that holds nothing back. What comes out alike
@@ -70,7 +175,7 @@ def pipelined(
     """
     fetches = fetches_of(tiles)
     free = want(fetches, tiles, cycles, arch.sram_bytes)
-    lives = _lives(tiles)
+    lives = lifetimes(tiles)
     for share in AHEAD_SHARES:
         profile = _Profile(lives, scratch, len(tiles), arch.sram_bytes * share // 100)
         requests = profile.requests(fetches, apart)
@@ -91,15 +196,6 @@ def pipelined(
 
 
 # The first plan. -----------------------------------------------------------------------------------------------------
-
-
-def _lives(tiles: Sequence[TileSteps]) -> dict[int, tuple[int, int]]:
-    """The first and the last tile that uses each buffer."""
-    found: dict[int, tuple[int, int]] = {}
-    for number, tile in enumerate(tiles):
-        for buffer in buffers_of((*tile.loads, *tile.computes, *tile.stores)):
-            found[buffer] = found.get(buffer, (number,))[0], number
-    return found
 
 
 class _Profile:
@@ -156,7 +252,7 @@ def _run(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fe
             clock.wait(fetch.arrival)
             following += 1
         head = following
-        stores = [Stored(slots_of(step), tuple(buffers_of((step,)))) for step in tile.stores]
+        stores = [Stored(slots_of(step), tuple(used_buffers((step,)))) for step in tile.stores]
         clock.compute(cycles[number], stores)
         if clock.idle:
             for fetch in _candidates(fetches, head, number):

@@ -13,9 +13,8 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from byoc.estimate.clock import Task, run
-from byoc.scheduling.fetches import slots_of
 from byoc.scheduling.memplan import Request
-from byoc.scheduling.steps import Step
+from byoc.scheduling.stream import Step, slots_of
 from isa.instruction import Unit
 
 _LD, _EX, _ST = (unit.value for unit in (Unit.LD, Unit.EX, Unit.ST))

@@ -12,9 +12,8 @@ from byoc.operators.layer import Layer
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
 from byoc.operators.tiling import Tiling, find_shortage, streamed, working_set
-from byoc.scheduling.schedule import Scheduled, place
-from byoc.scheduling.steps import Step
-from byoc.scheduling.stream import Memory, stream_layer
+from byoc.scheduling.memplan import Request, check_plan, plan
+from byoc.scheduling.stream import Memory, Scheduled, Step, lifetimes, stream_layer
 from isa.arch import Arch
 from isa.errors import InputError
 
@@ -56,11 +55,14 @@ def _fits(geometry: Geometry, tiling: Tiling, arch: Arch) -> bool:
 
 def schedule_seed(layers: Sequence[Layer], memory: Memory) -> Scheduled:
     """All steps, tile after tile: loads, computation, store."""
-    steps: list[Step] = []
+    arch, steps = memory.arch, list[Step]()
     for layer in layers:
-        for loads, computes, stores in stream_layer(layer, seed_tiling(layer, memory.arch), memory):
+        for loads, computes, stores in stream_layer(layer, seed_tiling(layer, arch), memory):
             steps += (*loads, *computes, *stores)
-    scheduled = place(list(enumerate(steps)), memory)
-    if scheduled is None:  # a layer's buffers fit together, and no two layers have live buffers at a time
-        raise InputError(f"the region finds no place in {memory.arch.sram_bytes} bytes of SRAM; give it more memory")
-    return scheduled
+    lives = lifetimes([[step]] for step in steps)
+    requests = tuple(Request(*buffer, *lives.get(number, (0, 0))) for number, buffer in enumerate(memory.scratch))
+    addresses = plan(requests, arch.sram_bytes, arch.alignment)
+    if addresses is None:  # a layer's buffers fit together, and no two layers have live buffers at a time
+        raise InputError(f"the region finds no place in {arch.sram_bytes} bytes of SRAM; give it more memory")
+    check_plan(requests, addresses, arch.sram_bytes, arch.alignment)
+    return Scheduled(tuple(steps), memory, requests, addresses)

@@ -1,19 +1,294 @@
-"""Streaming: a layer's tiles become loads, computations and stores on tile buffers and resident tensors."""
+"""Streaming: a layer's tiles become loads, computations and stores on tile buffers and resident tensors.
+
+A step is a command before the scratchpad is planned: its operands there are named by buffer and offset. Constants are
+packed so that one transfer brings all of a tile: channel records and weights of its channels; operands that are
+constant tensors are there as they are.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.choices import NOTHING, Choices
+from byoc.estimate.commands import transfer_slots
+from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.lowering import Lowered, Place
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Span, Tile, Transfer, make_tile
-from byoc.operators.tiling import Buffers, Tiling, buffers_of, counts, tiles
-from byoc.scheduling.constants import ConstantPool
-from byoc.scheduling.steps import Operands, Pointer, Source, Step, compute_steps, load, source_of, store
+from byoc.operators.operator import ChannelConstants, Whole
+from byoc.operators.pieces import Dim
+from byoc.operators.tiling import Buffers, Tiling, aligned, buffers_of, counts, tiles
+from byoc.scheduling.memplan import Request
 from isa.arch import Arch
+from isa.instruction import Instruction, Unit
+from isa.ops.convolution import ACCUMULATE, EX_PARTIAL_ADDRESS, REQUANTISE
+from isa.ops.dma import OP_DMA_READ, OP_DMA_WRITE, Side, side_registers
+from isa.ops.lookup import EX_TABLE_ADDRESS, LOOK_UP
+from isa.ops.movement import DIMENSIONS, OP_PERMUTE
+from isa.ops.requant import ChannelScales, pack_records
+
+_Part = tuple[Span, Span | None]
+"""Output channels, and the input channels that they are of; None: all."""
+
+
+class ConstantPool:
+    """Packed constants of one program, in order of use, from byte ``address`` of system memory on.
+
+    Without ``data`` everything has its place and nothing a value: the image is all zeros and takes no memory.
+    """
+
+    def __init__(self, address: int, arch: Arch, *, data: bool = True) -> None:
+        self.address = address
+        self.nbytes = 0
+        self._arch = arch
+        self._data = data
+        self._pieces: list[tuple[int, bytes | NDArray[np.uint8]]] = []
+        self._tensors: dict[str, int] = {}
+        self._shared: dict[Hashable, dict[_Part, int]] = {}
+
+    def packer(self, layer: Layer) -> Callable[[Span, Span | None], int]:
+        """A function that packs the constants of a span of the layer's channels, once, and returns their address.
+
+        Its second argument is the span of input channels, None for all.
+        """
+        constants = layer.operation.constants()
+        shared = None if constants is None else constants.shared
+        packed: dict[_Part, int] = {} if shared is None else self._shared.setdefault(shared, {})
+        constants = constants if self._data else None
+        records = b"" if constants is None else _records(constants, self._arch)
+
+        def pack(channels: Span, depth: Span | None = None) -> int:
+            part = channels, depth
+            if part not in packed:
+                packed[part] = self._append(layer, part, records, constants)
+            return packed[part]
+
+        return pack
+
+    def table_packer(self, layer: Layer) -> Callable[[Span], int]:
+        """A function that packs the tables of a span of the layer's channels, once, and returns their address."""
+        tables, geometry = layer.operation.tables, layer.geometry
+        packed: dict[Span, int] = {}
+
+        def pack(channels: Span) -> int:
+            if channels not in packed:
+                start = self._begin(geometry.table_bytes(channels.size))
+                if tables is not None and self._data:
+                    chosen = np.ascontiguousarray(tables[channels.start : channels.stop])
+                    self._pieces.append((start, chosen.reshape(-1).view(np.uint8)))
+                packed[channels] = self.address + start
+            return packed[channels]
+
+        return pack
+
+    def tensor(self, name: str, data: NDArray[np.int8]) -> int:
+        """The address of a constant operand, packed once, dense."""
+        if name not in self._tensors:
+            start = self._begin(data.size)
+            if self._data:
+                self._pieces.append((start, np.ascontiguousarray(data).reshape(-1).view(np.uint8)))
+            self._tensors[name] = self.address + start
+        return self._tensors[name]
+
+    def _begin(self, nbytes: int) -> int:
+        """Where so many bytes more begin."""
+        start = aligned(self.nbytes, PIECE_ALIGNMENT)
+        self.nbytes = start + nbytes
+        return start
+
+    def _append(self, layer: Layer, which: _Part, records: bytes, constants: ChannelConstants | None) -> int:
+        geometry, (channels, depth) = layer.geometry, which
+        start = self._begin(geometry.constant_bytes(channels.size, depth.size if depth else 0))
+        if constants is not None:
+            width = geometry.record_bytes
+            self._pieces.append((start, records[channels.start * width : channels.stop * width]))
+        if constants is not None and constants.weights is not None:
+            offset = start + geometry.weights_offset(channels.size)
+            part = constants.weights[channels.start : channels.stop]
+            part = part[:, depth.start : depth.stop] if depth else part
+            part = part.T if constants.by_row else part
+            self._pieces.append((offset, np.ascontiguousarray(part).reshape(-1).view(np.uint8)))
+        return self.address + start
+
+    def image(self) -> NDArray[np.uint8]:
+        """The bytes of the pool; gaps are 0."""
+        if not self._data:
+            return np.broadcast_to(np.uint8(0), (self.nbytes,))
+        data = np.zeros(self.nbytes, dtype=np.uint8)
+        for start, piece in self._pieces:
+            content = np.frombuffer(piece, np.uint8) if isinstance(piece, bytes) else piece
+            data[start : start + content.size] = content
+        return data
+
+
+def _records(constants: ChannelConstants, arch: Arch) -> bytes:
+    """The channel records: one scale a channel, also where one serves all; nothing where there are none."""
+    if constants.bias is None or constants.scale is None:
+        return b""
+    bias, scale = constants.bias.astype(np.int32), constants.scale
+    rounded, exact = (np.ascontiguousarray(np.broadcast_to(one, bias.shape)) for one in (scale.rounded, scale.exact))
+    return pack_records(bias, ChannelScales(rounded, exact, scale.once), arch)
+
+
+class Pointer(NamedTuple):
+    """Byte ``offset`` of scratchpad buffer number ``buffer``."""
+
+    buffer: int
+    offset: int = 0
+
+    def moved(self, offset: int) -> Pointer:
+        """The pointer ``offset`` bytes further."""
+        return Pointer(self.buffer, self.offset + offset)
+
+
+class Source(NamedTuple):
+    """Where a step comes from: fields of :class:`isa.program.Provenance`."""
+
+    layer: str
+    kind: str
+    operation: str
+    tile: int
+    onnx_nodes: tuple[str, ...]
+
+
+class Step(NamedTuple):
+    """One command: ``registers`` are known values, ``pointers`` registers that wait for the scratchpad plan."""
+
+    instruction: Instruction
+    unit: Unit
+    registers: Mapping[str, int]
+    pointers: Mapping[str, Pointer]
+    source: Source
+    fields: Mapping[str, int] = MappingProxyType({})
+
+
+def source_of(layer: Layer, tile: int) -> Source:
+    """The source of the steps of tile number ``tile`` of a layer."""
+    operation = layer.operation
+    return Source(operation.name, operation.kind, layer.mnemonic, tile, operation.onnx_nodes)
+
+
+def load(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
+    """LD copies ``transfer`` of the tensor at byte ``address`` of system memory to ``pointer``."""
+    return Step(OP_DMA_READ, Unit.LD, _dma(_LOADING, address, transfer), _placed(_LOADING, pointer, transfer), source)
+
+
+def store(address: int, pointer: Pointer, transfer: Transfer, source: Source) -> Step:
+    """ST copies the bytes at ``pointer`` to ``transfer`` of the tensor at byte ``address`` of system memory."""
+    return Step(OP_DMA_WRITE, Unit.ST, _dma(_STORING, address, transfer), _placed(_STORING, pointer, transfer), source)
+
+
+def copy_planes(source: Pointer, target: Pointer, nbytes: int, dims: Sequence[Dim], origin: Source) -> Step:
+    """EX copies runs of ``nbytes`` bytes, along at most three dimensions of so many bytes from run to run."""
+    registers = {}
+    loops = (Dim(nbytes, 1, 1), *reversed(dims), *[Dim(1, 0, 0)] * len(DIMENSIONS))
+    for number, loop in zip(DIMENSIONS, loops, strict=False):
+        registers[f"EX_COUNT_{number}"] = loop.size
+        registers[f"EX_INPUT_STRIDE_{number}"] = loop.source
+        registers[f"EX_OUTPUT_STRIDE_{number}"] = loop.target
+    pointers = {"EX_INPUT_ADDRESS": source, "EX_OUTPUT_ADDRESS": target}
+    return Step(OP_PERMUTE, Unit.EX, registers, pointers, origin, {"fill": 0})
+
+
+_LOADING, _STORING = (tuple(side_registers(unit, space) for space in ("dram", "sram")) for unit in (Unit.LD, Unit.ST))
+"""Registers of both sides of a transfer: of system memory, of the scratchpad."""
+
+
+def _placed(sides: Sequence[Side], pointer: Pointer, transfer: Transfer) -> dict[str, Pointer]:
+    return {sides[1][0]: pointer.moved(transfer.sram_offset)}
+
+
+def _dma(sides: Sequence[Side], address: int, transfer: Transfer) -> dict[str, int]:
+    (start, nbytes, far), (_, _, near) = sides
+    registers = {start: address + transfer.offset, nbytes: transfer.nbytes} | {count: 1 for count, _ in reversed(far)}
+    loops = zip(reversed(far), reversed(near), strict=True)
+    for axis, ((count, stride), (_, beside)) in zip(transfer.dims, loops, strict=False):
+        # Strides of a single row mean nothing and keep their values.
+        registers[count], registers[stride], registers[beside] = axis.size, axis.tensor, axis.buffer
+    return registers
+
+
+def moved_by(step: Step) -> int:
+    """Bytes that a step of LD or ST moves."""
+    _, nbytes, loops = (_LOADING if step.unit is Unit.LD else _STORING)[0]
+    return step.registers[nbytes] * math.prod(step.registers[count] for count, _ in loops)
+
+
+def slots_of(step: Step) -> int:
+    """Estimated slots of the bus of a DMA step."""
+    return transfer_slots(step.registers, step.unit)
+
+
+def used_buffers(steps: Iterable[Step]) -> Iterator[int]:
+    """Scratchpad buffers that steps use."""
+    for step in steps:
+        for pointer in step.pointers.values():
+            yield pointer.buffer
+
+
+_UNFINISHED = {REQUANTISE.name: 0, LOOK_UP.name: 0}
+"""Fields of a command whose sums a later one completes."""
+
+
+class Operands(NamedTuple):
+    """Where a tile's operands lie. The planes are bytes from one channel to the next, 0 where channels lie dense.
+
+    ``input_whole``, ``output_whole``: the (first) operand, the result, lies in the scratchpad as a whole tensor.
+    ``sums``: the int32 sums to which tiles of some input channels only add up.
+    """
+
+    inputs: tuple[Pointer, ...]
+    constants: Pointer | None
+    output: Pointer
+    input_plane: int = 0
+    output_plane: int = 0
+    tables: Pointer | None = None
+    input_whole: bool = False
+    output_whole: bool = False
+    sums: Pointer | None = None
+
+
+def compute_steps(layer: Layer, tile: Tile, operands: Operands, source: Source) -> tuple[Step, ...]:
+    """The commands that compute a tile; none for a copy."""
+    geometry = layer.geometry
+    if geometry.instruction is None:
+        return ()
+    registers = {**layer.registers, **geometry.operator.tile_registers(geometry, tile)}
+    pointers = {"EX_INPUT_ADDRESS": operands.inputs[0]} if operands.inputs else {}
+    pointers["EX_OUTPUT_ADDRESS"] = operands.output
+    if len(operands.inputs) > 1:
+        pointers["EX_OPERAND_ADDRESS"] = operands.inputs[1]
+    if operands.constants is not None and geometry.record_bytes:
+        pointers["EX_CHANNEL_ADDRESS"] = operands.constants
+    if operands.constants is not None and geometry.weight_bytes:
+        weights = operands.constants.moved(geometry.weights_offset(tile.output.channels.size))
+        pointers["EX_OPERAND_ADDRESS"] = weights
+    fields = layer.fields
+    if operands.sums is not None:
+        fields = {**fields, ACCUMULATE.name: int(not tile.first), **({} if tile.last else _UNFINISHED)}
+        if not tile.first:
+            pointers[EX_PARTIAL_ADDRESS.name] = operands.sums
+    if operands.tables is not None:
+        pointers[EX_TABLE_ADDRESS.name] = operands.tables
+    if geometry.operator.planes:
+        registers["EX_INPUT_PLANE"] = operands.input_plane
+        registers["EX_OUTPUT_PLANE"] = operands.output_plane
+    elif geometry.operator.whole_planes and not geometry.nest.matrix and tile.output.channels.size > 1:
+        assert operands.input_plane == operands.output_plane == 0, f"'{layer.name}' finds no channels that lie apart"
+    steps = []
+    whole = Whole(operands.input_whole, operands.output_whole)
+    for part in layer.operation.commands(geometry, tile, registers, whole):
+        moved = {name: pointers[name].moved(offset) for name, offset in part.moved.items()}
+        there = {**moved, **pointers, **moved}  # what moves is written first: programs keep their bytes
+        steps.append(Step(geometry.instruction, Unit.EX, part.registers, there, source, fields))
+    return tuple(steps)
 
 
 class TileSteps(NamedTuple):
@@ -22,6 +297,16 @@ class TileSteps(NamedTuple):
     loads: tuple[Step, ...]
     computes: tuple[Step, ...]
     stores: tuple[Step, ...]
+
+
+def lifetimes(tiles: Iterable[Iterable[Iterable[Step]]]) -> dict[int, tuple[int, int]]:
+    """The first and the last tile that uses each scratchpad buffer."""
+    found: dict[int, tuple[int, int]] = {}
+    for number, tile in enumerate(tiles):
+        for steps in tile:
+            for buffer in used_buffers(steps):
+                found[buffer] = found.get(buffer, (number,))[0], number
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +338,23 @@ class Memory:
         """A new scratchpad buffer."""
         self.scratch.append((name, nbytes))
         return Pointer(len(self.scratch) - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """Steps in stream order with the scratchpad plan; ``memory`` holds the constants that they load.
+
+    ``choices``: all that was chosen, so that the same choices make the same steps; nothing by the published schedule.
+    ``cycles``: an estimate; ``layers``: of each layer, by name. The published schedule has none.
+    """
+
+    steps: tuple[Step, ...]
+    memory: Memory
+    requests: tuple[Request, ...]
+    addresses: tuple[int, ...]
+    choices: Choices = NOTHING
+    cycles: int = 0
+    layers: Mapping[str, int] = field(default_factory=dict)
 
 
 class TileBuffers:

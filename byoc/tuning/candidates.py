@@ -9,7 +9,7 @@ import numpy as np
 
 from byoc.operators.operator import Geometry
 from byoc.operators.tiling import Resident, Tiling
-from byoc.tiling.space import buffered, channel_tiles, depths, row_bands
+from byoc.tiling import buffered, channel_tiles, depths, row_bands
 from isa.arch import Arch
 from isa.instruction import ceil_div
 

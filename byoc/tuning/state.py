@@ -8,7 +8,7 @@ from functools import cached_property
 
 from byoc.choices import Choices, GroupChoice
 from byoc.operators.tiling import Resident, Tiling
-from byoc.scheduling.chosen import tiling_of
+from byoc.scheduling.residency import tiling_of
 from byoc.tuning.subject import Grouped, Subject, placed
 
 

@@ -16,15 +16,12 @@ from byoc.operators.layer import Layer
 from byoc.operators.operator import Geometry
 from byoc.operators.tiling import Resident, aligned
 from byoc.scheduling.banding import stream_group
-from byoc.scheduling.chosen import chosen_groups
-from byoc.scheduling.constants import ConstantPool
-from byoc.scheduling.fetches import buffers_of, slots_of
+from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import Fabric, fabric_of, lawful, may_ride, ridden_buffers
 from byoc.scheduling.pipelining import pipelined
-from byoc.scheduling.pool import SearchPool
-from byoc.scheduling.residency import Rooms
-from byoc.scheduling.stream import Memory, TileSteps
-from byoc.tiling.search import TileSearch
+from byoc.scheduling.residency import Rooms, chosen_groups
+from byoc.scheduling.stream import ConstantPool, Memory, TileSteps, lifetimes, slots_of
+from byoc.tiling import TileSearch
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program
@@ -122,12 +119,8 @@ def _joined(found: Sequence[Choices]) -> Choices:
 
 def _peak(sizes: Sequence[int], tiles: Sequence[TileSteps], alignment: int) -> int:
     """The most bytes of buffers that are in use at a tile."""
-    lives: dict[int, tuple[int, int]] = {}
-    for number, tile in enumerate(tiles):
-        for buffer in buffers_of((*tile.loads, *tile.computes, *tile.stores)):
-            lives[buffer] = lives.get(buffer, (number,))[0], number
     changes = [0] * (len(tiles) + 1)
-    for buffer, (first, last) in lives.items():
+    for buffer, (first, last) in lifetimes(tiles).items():
         changes[first] += aligned(sizes[buffer], alignment)
         changes[last + 1] -= aligned(sizes[buffer], alignment)
     return max(accumulate(changes))

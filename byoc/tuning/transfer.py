@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from byoc.choices import Choices, GroupChoice
 from byoc.operators.nest import allowed_channels
 from byoc.operators.tiling import Resident, Tiling, working_set
-from byoc.scheduling.chosen import tiling_of
-from byoc.tiling.space import lies_dense, may_cut_depth, may_cut_rows
+from byoc.scheduling.residency import tiling_of
+from byoc.tiling import lies_dense, may_cut_depth, may_cut_rows
 from byoc.tuning.log import LoggedSite, TuningLog
 from byoc.tuning.subject import Site, Subject, placed
 from isa.instruction import ceil_div

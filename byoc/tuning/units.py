@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from byoc.choices import GroupChoice
-from byoc.estimate.bus import bytes_in
+from byoc.estimate.commands import bytes_in
 from byoc.operators.tiling import Resident, Tiling
 from byoc.tuning.state import State
 from byoc.tuning.subject import Subject

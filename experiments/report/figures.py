@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.emission.demand import Demand
+from byoc.emission.region import Demand
 from dla_sim.engine.causes import causes_of
 from dla_sim.engine.times import completion_order
 from dla_sim.engine.workload import among_constants

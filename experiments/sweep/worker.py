@@ -18,11 +18,10 @@ from typing import Any, Protocol
 import numpy as np
 from pydantic import ValidationError
 
-from byoc.emission.demand import Demand
-from byoc.emission.region import Compiled, Region, compile_region
+from byoc.emission.region import Compiled, Demand, Region, compile_region
 from byoc.graph import Value
 from byoc.options import CompileOptions
-from byoc.scheduling.pool import SearchPool, sizeless
+from byoc.scheduling.default import SearchPool, sizeless
 from dla_sim.program_timing import Cycles, ProgramTiming
 from dla_sim.timing import Timing
 from experiments.figure import Counts, Machine, measured, summed

@@ -18,13 +18,10 @@ from byoc.operators.tiling import Resident, Tiling
 from byoc.options import CompileOptions
 from byoc.package.package import Package
 from byoc.partition import Partition
-from byoc.scheduling.chosen import choice_of, tiling_of
-from byoc.scheduling.pool import SearchPool, sizeless
-from byoc.scheduling.residency import Rooms
-from byoc.scheduling.steps import moved_by
-from byoc.scheduling.stream import stream_layer
-from byoc.tiling.budget import Budget
-from byoc.tiling.search import Choice, TileSearch
+from byoc.scheduling.default import SearchPool, sizeless
+from byoc.scheduling.residency import Rooms, choice_of, tiling_of
+from byoc.scheduling.stream import moved_by, stream_layer
+from byoc.tiling import Budget, Choice, TileSearch
 from byoc.tuning.subject import bare_memory, kind_of, placed
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 import numpy as np
 
 from byoc.choices import Choices
-from byoc.scheduling.chosen import choice_of
+from byoc.scheduling.residency import choice_of
 from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.moves import PLACES, Moves
 from byoc.tuning.state import Move, State, Tried, combined, state_of

@@ -16,7 +16,7 @@ from byoc.operators.nest import Span
 from byoc.operators.operator import Operator
 from byoc.operators.tiling import Shortage
 from byoc.options import SCHEDULES, Schedule
-from byoc.scheduling.constants import ConstantPool
+from byoc.scheduling.stream import ConstantPool
 from isa.arch import Arch, PeArray
 from isa.assembler import assemble, disassemble
 from isa.errors import InputError

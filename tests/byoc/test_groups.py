@@ -20,7 +20,6 @@ from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
 from byoc.operators.pieces import Dim
 from byoc.operators.tiling import Slots, streamed
-from byoc.scheduling.chosen import choice_of, group_choice_of
 from byoc.scheduling.groups import (
     Group,
     fabric_of,
@@ -31,8 +30,8 @@ from byoc.scheduling.groups import (
     ridden_buffers,
     stays,
 )
-from byoc.scheduling.residency import Rooms
-from byoc.tiling.space import shapes
+from byoc.scheduling.residency import Rooms, choice_of, group_choice_of
+from byoc.tiling import shapes
 from isa.arch import Arch, PeArray
 from isa.errors import InputError
 from isa.instruction import Unit

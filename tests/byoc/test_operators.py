@@ -18,7 +18,7 @@ from byoc.operators import registry
 from byoc.operators.layer import make_layer
 from byoc.operators.operator import NUMBERS, Operator
 from byoc.operators.registry import support_table
-from byoc.scheduling.pool import SearchPool
+from byoc.scheduling.default import SearchPool
 from isa.arch import Arch
 from tests.byoc import region_cases as cases
 from tests.byoc.oracle_check import check_against_onnxruntime, placed

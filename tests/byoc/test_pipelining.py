@@ -8,8 +8,7 @@ import pytest
 from byoc.operators.nest import Transfer
 from byoc.scheduling.memplan import check_plan
 from byoc.scheduling.pipelining import Pipelined, pipelined
-from byoc.scheduling.steps import Pointer, Source, Step, load, store
-from byoc.scheduling.stream import TileSteps
+from byoc.scheduling.stream import Pointer, Source, Step, TileSteps, load, store
 from isa.arch import Arch
 from isa.instruction import Unit
 from isa.ops.lookup import OP_LUT

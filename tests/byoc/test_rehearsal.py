@@ -14,8 +14,8 @@ from byoc.operators.tiling import streamed, tile_count
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Pipelined
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
-from byoc.scheduling.steps import Pointer, Source, Step, load, store
-from byoc.tiling.space import buffered, shapes
+from byoc.scheduling.stream import Pointer, Source, Step, load, store
+from byoc.tiling import buffered, shapes
 from isa.arch import Arch, PeArray
 from isa.instruction import Unit
 from isa.ops.lookup import OP_LUT

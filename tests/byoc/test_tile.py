@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from byoc.emission.region import layers_of
-from byoc.estimate.bus import rows_slots
+from byoc.estimate.commands import rows_slots
 from byoc.operators.layer import Layer, make_layer
 from byoc.operators.nest import (
     Axis,
@@ -39,9 +39,7 @@ from byoc.operators.tiling import (
     working_set,
 )
 from byoc.scheduling.stream import stream_layer
-from byoc.tiling.budget import Answers, Budget
-from byoc.tiling.search import TileSearch
-from byoc.tiling.space import buffered, shapes, smallest_tiling, tilings
+from byoc.tiling import Answers, Budget, TileSearch, buffered, shapes, smallest_tiling, tilings
 from byoc.tuning.subject import bare_memory
 from isa.arch import Arch, PeArray
 from tests.byoc import region_cases as cases

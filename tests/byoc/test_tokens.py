@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from byoc.emission.tokens import Ordered, conflicts, derive_tokens, touch
+from byoc.emission.emit import Ordered, conflicts, derive_tokens, touch
 from isa.access import Access, overlap, strided
 from isa.arch import Arch
 from isa.instruction import Command, Instruction, Operands, Unit

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from byoc.compiler import compile as compile_package
-from byoc.emission.emit import emit
-from byoc.emission.tokens import derive_tokens
+from byoc.emission.emit import derive_tokens, emit
 from byoc.frontend.onnx.file import load_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.prepare import LAWS, ORDER, prepare
@@ -30,7 +29,7 @@ from byoc.partition import partition
 from byoc.quantisation.quantize import quantise
 from byoc.scheduling.default import schedule_default
 from byoc.scheduling.memplan import plan
-from byoc.tiling.search import TileSearch
+from byoc.tiling import TileSearch
 from dla_sim.device import Device
 from dla_sim.engine.accounts import account
 from dla_sim.engine.bus import PORTS

@@ -18,7 +18,7 @@ import numpy as np
 from byoc.choices import Choices, LayerChoice
 from byoc.compiler import partition_package
 from byoc.options import CompileOptions
-from byoc.scheduling.chosen import choice_of
+from byoc.scheduling.residency import choice_of
 from byoc.tuning.candidates import Drawing
 from byoc.tuning.grouping import Grouping
 from byoc.tuning.subject import Subject, placed

@@ -1,11 +1,18 @@
-"""Search for the tiling of one layer: few candidates, chosen by what the scratchpad holds and the estimated cycles."""
+"""How an operation is cut into tiles: what fits, what it costs, which cut is best.
+
+The space has every legal size of tile, loop order and useful number of buffers, from coarse to fine, in one order; the
+search looks at few of them, chosen by what the scratchpad holds and the estimated cycles. An answer that asks of a
+budget only whether it holds so many bytes is the answer for all budgets between those that it held and those that it
+did not: what is searched again and again, for budgets that differ, is so searched once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import product
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from byoc.choices import ORDERS, LayerChoice
 from byoc.estimate.account import LayerCost, Shape
@@ -16,7 +23,9 @@ from byoc.estimate.constants import (
     FINER,
     FLAT_BAND,
     FULL,
+    FULL_CHOICE,
     GOOD,
+    MOST_OUTPUTS,
     REMEMBERED_TILINGS,
     ROW_CUTS,
     THRIFT,
@@ -27,16 +36,207 @@ from byoc.operators.tiling import (
     Resident,
     Slots,
     Tiling,
+    chunk_count,
+    counts,
+    loads_constants,
     order_of,
     sizes,
+    streamed,
+    streams,
     tile_count,
     tiles,
+    working_set,
 )
-from byoc.tiling.budget import Answers, Budget
-from byoc.tiling.space import channel_tiles, is_flat, lies_dense, may_cut_depth, may_cut_rows, row_bands
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.ops.convolution import MAPPING
+
+Question = TypeVar("Question", bound=Hashable)
+Answer = TypeVar("Answer")
+
+
+class Budget:
+    """So many bytes. Every answer so far is the same for ``least`` bytes and more, but for fewer than ``most``."""
+
+    __slots__ = ("_nbytes", "least", "most")
+
+    def __init__(self, nbytes: int) -> None:
+        self._nbytes, self.least, self.most = nbytes, -math.inf, math.inf
+
+    def holds(self, nbytes: int) -> bool:
+        """Whether so many bytes fit."""
+        if nbytes <= self._nbytes:
+            if nbytes > self.least:
+                self.least = nbytes
+            return True
+        if nbytes < self.most:
+            self.most = nbytes
+        return False
+
+    def left(self, taken: int) -> int:
+        """The bytes beside so many others: who uses them says by :meth:`narrow` for which all would be alike."""
+        return self._nbytes - taken
+
+    def all(self) -> int:
+        """All of the bytes: the answer is for exactly so many."""
+        self.narrow(self._nbytes, self._nbytes + 1)
+        return self._nbytes
+
+    def narrow(self, least: float, most: float) -> None:
+        """An answer was for ``least`` bytes and more, but for fewer than ``most``."""
+        self.least, self.most = max(self.least, least), min(self.most, most)
+
+
+class Room:
+    """What others leave of a budget."""
+
+    __slots__ = ("_budget", "_taken")
+
+    def __init__(self, budget: Budget, taken: int) -> None:
+        self._budget, self._taken = budget, taken
+
+    def holds(self, nbytes: int) -> bool:
+        """Whether so many bytes fit."""
+        return self._budget.holds(nbytes + self._taken)
+
+
+class Answers(Generic[Question, Answer]):
+    """Answers to questions, each with the budgets for which it is the answer."""
+
+    def __init__(self) -> None:
+        self._known: dict[Question, list[tuple[float, float, Answer]]] = {}
+
+    def find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> Answer:
+        """What ``ask`` says of a budget; it is asked where no answer to this question is known for so many bytes."""
+        return self._find(question, budget, ask)[2]
+
+    def within(self, question: Question, budget: Budget, taken: int, ask: Callable[[Budget], Answer]) -> Answer:
+        """The same of what a larger budget leaves beside ``taken`` bytes, as part of an answer about that."""
+        least, most, answer = self._find(question, budget.left(taken), ask)
+        budget.narrow(least + taken, most + taken)
+        return answer
+
+    def _find(self, question: Question, budget: int, ask: Callable[[Budget], Answer]) -> tuple[float, float, Answer]:
+        known = self._known.setdefault(question, [])
+        for found in known:
+            if found[0] <= budget < found[1]:
+                return found
+        asked = Budget(budget)
+        answer = ask(asked)
+        known.append((asked.least, asked.most, answer))
+        return known[-1]
+
+
+def tilings(geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> Iterator[Tiling]:
+    """Every legal tiling whose tile buffers take at most ``budget`` bytes: the complete space, shape by shape.
+
+    Thousands for a small layer, more than anybody tries for a large one: take :func:`shapes`, draw some, and ask
+    :func:`buffered` for those.
+    """
+    for shape in shapes(geometry, resident):
+        yield from buffered(geometry, arch, resident, budget, shape)
+
+
+def smallest_tiling(geometry: Geometry, arch: Arch) -> Tiling:
+    """The smallest working set there is with everything streamed.
+
+    One output channel and one output row where rows can be cut, of one input channel where that and its sums are less.
+    """
+    channels, resident = allowed_channels(geometry.nest, 1), streamed(geometry)
+    whole = Tiling(channels, 1 if may_cut_rows(geometry, channels) else geometry.nest.rows)
+    cuts = geometry.nest.input_channels > 1 and may_cut_depth(geometry, resident)
+    tilings = (whole, whole._replace(depth=1)) if cuts else (whole,)
+    return min(tilings, key=lambda tiling: working_set(geometry, tiling, resident, arch.alignment))
+
+
+def shapes(geometry: Geometry, resident: Resident) -> Iterator[Tiling]:
+    """Every legal tile shape, as the tiling with one buffer each: by depth, then by channels, then by rows."""
+    for depth, channels in product(depths(geometry, resident), channel_tiles(geometry, resident)):
+        for rows in row_bands(geometry, channels):
+            yield Tiling(channels, rows, depth=depth)
+
+
+def buffered(geometry: Geometry, arch: Arch, resident: Resident, budget: int, shape: Tiling) -> Iterator[Tiling]:
+    """The tilings of one shape that fit: either loop order where there are two, and all useful numbers of buffers."""
+    if working_set(geometry, shape, resident, arch.alignment) > budget:
+        return
+    parts, bands = counts(geometry, shape)
+    operands, chunks = streams(geometry, resident), chunk_count(geometry, shape)
+    different = max((geometry.input_tiles(index, parts, bands) for index in operands), default=0) * chunks
+    constants = parts * chunks if loads_constants(geometry, resident) or geometry.tables == "each" else 0
+    outputs = 0 if resident.output or geometry.in_place else min(parts * bands, MOST_OUTPUTS)
+    orders = (False, True) if parts > 1 and bands > 1 else (False,)
+    for inputs, kept in product(useful(different, chunks), useful(constants, chunks)):
+        for output in useful(outputs):
+            tiling = shape._replace(slots=Slots(inputs, kept, output))
+            if working_set(geometry, tiling, resident, arch.alignment) > budget:
+                break
+            yield from (tiling._replace(channels_outer=outer) for outer in orders)
+
+
+def useful(different: int, chunks: int = 1) -> tuple[int, ...]:
+    """Numbers of buffers worth trying for ``different`` tiles, of which ``chunks`` come again and again; from 1 up.
+
+    Up to :data:`FULL_CHOICE` all of them; of more powers of two, and what keeps every tile.
+    """
+    powers = (1 << exponent for exponent in range(different.bit_length()))
+    return tuple(sorted({1, *(n for n in (*range(FULL_CHOICE + 1), *powers, chunks, different) if 1 < n <= different)}))
+
+
+def channel_tiles(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
+    """Every legal channel tile, from large to small."""
+    nest = geometry.nest
+    return tuple(
+        size
+        for size in range(nest.channels, 0, -1)
+        if allowed_channels(nest, size) == size and lies_dense(geometry, size, resident)
+    )
+
+
+def row_bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
+    """Every legal band of so many channels, from high to low; those of flat layers in steps of :data:`FLAT_BAND`."""
+    rows = geometry.nest.rows
+    if not may_cut_rows(geometry, channels):
+        return (rows,)
+    if is_flat(geometry):
+        return (rows, *range((rows - 1) // FLAT_BAND * FLAT_BAND, 0, -FLAT_BAND))
+    return tuple(range(rows, 0, -1))
+
+
+def depths(geometry: Geometry, resident: Resident) -> tuple[int, ...]:
+    """Every legal number of input channels a tile, 0, all at once, first, then from many to few."""
+    inputs = geometry.nest.input_channels
+    return (0, *(range(inputs - 1, 0, -1) if may_cut_depth(geometry, resident) else ()))
+
+
+def is_flat(geometry: Geometry) -> bool:
+    """Whether rows are single elements."""
+    nest = geometry.nest
+    return not nest.matrix and nest.columns == nest.channels == 1
+
+
+def may_cut_rows(geometry: Geometry, channels: int) -> bool:
+    """Whether bands of rows are possible. Where channels cannot lie apart: of one channel, or of a matrix."""
+    nest = geometry.nest
+    return nest.splits_rows and not (geometry.operator.whole_planes and channels > 1 and not nest.matrix)
+
+
+def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:
+    """Whether several commands can add up sums. Some columns of a matrix that lies there as a whole are not dense."""
+    nest = geometry.nest
+    return geometry.splits_depth and not (nest.matrix and nest.rows > 1 and any(resident.inputs))
+
+
+def lies_dense(geometry: Geometry, channels: int, resident: Resident) -> bool:
+    """Whether operands and result lie as the instruction wants: columns of a resident matrix do not lie dense."""
+    nest = geometry.nest
+    if channels == nest.channels:
+        return True
+    if geometry.second == "columns" and any(resident.inputs[geometry.inputs :]) and nest.input_channels > 1:
+        return False
+    reads_columns = nest.grouped and any(resident.inputs)
+    return not (nest.matrix and nest.rows > 1 and (resident.output or reads_columns))
+
 
 _SLOTS = (Slots(2, 2, 2), Slots(1, 1, 2), Slots(1, 1, 1), Slots(1, 2, 2))
 """Buffers that are tried near a tiling: what has one may be loaded ahead into any room that there is."""

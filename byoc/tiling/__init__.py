@@ -1,1 +1,0 @@
-"""How an operation is cut into tiles: what fits, what it costs, which cut is best."""
