@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from experiments.running.workflow import run
-    from experiments.sweep.frame import load
+    from experiments.sweep.results import load
 else:
     from isa.exports import lazily
 
-    __getattr__, __dir__ = lazily(__name__, {"load": "experiments.sweep.frame", "run": "experiments.running.workflow"})
+    __getattr__, __dir__ = lazily(
+        __name__, {"load": "experiments.sweep.results", "run": "experiments.running.workflow"}
+    )
 
 __all__ = ["load", "run"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import lcm
 from typing import NamedTuple
 
 from byoc.choices import NOTHING, Choices, GroupChoice
@@ -251,10 +252,13 @@ class Subject:
     def others(self, shares: Sequence[int] = SHARES) -> Iterator[Choices]:
         """What the compiler would choose, had the scratchpad other sizes: other residents, groups and tilings.
 
-        Sizes of which other layers come out, as of a tensor that is moved in more pieces, say nothing of these.
+        Sizes are such as scratchpads have: equal banks, and an end where a buffer may end. Those of which other layers
+        come out, as of a tensor that is moved in more pieces, say nothing of these.
         """
+        whole = lcm(self.arch.sram_banks, self.arch.alignment)
         for share in shares:
-            resized = self.arch.model_copy(update={"sram_bytes": self.arch.sram_bytes * share // 100})
+            size = self.arch.sram_bytes * share // 100
+            resized = self.arch.model_copy(update={"sram_bytes": size - size % whole})
             try:
                 compiled = [
                     compile_region(region, self._values, resized, data=False, pool=self._pool)

@@ -34,9 +34,9 @@ def command(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv 
 
     Exit status 1 if no point is ok.
     """
-    from experiments.explore.workflow import explore_requested
+    from experiments.explore.exploring import explore_requested
     from experiments.report.terminal import report_console
-    from experiments.sweep.workflow import results_file, specified
+    from experiments.sweep.session import results_file, specified
 
     checked = specified(wanted)
     with options.stoppable(), _progress(wanted.trials) as (stage, report):

@@ -144,8 +144,8 @@ def _sweep(file: Path, wanted: OfSweep) -> Shown:
     A cost table estimates energy and area; they are columns, too.
     """
     from experiments.report.shown import Document
+    from experiments.sweep.presentation import FRONT
     from experiments.sweep.results import load_sweep
-    from experiments.sweep.tables import FRONT
 
     sweep = load_sweep(file, wanted.cost)
     return Document((sweep, sweep.objectives(wanted.x, wanted.y)), FRONT)

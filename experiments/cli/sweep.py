@@ -31,10 +31,10 @@ Export = Annotated[
 @options.expanded
 def command(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
     """Run a design-space sweep; run it again to continue one that was interrupted. Exit status 1 if no point is ok."""
-    from experiments.sweep.frame import check_export
-    from experiments.sweep.frame import export as export_table
     from experiments.sweep.grid import Grid
-    from experiments.sweep.workflow import specified, sweep_requested
+    from experiments.sweep.results import check_export
+    from experiments.sweep.results import export as export_table
+    from experiments.sweep.session import specified, sweep_requested
 
     checked = specified(wanted)
     if export is not None:

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from byoc.choices import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
     from experiments.tune.explain import Explanation, Taken
-    from experiments.tune.run import Tuned
+    from experiments.tune.tuning import Tuned
     from isa.arch import Arch
 
 
 @options.expanded
 def command(wanted: TuneRequest) -> None:
     """Measure schedules of a network, keep them in a log, and name the best; run it again to continue or go further."""
-    from experiments.tune.workflow import tune_requested
+    from experiments.tune.tuning import tune_requested
 
     with options.stoppable(), options.stages() as progress:
 

@@ -242,7 +242,7 @@ def layer_energies(
 
 
 def row_activity(row: FlatRow) -> Activity:
-    """What the point of a row (as ``experiments.sweep.frame.flat_rows`` has them) did; its status must be ok."""
+    """What the point of a row (as ``experiments.sweep.results.flat_rows`` has them) did; its status must be ok."""
     words = row["instructions"] + row["register_writes"]
     return Activity(
         macs=row["macs"],

@@ -78,21 +78,20 @@ if TYPE_CHECKING:
     from dla_sim.presets import Preset, load_hardware, preset_names
     from dla_sim.timing import Timing
     from experiments.explore.exploration import Exploration
-    from experiments.explore.workflow import explore
+    from experiments.explore.exploring import explore
     from experiments.models import MODELS
     from experiments.report.schema import RunReport
     from experiments.report.store import load_report
     from experiments.running.result import Result
     from experiments.running.workflow import import_model, run
-    from experiments.sweep.frame import load
-    from experiments.sweep.workflow import Swept, sweep
+    from experiments.sweep.results import load
+    from experiments.sweep.session import Swept, sweep
     from experiments.systems.report import SystemReport
     from experiments.systems.result import SystemResult
     from experiments.systems.split_report import SplitReport
     from experiments.systems.sweep import SystemSweep
     from experiments.systems.workflow import split, sweep_system, system
-    from experiments.tune.run import Tuned
-    from experiments.tune.workflow import tune
+    from experiments.tune.tuning import Tuned, tune
     from isa.errors import InputError
 else:
     from isa.exports import lazily
@@ -112,16 +111,16 @@ else:
             "Result": "experiments.running.result",
             "RunReport": "experiments.report.schema",
             "SplitReport": "experiments.systems.split_report",
-            "Swept": "experiments.sweep.workflow",
+            "Swept": "experiments.sweep.session",
             "SystemReport": "experiments.systems.report",
             "SystemResult": "experiments.systems.result",
             "SystemSweep": "experiments.systems.sweep",
             "Timing": "dla_sim.timing",
-            "Tuned": "experiments.tune.run",
+            "Tuned": "experiments.tune.tuning",
             "compile": "byoc.compiler",
-            "explore": "experiments.explore.workflow",
+            "explore": "experiments.explore.exploring",
             "import_model": "experiments.running.workflow",
-            "load": "experiments.sweep.frame",
+            "load": "experiments.sweep.results",
             "load_hardware": "dla_sim.presets",
             "load_package": "byoc.package.package",
             "load_report": "experiments.report.store",
@@ -129,10 +128,10 @@ else:
             "run": "experiments.running.workflow",
             "save_package": "byoc.package.package",
             "split": "experiments.systems.workflow",
-            "sweep": "experiments.sweep.workflow",
+            "sweep": "experiments.sweep.session",
             "sweep_system": "experiments.systems.workflow",
             "system": "experiments.systems.workflow",
-            "tune": "experiments.tune.workflow",
+            "tune": "experiments.tune.tuning",
         },
         typed_function,
     )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiments.explore.objectives import Pair
-from experiments.sweep.frame import FlatRow
 from experiments.sweep.request import SamplerName
+from experiments.sweep.results import FlatRow
 from isa.errors import InputError
 from isa.extras import remedy
 

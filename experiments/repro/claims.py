@@ -95,7 +95,7 @@ class Bars:
 
 
 def bars_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Bars]:
-    """The bars of every schedule, by its name, from rows as ``experiments.sweep.frame.flat_rows`` has them."""
+    """The bars of every schedule, by its name, from rows as ``experiments.sweep.results.flat_rows`` has them."""
     found: dict[str, list[Bar]] = {}
     for row in rows:
         found.setdefault(row["schedule"], []).append(_bar(row))

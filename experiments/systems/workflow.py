@@ -10,7 +10,7 @@ from dla_sim.systems.spec import System, check_work, checked, document, specifie
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.network import load
-from experiments.sweep.workflow import going_on_in
+from experiments.sweep.session import going_on_in
 from experiments.systems.plans import make_plans
 from experiments.systems.request import SplitKeywords, SplitRequest, SystemRequest, SystemSweepRequest
 from experiments.systems.result import SystemResult

@@ -23,7 +23,7 @@ from byoc.tuning.candidates import Drawing
 from byoc.tuning.grouping import Grouping
 from byoc.tuning.subject import Subject, placed
 from dla_sim.timing import Timing
-from experiments.tune.run import clock_of
+from experiments.tune.tuning import clock_of
 from isa.arch import Arch
 from isa.errors import InputError
 from tests.e2e.harness import compare

@@ -14,8 +14,8 @@ from byoc.package.package import Package
 from byoc.tuning.subject import Subject
 from dla_sim.timing import Timing
 from experiments.models import MODELS
-from experiments.tune.run import clock_of
 from experiments.tune.search import Evolution
+from experiments.tune.tuning import clock_of
 from isa.arch import Arch, PeArray
 from tests.e2e.harness import Comparison, compare, package
 from tests.e2e.random_networks import random_network

@@ -23,7 +23,7 @@ from experiments.report.html_run import run_page
 from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
 from experiments.report.units import brief, shown
 from experiments.running.workflow import run
-from experiments.sweep.page import sweep_page
+from experiments.sweep.presentation import sweep_page
 from experiments.sweep.results import load_sweep
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec

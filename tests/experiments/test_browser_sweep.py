@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.page import sweep_page
+from experiments.sweep.presentation import sweep_page
 from tests.experiments.browser import Browser, browser
 from tests.experiments.command_line import dla
 from tests.experiments.reporting import SCRIPT, folder, grid, with_scripts

@@ -28,7 +28,7 @@ from experiments.cost.measured import measured, read_measured
 from experiments.cost.table import Area, CostTable, load_table
 from experiments.report.store import load_report, save_report
 from experiments.running.network import load_network
-from experiments.sweep.frame import flat_rows
+from experiments.sweep.results import flat_rows
 from isa.arch import Arch, PeArray
 from tests.experiments.command_line import dla, save_tiny
 from tests.experiments.sweeping import swept, written

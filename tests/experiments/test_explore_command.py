@@ -13,9 +13,9 @@ from matplotlib import image
 from experiments.cost.estimate import costed
 from experiments.cost.table import load_table
 from experiments.explore.exploration import Exploration, draw
+from experiments.explore.exploring import explore
 from experiments.explore.objectives import costs, front, parse_objectives
-from experiments.explore.workflow import explore
-from experiments.sweep.frame import flat_rows
+from experiments.sweep.results import flat_rows
 from experiments.sweep.spec import Spec, load_spec
 from isa.errors import InputError
 from isa.extras import remedy
@@ -94,10 +94,10 @@ def test_the_grid_is_run_when_it_is_wanted(tmp_path: Path, monkeypatch: pytest.M
     spec = load_spec(written(tmp_path, GRID))
     assert explored(spec, tmp_path / "a.sqlite", 3, grid=False).comparison is None
     assert len(rows_of(tmp_path / "a.sqlite")) < POINTS
-    monkeypatch.setattr("experiments.explore.run.SMALL_GRID", POINTS - 1)
+    monkeypatch.setattr("experiments.explore.exploring.SMALL_GRID", POINTS - 1)
     assert explored(spec, tmp_path / "a.sqlite", 3).comparison is None
     assert explored(spec, tmp_path / "a.sqlite", 3, grid=True).comparison is not None
-    monkeypatch.setattr("experiments.explore.run.LARGEST_GRID", 53)
+    monkeypatch.setattr("experiments.explore.exploring.LARGEST_GRID", 53)
     with pytest.raises(InputError, match="--grid: the axes have 54 combinations; at most 53 can be compared"):
         explored(spec, tmp_path / "a.sqlite", 3, grid=True)
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from experiments.explore.exploration import lines, shown_value
+from experiments.explore.exploring import against_grid, explored
 from experiments.explore.objectives import OBJECTIVES, Pair, costs, parse_objectives
-from experiments.explore.run import against_grid, explored
 from experiments.explore.search import TOGETHER, Found, Proposal, search
-from experiments.sweep.frame import FlatRow
 from experiments.sweep.request import SAMPLERS, SamplerName
+from experiments.sweep.results import FlatRow
 from isa.errors import InputError
 
 AXES = {

@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 from experiments.report.shown import Document
-from experiments.sweep.page import sweep_page
+from experiments.sweep.presentation import FRONT, sweep_page
 from experiments.sweep.results import AXES, Sweep, load_sweep, reasons, sign, title, words
 from experiments.sweep.store import FIGURE_COLUMNS, Store
-from experiments.sweep.tables import FRONT
 from isa.errors import InputError
 from tests.experiments.reporting import Page, grid, grid_file
 from tests.experiments.test_html_run import data_of

@@ -14,7 +14,7 @@ from experiments.explore.exploration import EXPLORATION
 from experiments.report.shown import Document, Presentation, Shown, html_table
 from experiments.report.summary import RUN
 from experiments.report.terminal import plain_table
-from experiments.sweep.tables import FRONT
+from experiments.sweep.presentation import FRONT
 from experiments.systems.result import SYSTEM
 from isa.errors import InputError
 from tests.experiments.reporting import compared, grid, tiny_run

@@ -14,7 +14,7 @@ from experiments.report.figures import RegionRun, figures
 from experiments.running.network import load_network, network_feeds
 from experiments.running.workflow import infer
 from experiments.sweep import pools, preparation, worker
-from experiments.sweep.frame import flat_rows, load
+from experiments.sweep.results import flat_rows, load
 from experiments.sweep.session import Session, run_sweep
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, spec_of, swept

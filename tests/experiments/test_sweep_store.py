@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.sweep.frame import flat_rows
+from experiments.sweep.results import flat_rows
 from experiments.sweep.store import COLUMNS, Row, Store
 from isa.errors import InputError
 from tests.experiments.sweeping import rows_of, written

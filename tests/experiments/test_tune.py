@@ -14,12 +14,13 @@ import pytest
 import byoc
 from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
+from byoc.emission.region import Region
 from byoc.operators.tiling import Slots, Tiling
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
 from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.state import Move, State, Tried, combined, state_of
-from byoc.tuning.subject import Measurement, Subject
+from byoc.tuning.subject import SHARES, Measurement, Subject
 from byoc.tuning.transfer import Donor, choose_donor, donor_score, schedules_of, shares_of
 from byoc.tuning.units import FEATURES, Features
 from dla_sim.presets import Preset, load_hardware
@@ -28,8 +29,9 @@ from experiments.running.network import Network, load_network
 from experiments.tune.explain import chosen_schedules, explain, explain_all
 from experiments.tune.model import CostModel, load_model
 from experiments.tune.request import Search
-from experiments.tune.run import clock_of, model_file, tune
+from experiments.tune.tuning import clock_of, model_file, tune_network
 from experiments.version import compiler_version
+from isa.arch import Arch
 from isa.errors import InputError
 from tests.experiments.command_line import dla
 
@@ -50,7 +52,7 @@ def machine() -> Preset:
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of a search."""
     path = tmp_path_factory.mktemp("tune") / "digits.jsonl"
-    tune(digits(), machine(), DEFAULTS, path, Search(measurements=16))
+    tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=16))
     return path
 
 
@@ -72,11 +74,11 @@ def test_every_schedule_is_replayed_exactly(log: Path) -> None:
 
 def test_the_same_search_writes_the_same_bytes(log: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.jsonl"
-    tune(digits(), machine(), DEFAULTS, again, Search(measurements=16))
+    tune_network(digits(), machine(), DEFAULTS, again, Search(measurements=16))
     assert again.read_bytes() == log.read_bytes()
     models = [[file.read_bytes() for file in (model_file(one),) if file.exists()] for one in (again, log)]
     assert models[0] == models[1]  # none where a few samples only were measured
-    tune(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Search(measurements=10, search_seed=1))
+    tune_network(digits(), machine(), DEFAULTS, tmp_path / "other.jsonl", Search(measurements=10, search_seed=1))
     other = (tmp_path / "other.jsonl").read_bytes().split(b"\n")
     assert other[1] == log.read_bytes().split(b"\n")[1]  # the compiler's own schedule
     assert other[2:11] != log.read_bytes().split(b"\n")[2:11]
@@ -96,7 +98,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(log: Path, tmp_path: Path
     whole, path = log.read_bytes(), tmp_path / "cut.jsonl"
     path.write_bytes(whole[: int(len(whole) * share)])
     measured: list[int] = []
-    found = tune(
+    found = tune_network(
         digits(), machine(), DEFAULTS, path, Search(measurements=16), lambda count, cycles: measured.append(count)
     )
     assert path.read_bytes() == whole
@@ -106,17 +108,17 @@ def test_a_search_that_was_killed_goes_on_where_it_was(log: Path, tmp_path: Path
 
 def test_what_the_log_has_is_not_measured_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "measure", None)
-    assert tune(digits(), machine(), DEFAULTS, log, Search(measurements=16)).kept == 16
-    assert tune(digits(), machine(), DEFAULTS, log, Search(measurements=10)).kept == 10
+    assert tune_network(digits(), machine(), DEFAULTS, log, Search(measurements=16)).kept == 16
+    assert tune_network(digits(), machine(), DEFAULTS, log, Search(measurements=10)).kept == 10
 
 
 def test_without_the_model(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     path = tmp_path / "plain.jsonl"
     with pytest.raises(InputError, match=r"needs LightGBM; search with --no-model, or install it with: .+ 'lightgbm>="):
-        tune(digits(), machine(), DEFAULTS, path, Search(measurements=3))
+        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=3))
     assert not path.exists()
-    tune(digits(), machine(), DEFAULTS, path, Search(measurements=3, learn=False))
+    tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=3, learn=False))
     assert not model_file(path).exists()
 
 
@@ -129,7 +131,7 @@ def test_a_poor_schedule_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     chosen = CompileOptions(chosen=Choices(layers, (), ()))
     poor = byoc.compile(digits().package, machine().arch, chosen).reports[0].choices
     monkeypatch.setattr(Subject, "own", lambda self: poor)
-    found = tune(
+    found = tune_network(
         digits(), machine(), DEFAULTS, tmp_path / "log.jsonl", Search(measurements=16, search_seed=seed, learn=model)
     ).log
     assert found.records[0].choices == poor
@@ -237,6 +239,23 @@ def test_shares_and_schedules(log: Path) -> None:
     assert len(set(tilings)) == len(tilings)
 
 
+def test_other_memories_are_such_as_machines_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole banks, and an end where a buffer may end: no schedule of a scratchpad that no machine has is proposed."""
+    found = partition_package(digits().package, machine().arch)
+    odd = Arch.model_validate(machine().arch.model_dump() | {"sram_bytes": 63 * 1000, "sram_banks": 9, "alignment": 16})
+    subject = Subject(found.regions, found.graph.values, odd, clock_of(machine().timing))
+    tried: list[Arch] = []
+
+    def compiled(region: Region, values: object, arch: Arch, **more: object) -> object:
+        tried.append(Arch.model_validate(arch.model_dump()))  # equal banks, or it is refused
+        raise InputError("seen")
+
+    monkeypatch.setattr("byoc.tuning.subject.compile_region", compiled)
+    assert list(subject.others()) == []
+    assert len(tried) == len(SHARES)
+    assert {arch.sram_bytes % arch.alignment for arch in tried} == {0}
+
+
 def test_schedules_are_transferred(log: Path, tmp_path: Path) -> None:
     """A log of the same layers has its best schedule measured second; others are offered layer by layer."""
     lines = log.read_text().splitlines(keepends=True)
@@ -245,11 +264,11 @@ def test_schedules_are_transferred(log: Path, tmp_path: Path) -> None:
     lines[number] = replace(wanted, measurement=replace(wanted.measurement, cycles=1)).text(number)
     donor, path = tmp_path / "donor.jsonl", tmp_path / "again.jsonl"
     donor.write_text("".join(lines))
-    found = tune(digits(), machine(), DEFAULTS, path, Search(measurements=8, search_seed=3, donors=(donor,)))
+    found = tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=8, search_seed=3, donors=(donor,)))
     assert found.donor == donor
     assert found.log.records[1] == wanted
     other = load_hardware(settings=["sram_bytes=4096", "pe.ic=16"])
-    tune(digits(), other, DEFAULTS, tmp_path / "other.jsonl", Search(measurements=6, donors=(log,)))
+    tune_network(digits(), other, DEFAULTS, tmp_path / "other.jsonl", Search(measurements=6, donors=(log,)))
 
 
 def test_logs_that_are_refused(log: Path, tmp_path: Path) -> None:
@@ -282,26 +301,26 @@ def test_searches_that_do_not_go_on(log: Path, tmp_path: Path) -> None:
     for text in ("nothing of a log, nor a whole line", "a line\nand another"):
         mine.write_text(text)
         with pytest.raises(InputError, match="give a file that 'dla tune' wrote"):
-            tune(digits(), machine(), DEFAULTS, mine, Search(measurements=1))
+            tune_network(digits(), machine(), DEFAULTS, mine, Search(measurements=1))
         assert mine.read_text() == text
     with pytest.raises(InputError, match=r"made otherwise \(seed was 0 and is 1\); give another --log"):
-        tune(digits(), machine(), DEFAULTS, path, Search(measurements=30, search_seed=1))
+        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=30, search_seed=1))
     with pytest.raises(InputError, match=r"made otherwise \(machine was "):
-        tune(digits(), load_hardware(), DEFAULTS, path, Search(measurements=30))
+        tune_network(digits(), load_hardware(), DEFAULTS, path, Search(measurements=30))
     lines = path.read_text().splitlines(keepends=True)
     changed = json.loads(lines[2])
     changed["schedule"]["layers"][0]["rows"] = 1
     path.write_text("".join((*lines[:2], json.dumps(changed) + "\n")))
     with pytest.raises(InputError, match="line 3: the search does not try this schedule; remove this line"):
-        tune(digits(), machine(), DEFAULTS, path, Search(measurements=30))
+        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=30))
     with pytest.raises(InputError, match=f"--from {path} is the log itself; leave it out, or give another --log"):
-        tune(digits(), machine(), DEFAULTS, path, Search(measurements=30, donors=(path,)))
+        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=30, donors=(path,)))
     with pytest.raises(InputError, match=f"{tmp_path}: a directory; give a file as --log"):
-        tune(digits(), machine(), DEFAULTS, tmp_path, Search(measurements=1))
+        tune_network(digits(), machine(), DEFAULTS, tmp_path, Search(measurements=1))
     with pytest.raises(InputError, match="--measurements is 0; it must be 1 or more"):
-        tune(digits(), machine(), DEFAULTS, path, Search(measurements=0))
+        tune_network(digits(), machine(), DEFAULTS, path, Search(measurements=0))
     with pytest.raises(InputError, match="a tuning chooses the whole schedule; leave --schedule"):
-        tune(digits(), machine(), CompileOptions(schedule="seed"), path, Search(measurements=1))
+        tune_network(digits(), machine(), CompileOptions(schedule="seed"), path, Search(measurements=1))
 
 
 def test_states_and_choices() -> None:

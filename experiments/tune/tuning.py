@@ -1,4 +1,7 @@
-"""One tuning: a search whose measurements stand in a log: those that do are taken from there, the others made."""
+"""A tuning from a model to its best schedule, for ``dla tune`` and Python.
+
+A search whose measurements stand in a log: those that do are taken from there, the others are made.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,11 @@ from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from experiments.report.shown import Presentation, Shown
-from experiments.running.network import Network
+from experiments.running.door import door
+from experiments.running.network import Network, load
+from experiments.running.workflow import hardware_of
 from experiments.tune.model import CostModel, load_model, require_library
-from experiments.tune.request import Report, Search
+from experiments.tune.request import Report, Search, TuneKeywords, TuneRequest
 from experiments.tune.search import Evolution
 from experiments.version import compiler_version
 from isa.errors import InputError
@@ -84,7 +89,7 @@ def clock_of(timing: Timing) -> Clock:
     return Clock(lambda program: ProgramTiming(program).layers(timing), timing.bus_bytes)
 
 
-def tune(
+def tune_network(
     network: Network,
     hardware: Preset,
     options: CompileOptions,
@@ -212,3 +217,25 @@ class _Session:
         if self.model is not None and kept.exists():
             self.model.take_over(load_model(kept))
         return Donor(self._subject, log)
+
+
+def tune_requested(wanted: TuneRequest) -> Tuned:
+    """Measure schedules of a network and keep them in a log, as ``dla tune`` does; what the log has stays.
+
+    Model, machine, options and samples are as for ``run``. ``measurements`` in all, proposed from ``search_seed``,
+    ranked by a learned model unless ``learn`` is False; ``log`` is by default ``runs/NETWORK-tuning.jsonl``, ``donors``
+    are logs whose schedules are tried first. ``stage`` is called with what goes on, ``report`` with how many
+    measurements there are and the fewest cycles. Raises InputError for bad input.
+    """
+    hardware = hardware_of(wanted)
+    network = load(wanted, wanted.stage)
+    place = Path(wanted.log) if wanted.log is not None else Path("runs") / f"{network.name}-tuning.jsonl"
+    wanted.stage(f"tuning {network.name}")
+    try:
+        return tune_network(network, hardware, wanted.options, place, wanted, wanted.report)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"stopped; what was measured stands in {place}, and the same command goes on there")
+        raise
+
+
+tune = door("tune", TuneKeywords, TuneRequest, tune_requested)

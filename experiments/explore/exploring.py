@@ -1,4 +1,4 @@
-"""One exploration, from a specification to a front: how much of the grid it took, held against the grid and chance."""
+"""An exploration from its specification to its front, held against the grid and chance: ``dla explore`` and Python."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from experiments.explore.exploration import GOAL, Exploration, GridComparison
 from experiments.explore.objectives import Objectives, Pair, costs, front, hypervolume, needed, parse_objectives
 from experiments.explore.search import Evaluate, Found, Proposal, search
 from experiments.running.declared import command_of
-from experiments.sweep.frame import FlatRow
+from experiments.running.door import door
 from experiments.sweep.request import SAMPLERS, ExploreRequest
-from experiments.sweep.session import Session
+from experiments.sweep.results import FlatRow
+from experiments.sweep.session import Session, going_on_in, results_file, specified
 from experiments.sweep.spec import Spec
 from isa.errors import InputError
 
@@ -112,7 +113,7 @@ def check(spec: Spec, wanted: ExploreRequest) -> CostTable:
     return load_table(wanted.cost or DEFAULT_TABLE)
 
 
-def explore(spec: Spec, output: Path, wanted: ExploreRequest) -> Exploration:
+def explore_grid(spec: Spec, output: Path, wanted: ExploreRequest) -> Exploration:
     """Evaluate as many points of ``spec`` as wanted; each has a row in the results file ``output`` afterwards.
 
     Points that have a row are read, not run: an interrupted exploration goes on where it was, and a longer one begins
@@ -173,3 +174,21 @@ def _whole_grid(session: Session, wanted: ExploreRequest, evaluate: Evaluate) ->
     rows = {row["key"]: row for row in evaluate(choices) if row is not None}
     objectives = parse_objectives(wanted.objectives)
     return tuple(costs(objectives, rows[key]) for key in sorted(rows))
+
+
+def explore_requested(wanted: ExploreRequest) -> Exploration:
+    """Search the grid of a specification for the best compromises of two objectives, as ``dla explore`` does.
+
+    ``spec``, ``output``, ``workers`` and ``scheduler`` are those of a sweep. ``objectives`` are two names
+    (docs/sweeps.md), ``trials`` how many points to evaluate, ``sampler`` and ``seed`` how they are proposed, ``cost``
+    the cost table of estimates. ``grid``: run the whole grid as well; None for small ones only. ``stage`` is called
+    with what goes on, ``report`` with how many points there are. Raises InputError for bad input.
+    """
+    checked = specified(wanted)
+    check(checked, wanted)
+    place = results_file(checked, wanted.output)
+    with going_on_in(place):
+        return explore_grid(checked, place, wanted)
+
+
+explore = door("explore", ExploreRequest, ExploreRequest, explore_requested)

@@ -1,6 +1,7 @@
-"""The page of a sweep: Pareto front, heat map and parallel coordinates over columns of one's choice, and filters.
+"""A sweep's results for people: how points ended, the front of every network, pictures, and the page.
 
-What is drawn follows from the reader's choices, so the page holds the columns and its scripts draw.
+On the page what is drawn follows from the reader's choices, so it holds the columns and its scripts draw: Pareto front,
+heat map and parallel coordinates over columns of one's choice, and filters.
 """
 
 from __future__ import annotations
@@ -13,11 +14,71 @@ from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import load_preset
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
-from experiments.sweep.charts import GROUPS, MOST_LINES, usual
+from experiments.report.shown import Presentation
+from experiments.report.terminal import Printed, ReportTable, line, plain_table
+from experiments.report.units import shown
+from experiments.sweep.charts import GROUPS, MOST_LINES, sweep_charts, usual
 from experiments.sweep.results import SIZE, Objectives, Sweep, reasons, sign, title, unit, words
 from isa.arch import flat
 from isa.errors import InputError
 from isa.reading import toml_of
+
+MOST_ROWS = 30
+"""Rows of a table at most."""
+
+
+Front = tuple[Sweep, Objectives]
+"""A sweep's results, and the two columns of the front."""
+
+
+def _lines(found: Front) -> Iterator[str]:
+    sweep, _ = found
+    ended = ", ".join(f"{count} {status}" for status, count in sweep.statuses.items())
+    yield f"{sweep.name}: {sweep.points:,} points: {ended}"
+
+
+def sweep_tables(found: Front) -> Iterator[Printed]:
+    """How the points ended, and every network's front."""
+    sweep, objectives = found
+    yield from map(line, _lines(found))
+    if len(sweep.statuses.keys() - {"ok"}):
+        yield reasons_table(sweep)
+    for network in sweep.networks:
+        if sweep.of_network(network):
+            yield front_table(sweep, objectives, network)
+
+
+def reasons_table(sweep: Sweep) -> ReportTable:
+    """Why points did not end ok, the most frequent reasons first."""
+    found = reasons(sweep)
+    table = plain_table(("not ok", "left"), ("why", "fold"), ("points", "right"))
+    for status, message, count in found[:MOST_ROWS]:
+        table.add_row(status, message, f"{count:,}")
+    if len(found) > MOST_ROWS:
+        table.add_row("", f"{len(found) - MOST_ROWS} more reasons", "")
+    return table
+
+
+def front_columns(sweep: Sweep, objectives: Objectives) -> tuple[str, ...]:
+    """The two objectives, and what else tells the points of a network apart."""
+    return (*objectives, *(name for name in sweep.axes if name != "network" and name not in objectives))
+
+
+def front_table(sweep: Sweep, objectives: Objectives, network: str) -> ReportTable:
+    """The points of a network that no other beats in both objectives."""
+    points = sweep.of_network(network)
+    front = sweep.front(objectives, points)
+    names = front_columns(sweep, objectives)
+    columns = (
+        (title(name), "right") if name in objectives else (name, "right", place) for place, name in enumerate(names)
+    )
+    table = plain_table(*columns, title=f"{network}: {len(front)} of {len(points):,} points are on the front")
+    for point in front[:MOST_ROWS]:
+        table.add_row(*(shown(sweep.columns[name][point], unit(name)) for name in names))
+    if len(front) > MOST_ROWS:
+        table.add_row(f"{len(front) - MOST_ROWS} more", *("" for _ in names[1:]))
+    return table
+
 
 SCRIPTS = ("sweep_data.js", "pareto.js", "heatmap.js", "parallel.js", "sweep.js")
 _NOTES = {
@@ -145,3 +206,13 @@ def _presets(sweep: Sweep) -> Iterator[tuple[str, Mapping[str, Any]]]:
         except InputError:
             continue
         yield name, flat(preset.arch.model_dump()) | preset.timing.model_dump()
+
+
+FRONT = Presentation(
+    lines=_lines,
+    tables=sweep_tables,
+    records=lambda found: found[0].rows(),
+    charts=lambda found: sweep_charts(*found),
+    page=lambda found: sweep_page(*found),
+)
+"""How a sweep's results are presented."""
