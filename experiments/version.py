@@ -1,11 +1,20 @@
-"""The version that reports, results and manifests carry."""
+"""Which code runs: the version that reports, results and manifests carry, and the copy.
+
+An installed copy knows nothing of what somebody edits in a checkout.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import isa
+
+HOME = Path(isa.__file__).resolve().parents[1]
+"""The folder of the packages that run."""
+_MARKS = ("pyproject.toml", "isa/__init__.py", "byoc/__init__.py", "dla_sim/__init__.py", "experiments/dla/__init__.py")
 
 
 @cache
@@ -20,10 +29,22 @@ def tool_version() -> str:
 @cache
 def compiler_version() -> str:
     """Version of the distribution, and a digest of all the code that programs and their cycles depend on."""
-    total = hashlib.sha256()
-    for package in ("byoc", "dla_sim", "isa"):
-        root = resources.files(package)
-        with resources.as_file(root) as folder:
-            for path in sorted(folder.rglob("*.py")):
-                total.update(f"{path.relative_to(folder).as_posix()}\n".encode() + path.read_bytes())
-    return f"{tool_version()}+{total.hexdigest()[:12]}"
+    return f"{tool_version()}+{sources_digest('byoc', 'dla_sim', 'isa')[:12]}"
+
+
+def sources_digest(*folders: str) -> str:
+    """SHA-256 of every file of code and weights in these folders of ours."""
+    whole = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(found for found in (HOME / folder).rglob("*") if found.suffix in (".py", ".npz", ".onnx")):
+            content = path.read_bytes()
+            whole.update(f"{path.relative_to(HOME).as_posix()} {len(content)} ".encode() + content)
+    return whole.hexdigest()
+
+
+def other_checkout(folder: Path) -> Path | None:
+    """The checkout of this project around ``folder``, if it is another copy than the one that runs."""
+    for place in (folder, *folder.parents):
+        if all((place / mark).is_file() for mark in _MARKS):
+            return None if place == HOME else place
+    return None

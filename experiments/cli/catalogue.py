@@ -1,4 +1,4 @@
-"""``dla models``, ``dla isa``, ``dla support``: the networks, instructions and operators that there are.
+"""``dla models``, ``presets``, ``settings``, ``support``, ``isa``, ``cache``, ``doctor``: what there is.
 
 Instructions and operators are shown with what installed packages add: as a table to read, as documentation, and the
 instruction set as headers for C and Verilog, too.
@@ -7,6 +7,7 @@ instruction set as headers for C and Verilog, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +16,13 @@ import typer
 from experiments.cli import options, results
 from experiments.literal import say
 from isa.errors import InputError
+from isa.extras import install_line
 from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from byoc.operators.registry import SupportRow
+    from dla_sim.presets import Preset
+    from experiments.installation import Installation
     from isa.table import Table
 
 
@@ -34,6 +38,89 @@ def models(json: options.Json = None, csv: options.Csv = None) -> None:
     for model in MODELS.values():
         table.add_row(model.name, model.description)
     report_console().print(table)
+
+
+PresetName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME|FILE.toml]",
+        help="Print this one as a file to save and edit.",
+        autocompletion=options.offer_presets,
+    ),
+]
+
+
+def presets(name: PresetName = None, json: options.Json = None, csv: options.Csv = None) -> None:
+    """List machines to start from, and memory modes; with a name, print it as a file to edit (docs/presets.md)."""
+    from dla_sim.presets import load_preset, preset_names, preset_toml
+
+    if name is not None:
+        preset = load_preset(name)
+        results.write_json(json, preset.model_dump(mode="json"))
+        results.write_csv(csv, [_row(preset)])
+        print(preset_toml(preset), end="")
+        return
+    found = [load_preset(known) for known in preset_names()]
+    results.write_json(json, [preset.model_dump(mode="json") for preset in found])
+    results.write_csv(csv, [_row(preset) for preset in found])
+    _print_presets(found)
+
+
+def _row(preset: Preset) -> dict[str, object]:
+    """Every key of a machine in one row."""
+    from isa.arch import flat
+
+    return {"name": preset.name, "description": preset.description} | flat(
+        preset.arch.model_dump() | dict(preset.timing)
+    )
+
+
+def _print_presets(found: list[Preset]) -> None:
+    from dla_sim.presets import DEFAULT_PRESET
+    from dla_sim.presets.modes import MEMORY_MODES
+    from experiments.report.terminal import plain_table, report_console
+
+    columns = ("PEs (ic x oc x ow)", "right"), ("SRAM", "right"), ("bytes/cycle", "right", 1), ("ISA", "left", 2)
+    table = plain_table(("preset", "left"), *columns, ("what it is", "fold"))
+    for preset in found:
+        arch, pe = preset.arch, preset.arch.pe
+        array, memory = f"{pe.ic} x {pe.oc} x {pe.ow}", f"{arch.sram_bytes / 1024:g} KiB"
+        default = " (default)" if preset.name == DEFAULT_PRESET else ""
+        width = str(preset.timing.bus_bytes)
+        table.add_row(preset.name + default, array, memory, width, arch.isa, preset.description)
+    modes = plain_table(("memory mode", "left"), ("where data lie (--memory-mode)", "fold"))
+    for mode in MEMORY_MODES:
+        changes = ", ".join(f"{key}={value}" for key, value in mode.timing.items())
+        modes.add_row(mode.name, f"{mode.description} ({changes})")
+    console = report_console()
+    console.print(table)
+    console.print(modes)
+    console.print("dla presets NAME prints one as a file to edit; dla settings lists the keys.")
+
+
+def settings(json: options.Json = None, csv: options.Csv = None) -> None:
+    """List every key of a machine, for --set KEY=VALUE and preset files: values, default, unit and meaning."""
+    from dla_sim.presets import DEFAULT_PRESET
+    from dla_sim.presets.keys import declared_settings
+    from experiments.report.terminal import plain_table, report_console
+
+    found = declared_settings()
+    results.write_json(json, [asdict(setting) for setting in found])
+    results.write_csv(csv, [asdict(setting) for setting in found])
+    table = plain_table(
+        ("key", "left"), ("table", "left", 2), ("values", "fold", 1), ("default", "right"), ("unit", "fold"),
+        ("meaning", "fold"),
+    )  # fmt: skip
+    for setting in found:
+        default = "none" if setting.default is None else str(setting.default)
+        table.add_row(setting.key, setting.table, setting.values, default, setting.unit, setting.meaning)
+    console = report_console()
+    console.print(table)
+    console.print("Sizes may have a unit: k, M, G, KiB, MiB, GiB, as in --set sram_bytes=64KiB.")
+    console.print(
+        f"Defaults are those of a preset file that leaves a key out; without --preset the machine is {DEFAULT_PRESET}"
+        f" ('dla presets {DEFAULT_PRESET}' has its values)."
+    )
 
 
 class IsaFormat(StrEnum):
@@ -129,3 +216,63 @@ def _print_support(rows: Sequence[SupportRow]) -> None:
         shown.add_row(row.family, ", ".join((*row.operators, *row.closes)), ", ".join(row.instructions), row.owner)
     console.print(shown)
     console.print("The rules that a node must meet: dla support --format markdown")
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Remove all entries.")] = False,
+) -> None:
+    """Show where models and hardware are kept; DLA_CACHE_DIR=DIR moves that, DLA_NO_CACHE=1 forbids it."""
+    from dla_sim.rtl.simulator import kept
+    from experiments.running.package_cache import users_cache
+
+    found = users_cache()
+    if found is None:
+        say("there is no cache")
+    elif clear:
+        say(f"{found.folder}: {found.clear() + kept.clear(found.folder)} entries removed")
+    else:
+        for what, entries, most in (
+            ("entries", found.entries(), found.largest), ("of hardware", kept.entries(found.folder), kept.LARGEST)
+        ):  # fmt: skip
+            sizes = [path.lstat().st_size for path in entries]
+            if sizes or what == "entries":
+                say(f"{found.folder}: {len(sizes)} {what}, {sum(sizes) / 2**20:.1f} MiB of at most {most >> 20} MiB")
+
+
+def doctor(json: options.Json = None) -> int:
+    """Say which versions run here, which extras are there, and what to install.
+
+    Exit status 1 if anything is missing that is always needed.
+    """
+    from experiments.installation import look, missing
+
+    found = look()
+    results.write_json(json, asdict(found))
+    _print_installation(found)
+    lacking = missing(found.needed)
+    if lacking:
+        say(f"needed: {install_line(lacking)}")
+    for extra in found.extras:
+        if extra.missing:
+            say(f"for {extra.purpose}: {install_line(extra.missing)}")
+    return 1 if lacking else 0
+
+
+def _print_installation(found: Installation) -> None:
+    from experiments.installation import missing
+    from experiments.report.terminal import line, plain_table, report_console
+
+    console = report_console()
+    for name, text in found.facts:
+        console.print(line(f"{name:<9} {text}"), soft_wrap=True)
+    table = plain_table(("package", "left"), ("found", "left"), ("", "left"))
+    for one in found.needed:
+        table.add_row(
+            one.wanted, one.found or "none", "" if one.fits else "missing" if not one.found else "does not fit"
+        )
+    console.print(table)
+    extras = plain_table(("extra", "left"), ("", "left"), ("packages", "fold"), ("for", "fold", 1))
+    for extra in found.extras:
+        packages = ", ".join(f"{one.wanted} ({one.found or 'none'})" for one in extra.packages)
+        extras.add_row(extra.name, "missing" if missing(extra.packages) else "installed", packages, extra.purpose)
+    console.print(extras)

@@ -16,7 +16,6 @@ import typer
 
 from byoc.options import CompileOptions
 from experiments.cli import options, results
-from experiments.cli.tune import print_reasons
 from experiments.literal import say
 from experiments.running.given import Compiling, Given
 from isa.errors import InputError
@@ -93,6 +92,8 @@ def partition(
     results.write_json(json, _content(compiled, whole))
     results.write_csv(csv, placement_rows(placement_entries(compiled.partition)))
     if verbose:
+        from experiments.cli.tune import print_reasons
+
         print_reasons(network.package, machine.arch, choices)
     _print_partition(compiled, whole, summary)
     _warn(network.package)
@@ -195,6 +196,8 @@ def emit(
         places = _places(network.name, compiled.programs, region, output)
         given = _given(network, machine, choices, input, wanted.seed, progress) if save_inputs else {}
     if verbose:
+        from experiments.cli.tune import print_reasons
+
         print_reasons(network.package, machine.arch, choices)
     for place, index in places.items():
         program = compiled.programs[index]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.cli import options, results
-from experiments.cli.checkout import HOME, other_checkout
 from experiments.literal import say
 from experiments.running.declared import option, same
 from experiments.running.given import Machine, ProgramRequest
+from experiments.version import HOME, other_checkout
 from isa.errors import InputError
 from isa.files import write_atomically
 

@@ -1,7 +1,7 @@
 """The ``dla`` command: collects the commands and turns every bad input into one line and exit status 2.
 
-Only light modules are imported here, so that ``dla --help`` answers at once: each command imports what it needs when it
-runs.
+Of the commands only the one that is called is imported, all of them where their help is asked for; each imports what it
+needs when it runs, so that ``dla --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -11,85 +11,89 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from experiments.cli import (
-    asm,
-    catalogue,
-    compile,
-    doctor,
-    explore,
-    golden,
-    machines,
-    options,
-    report,
-    repro,
-    rtl,
-    run,
-    simulate,
-    sweep,
-    system,
-    tune,
-)
-from experiments.cli.checkout import HOME, other_checkout
+from experiments.cli import options
 from experiments.cli.interruption import interrupted
 from experiments.literal import ASCII, say
+from experiments.version import HOME, other_checkout
 from isa.errors import InputError
 
 MAXIMUM_LINE = 2000
 """Characters of a message."""
 DONE, DIFFERENT, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
-app = typer.Typer(
-    name="dla",
-    help="Compile ONNX networks for a deep-learning accelerator and simulate it, exact to the bit and the cycle.",
-    add_completion=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    no_args_is_help=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
-
-PANELS: dict[str, dict[str, options.Command]] = {
+PANELS = {
     "Networks": {
-        "run": run.command,
-        "partition": compile.partition,
-        "compile": compile.compile,
-        "emit": compile.emit,
-        "simulate": simulate.command,
-        "asm": asm.asm,
-        "disasm": asm.disasm,
-        "report": report.command,
+        "run": "run:command",
+        "partition": "compile:partition",
+        "compile": "compile:compile",
+        "emit": "compile:emit",
+        "simulate": "program:simulate",
+        "asm": "program:asm",
+        "disasm": "program:disasm",
+        "report": "report:command",
     },
     "Many machines, many schedules": {
-        "sweep": sweep.command,
-        "explore": explore.command,
-        "tune": tune.command,
-        "explain": tune.explain,
-        "system": system.command,
-        "split": run.split,
-        "repro": repro.command,
+        "sweep": "sweep:sweep",
+        "explore": "sweep:explore",
+        "tune": "tune:command",
+        "explain": "tune:explain",
+        "system": "system:command",
+        "split": "system:split",
+        "repro": "repro:command",
     },
     "What there is": {
-        "models": catalogue.models,
-        "presets": machines.presets,
-        "settings": machines.settings,
-        "support": catalogue.support,
-        "isa": catalogue.isa,
-        "cache": run.cache,
-        "doctor": doctor.command,
+        "models": "catalogue:models",
+        "presets": "catalogue:presets",
+        "settings": "catalogue:settings",
+        "support": "catalogue:support",
+        "isa": "catalogue:isa",
+        "cache": "catalogue:cache",
+        "doctor": "catalogue:doctor",
+    },
+    "Proof": {
+        "golden": "golden:app",
+        "rtl": "rtl:app",
     },
 }
-"""The commands by name, as the help groups them."""
-COMMANDS = {name: command for commands in PANELS.values() for name, command in commands.items()}
-for _panel, _commands in PANELS.items():
-    for _name, _command in _commands.items():
-        app.command(_name, rich_help_panel=_panel)(options.limited(_command))
-app.add_typer(golden.app, name="golden", rich_help_panel="Proof")
-app.add_typer(rtl.app, name="rtl", rich_help_panel="Proof")
+"""The commands by name, as the help groups them: in which file of this folder, and under which name there."""
+COMMANDS = {name: place for commands in PANELS.values() for name, place in commands.items()}
+
+
+def command_called(name: str) -> Any:
+    """The function that a command is, or the application that a group of commands is."""
+    module, _, attribute = COMMANDS[name].partition(":")
+    return getattr(import_module(f"experiments.cli.{module}"), attribute)
+
+
+def application(words: Sequence[str] = ()) -> typer.Typer:
+    """The command that a command line names first; where it names none, for its help or by a slip, all of them."""
+    app = typer.Typer(
+        name="dla",
+        help="Compile ONNX networks for a deep-learning accelerator and simulate it, exact to the bit and the cycle.",
+        add_completion=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        no_args_is_help=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(_options)
+    wanted = [*words[:1]] if words and words[0] in COMMANDS else COMMANDS
+    for panel, commands in PANELS.items():
+        for name in commands:
+            if name not in wanted:
+                continue
+            found = command_called(name)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=name, rich_help_panel=panel)
+            else:
+                app.command(name, rich_help_panel=panel)(options.limited(found))
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -100,7 +104,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -119,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         # A command may run others (dla repro repeats a saved one): it finds how in its context.
-        return int(app(words, prog_name="dla", standalone_mode=False, obj=main) or 0)
+        return int(application(words)(words, prog_name="dla", standalone_mode=False, obj=main) or 0)
     except InputError as error:
         return _fail(str(error))
     except MemoryError as error:

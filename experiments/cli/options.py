@@ -1,15 +1,16 @@
-"""What commands share: options, as records declare them or declared here once, and the status line."""
+"""What commands share: options, as records declare them or declared here once, what a shell offers, the status line."""
 
 from __future__ import annotations
 
 import gc
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass, replace
 from enum import Enum, StrEnum
 from functools import cache, partial
+from glob import escape, iglob
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ import typer
 
 from byoc.options import DEFAULTS, OPTIONS, CompileOptions
 from byoc.options import Option as CompilerOption
-from experiments.cli import completion, results
+from experiments.cli import results
 from experiments.literal import literal, say
 from experiments.running.declared import Option, declared
 from experiments.running.given import Given, Machine, RunRequest
@@ -33,12 +34,59 @@ class EngineChoice(StrEnum):
     rtl = "rtl"
 
 
+# What a shell may offer for a word that is not finished yet (dla --install-completion). -------------------------------
+
+
+def offer_models(begun: str) -> list[str]:
+    """Built-in networks, and files."""
+    from experiments.models import MODELS
+
+    return _beginning(begun, [*MODELS, *_files(begun)])
+
+
+def offer_presets(begun: str) -> list[str]:
+    """Machines, and files."""
+    from dla_sim.presets import preset_names
+
+    return _beginning(begun, [*preset_names(), *_files(begun)])
+
+
+def offer_memory_modes(begun: str) -> list[str]:
+    """Where data can lie."""
+    from dla_sim.presets.modes import MEMORY_MODES
+
+    return _beginning(begun, [mode.name for mode in MEMORY_MODES])
+
+
+def offer_settings(begun: str) -> list[str]:
+    """Keys of a machine."""
+    from dla_sim.presets.keys import declared_settings
+
+    return _beginning(begun, [f"{setting.key}=" for setting in declared_settings()])
+
+
+def _files(begun: str) -> list[str]:
+    return sorted(iglob(f"{escape(begun)}*"))
+
+
+def _beginning(begun: str, words: list[str]) -> list[str]:
+    return [word for word in words if word.startswith(begun)]
+
+
+_OFFERED: Mapping[str, Callable[[str], list[str]]] = {
+    "models": offer_models,
+    "presets": offer_presets,
+    "memory_modes": offer_memory_modes,
+    "settings": offer_settings,
+}
+
+
 @cache
 def _shown(option: Option) -> Any:
     """A declared option as Typer has it."""
     about: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "rich_help_panel": option.panel}
     about |= {"min": option.least} if option.least is not None else {}
-    about |= {"autocompletion": getattr(completion, option.completion)} if option.completion else {}
+    about |= {"autocompletion": _OFFERED[option.completion]} if option.completion else {}
     return typer.Option(*option.word.split(), **about) if option.word else typer.Argument(**about)
 
 

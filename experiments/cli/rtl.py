@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from byoc.options import CompileOptions
-from experiments.cli import completion, golden, options, results
+from experiments.cli import golden, options, results
 from experiments.literal import say
 from experiments.running.given import Given, Machine
 from isa.errors import InputError
@@ -27,7 +27,9 @@ MAXIMUM_VERILOG = 1 << 26
 
 Network = Annotated[
     str | None,
-    typer.Argument(metavar="[MODEL]", help="Measure the commands of this network.", autocompletion=completion.models),
+    typer.Argument(
+        metavar="[MODEL]", help="Measure the commands of this network.", autocompletion=options.offer_models
+    ),
 ]
 BuildFolder = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to make."), results.Place(folder=True)

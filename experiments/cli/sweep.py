@@ -1,10 +1,13 @@
-"""``dla sweep``: every point of a specification, into a results file that survives whatever ends the sweep."""
+"""``dla sweep``: every point of a specification; ``dla explore``: the best compromises of two objectives among them.
+
+Both keep a results file that survives whatever ends them.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +17,13 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import literal, say
-from experiments.sweep.request import SweepRequest
+from experiments.sweep.request import ExploreRequest, SweepRequest
 from isa.errors import InputError
+from isa.files import write_atomically
 from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
-    from experiments.sweep.driver import Report, Tally
+    from experiments.explore.exploration import Exploration
 
 Export = Annotated[
     Path | None,
@@ -29,7 +33,7 @@ Export = Annotated[
 
 
 @options.expanded
-def command(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
+def sweep(wanted: SweepRequest, export: Export = None, cost: options.Cost = None) -> int:
     """Run a design-space sweep; run it again to continue one that was interrupted. Exit status 1 if no point is ok."""
     from experiments.sweep.grid import Grid
     from experiments.sweep.results import check_export
@@ -41,7 +45,8 @@ def command(wanted: SweepRequest, export: Export = None, cost: options.Cost = No
         check_export(export)
     _check_cost(cost, export)
     with options.stoppable(), _progress(Grid(checked).points) as (stage, report):
-        swept = sweep_requested(replace(wanted, spec=checked, stage=stage, report=report))
+        asked = replace(wanted, spec=checked, stage=stage, report=lambda tally: report(tally.done))
+        swept = sweep_requested(asked)
     say(swept.summary)
     say(f"results in {swept.path}")
     if swept.tally.new["failed"]:
@@ -65,8 +70,51 @@ def _check_cost(cost: str | None, export: Path | None) -> None:
         raise InputError(f"--cost {cost}: it adds estimates to the table of --export FILE.csv; give that, too")
 
 
+Picture = Annotated[
+    Path | None,
+    typer.Option("--png", metavar="FILE.png", help="Draw the front and the progress."),
+    results.Place(".png"),
+]
+
+
+@options.expanded
+def explore(wanted: ExploreRequest, json: options.Json = None, csv: options.Csv = None, png: Picture = None) -> int:
+    """Search a sweep's specification for the front of two objectives; run it again to continue or to go further.
+
+    Exit status 1 if no point is ok.
+    """
+    from experiments.explore.exploring import explore_requested
+    from experiments.report.terminal import report_console
+    from experiments.sweep.session import results_file, specified
+
+    checked = specified(wanted)
+    with options.stoppable(), _progress(wanted.trials) as (stage, report):
+        found = explore_requested(replace(wanted, spec=checked, stage=stage, report=report))
+    found.show(report_console())
+    say(f"results in {results_file(checked, wanted.output)}")
+    _write(found, json, csv, png)
+    if any(point.row["status"] == "ok" for point in found.found):
+        return 0
+    why = found.found[0].row
+    say(f"no point is ok; the first {why['status']}: {why['message']}", sys.stderr)
+    return 1
+
+
+def _write(found: Exploration, json: Path | None, csv: Path | None, png: Path | None) -> None:
+    results.write_json(json, found.content())
+    results.write_csv(csv, found.rows())
+    for place in (json, csv):
+        if place is not None:
+            say(f"written: {place}")
+    if png is not None:
+        from experiments.explore.exploration import draw
+
+        write_atomically(png, draw(found))
+        say(f"written: {png}")
+
+
 @contextmanager
-def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
+def _progress(total: int) -> Iterator[tuple[Progress, Callable[[int], None]]]:
     """What goes on, and a bar with rate and time left; silent unless standard error is a terminal."""
     if not sys.stderr.isatty():
         yield silent, silent
@@ -89,8 +137,8 @@ def _progress(total: int) -> Iterator[tuple[Progress, Report]]:
             # Without the refresh a stage that is over before the next repaint would never be seen.
             bar.update(task, description=literal(said), refresh=True)
 
-        def report(tally: Tally) -> None:
+        def report(done: int) -> None:
             speed = bar.tasks[task].speed
-            bar.update(task, completed=tally.done, rate=f"{speed:,.0f} points/s" if speed else "")
+            bar.update(task, completed=done, rate=f"{speed:,.0f} points/s" if speed else "")
 
         yield stage, report

@@ -1,4 +1,4 @@
-"""``dla system``: several networks on several accelerators, and what becomes of their deadlines."""
+"""``dla system``: several networks on several accelerators, and their deadlines; ``dla split``: one network on all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ import typer
 
 from experiments.cli import options, results
 from experiments.literal import say
-from experiments.systems.request import Conditions, Kept, SystemCommand, SystemRequest, SystemSweepRequest
+from experiments.systems.request import (
+    Conditions,
+    Kept,
+    SplitRequest,
+    SystemCommand,
+    SystemRequest,
+    SystemSweepRequest,
+)
 from isa.errors import InputError
 from isa.files import write_atomically
 
@@ -97,3 +104,24 @@ def _sweep(wanted: SystemCommand, texts: list[str], json: Path | None, csv: Path
         results.write(json, sweep_json(found))
     results.write_csv(csv, found.rows)
     return 1 if found.deadlines and not found.without_a_miss else 0
+
+
+@options.expanded
+def split(wanted: SplitRequest, json: options.Json = None) -> int:
+    """Run one network on all accelerators of a system, and say why it is not as many times as fast.
+
+    Exit status 1 where the bits differ.
+    """
+    with options.loading():
+        from experiments.report.terminal import report_console
+        from experiments.systems.split_report import split_json
+        from experiments.systems.workflow import split_requested
+
+    with options.stages() as progress:
+        report = split_requested(replace(wanted, progress=progress))
+    report.show(report_console())
+    if json is not None:
+        results.write(json, split_json(report))
+    if report.mismatches:
+        say(f"difference: {report.mismatches} elements of the split network have other bits", file=sys.stderr)
+    return 1 if report.mismatches else 0

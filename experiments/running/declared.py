@@ -37,8 +37,8 @@ class Option:
     A short word may stand behind ``word``. ``kind`` is ``str``, ``int``, ``bool``, ``Path``, ``list[str]`` (may be
     repeated), or a tuple of the values there are; None where the command has it in its own way. ``parse`` makes the
     field's value of that, ``texts`` of the value the texts that are written; ``least`` is the least number, ``panel``
-    and ``metavar`` are for the help; ``completion`` names what ``experiments.cli.completion`` offers. ``repeats``: the
-    command that repeats a run has it, as results depend on it. ``ending``: it says where a result goes, in files that
+    and ``metavar`` are for the help; ``completion`` names what a shell is offered. ``repeats``: the command that
+    repeats a run has it, as results depend on it. ``ending``: it says where a result goes, in files that
     end so. ``table``: the type where a file of keys has a table of it. ``settled``: why a model that comes quantised
     has no use for it.
     """

@@ -18,7 +18,7 @@ import os
 import platform
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Any
 
 from byoc.operators.registry import built_in, installed
 from byoc.package.package import Package, load_package, package_bytes
+from experiments.version import sources_digest
 from isa.cache_folder import NAME, is_private, users_folder
 from isa.errors import InputError
 from isa.files import is_leftover, write_atomically
@@ -150,7 +151,7 @@ def key_of(given: Mapping[str, Any]) -> str | None:
     if installed() is not built_in():
         return None
     libraries = {name: _version(name) for name in (NAME, "numpy", "onnx", "onnxruntime", "ai-edge-litert")}
-    facts = {"given": given, "code": _sources(), "libraries": libraries, "processor": _processor()}
+    facts = {"given": given, "code": sources_digest(*_SOURCES), "libraries": libraries, "processor": _processor()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -159,20 +160,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return ""
-
-
-def _sources() -> str:
-    """The sum of every file that makes packages."""
-    whole, root = hashlib.sha256(), Path(__file__).parents[2]
-    for path in _files(root):
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
-    return whole.hexdigest()
-
-
-def _files(root: Path) -> Iterator[Path]:
-    for folder in _SOURCES:
-        yield from sorted(path for path in (root / folder).rglob("*") if path.suffix in (".py", ".npz", ".onnx"))
 
 
 def _processor() -> str:

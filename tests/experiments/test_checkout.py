@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli.checkout import HOME, other_checkout
+from experiments.version import HOME, other_checkout
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import small_corpus
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dla_sim.presets import DEFAULT_PRESET
-from experiments.cli.main import COMMANDS
+from experiments.cli.main import command_called
 from experiments.models import MODELS
 from experiments.running import given
 from tests.experiments.command_line import dla
@@ -47,7 +47,7 @@ def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], comma
 def test_options_are_the_same_on_every_command_that_takes_them() -> None:
     seen: dict[str, object] = {}
     for command in ("run", "compile", "partition", "emit", "simulate"):
-        for name, parameter in inspect.signature(COMMANDS[command], eval_str=True).parameters.items():
+        for name, parameter in inspect.signature(command_called(command), eval_str=True).parameters.items():
             if (command, name) == ("simulate", "preset"):
                 continue  # a program brings its own Arch, so there the preset has no default
             declared = parameter.annotation, parameter.default

@@ -12,7 +12,7 @@ import byoc
 import dla
 import experiments
 from byoc.options import OPTIONS, PROGRAM_OPTIONS, Option
-from experiments.cli.main import COMMANDS, main
+from experiments.cli.main import command_called, main
 from experiments.compare.sources import snapshot_of
 from experiments.running.declared import command_of, declared, words_of
 from experiments.running.given import Given, Machine
@@ -33,7 +33,7 @@ READERS = "run", "compile", "partition", "emit", "explain", "tune", "split"
 def test_what_is_given_is_declared_once(name: str) -> None:
     """An option of every command that reads a model, a keyword of every function, and a key of sweeps."""
     for command in READERS:
-        about = inspect.signature(COMMANDS[command]).parameters[name].annotation.__metadata__[0]
+        about = inspect.signature(command_called(command)).parameters[name].annotation.__metadata__[0]
         assert (about.default, about.help) == (GIVEN[name].word, GIVEN[name].help)
     for function in (dla.run, dla.split, dla.tune, dla.import_model):
         assert name in inspect.signature(function).parameters
@@ -80,7 +80,7 @@ KNOWN = {
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
 @pytest.mark.parametrize("command", ["run", "partition", "emit", "simulate"])
 def test_commands_have_every_option(command: str, option: Option) -> None:
-    parameter = inspect.signature(COMMANDS[command]).parameters[option.name]
+    parameter = inspect.signature(command_called(command)).parameters[option.name]
     assert parameter.default == option.default
     (about,) = parameter.annotation.__metadata__
     assert (about.default, about.help) == (f"--{option.word}", option.help)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import typer
 
-from experiments.cli.main import app, main
+from experiments.cli.main import application, main
 from experiments.cli.results import Place
 from experiments.literal import neutral
 from isa import files
@@ -119,7 +119,7 @@ def test_every_option_that_writes_says_so() -> None:
 
     writing = {"json", "csv", "trace", "timeline", "html", "png", "output", "export", "logs"}
     found = 0
-    for name, command in _commands(app):
+    for name, command in _commands(application()):
         assert command.callback is not None
         for part in inspect.signature(command.callback).parameters.values():
             marks = [one for one in getattr(part.annotation, "__metadata__", ()) if isinstance(one, Place)]

@@ -1,4 +1,4 @@
-"""``dla simulate``: a package on an input, or a program on given memory images."""
+"""``dla simulate``: a package on an input, or a program on memory images; ``dla asm``, ``dla disasm``: its text."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from experiments.cli import options, results
 from experiments.literal import say
 from experiments.running.given import ProgramRequest, Wishes
 from isa.errors import InputError
+from isa.files import write_atomically
 
 if TYPE_CHECKING:
     from experiments.debug.session import Findings
@@ -29,7 +30,7 @@ Sanitize = Annotated[
 
 
 @options.expanded
-def command(
+def simulate(
     *,
     file: What,
     wanted: ProgramRequest,
@@ -110,3 +111,34 @@ def _present(file: Path, figures: Figures, json: Path | None, csv: Path | None, 
         console.print(part)
     totals = figures.totals
     say(f"{file}: {totals.cycles:,} cycles, {totals.macs:,} MACs, utilisation {totals.utilization:.1%}")
+
+
+Text = Annotated[Path, typer.Argument(metavar="TEXT", help="Assembly text, as dla disasm writes it.")]
+
+
+def asm(text: Text, output: options.Output = None) -> None:
+    """Assemble text into a program."""
+    from isa import program_file
+    from isa.assembler import load_text
+
+    program = load_text(text)
+    program.commands  # noqa: B018 - decoding proves that the words are legal
+    place = output or text.with_suffix(".prog")
+    program_file.save(program, place)
+    say(f"{place}: {len(program.words)} words")
+
+
+ProgramFile = Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program, as dla emit writes it.")]
+
+
+def disasm(program: ProgramFile, output: options.Output = None) -> None:
+    """Show a program as assembly text that dla asm reads back to the bit."""
+    from isa import program_file
+    from isa.assembler import disassemble
+
+    text = disassemble(program_file.load(program))
+    if output is None:
+        print(text, end="")
+    else:
+        write_atomically(output, text)
+        say(f"{output}: {text.count(chr(10))} lines")
