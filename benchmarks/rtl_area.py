@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from dla_sim.presets import load_hardware
-from experiments.cost.measured import MEASURED, Measured, read_measured
+from experiments.cost.table import MEASURED, Measured, read_measured
 from experiments.rtl.gates import synthesise_hardware
 
 MACHINES = tuple(

@@ -1,10 +1,11 @@
-"""Texts from files as they are printed: every character that a terminal would obey, or not show, is an escape."""
+"""Texts from files as they are printed and as they stand on pages: what a terminal or HTML would obey is an escape."""
 
 from __future__ import annotations
 
 import codecs
 import sys
 import unicodedata
+from html import escape
 from typing import Any, TextIO
 
 ASCII = "dla-ascii"
@@ -26,6 +27,11 @@ def literal(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def escaped(text: str) -> str:
+    """``text`` as plotly.js shows it unchanged: it knows a few elements of HTML, but no quotation marks as entities."""
+    return escape(text, quote=False)
 
 
 def neutral(value: Any) -> Any:

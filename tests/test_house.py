@@ -34,8 +34,13 @@ ROOMS = {
 
 LATE = {
     "experiments.cli.": "each command imports what it needs when it runs: `dla --help` answers at once",
+    "experiments.cost.estimate": "the tables of costs are for those who ask for energy and area",
     "experiments.installation": "benchmarks set what NumPy reads when it is loaded",
+    "experiments.models": "what builds a network is for those who build it",
+    "experiments.report.shown": "what draws is for those who draw",
     "experiments.running.network": "what comes from a package or the cache does not wait for what imports models",
+    "experiments.running.result": "what draws is for those who draw",
+    "experiments.running.workflow": "labels, costs and timelines are for those who ask for them",
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
 SLOW = {

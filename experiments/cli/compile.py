@@ -79,7 +79,7 @@ def partition(
         from byoc.compiler import compile as compile_network
         from byoc.compiler import refuse_fallback
         from experiments.report.assemble import placement_entries
-        from experiments.report.rows import placement_rows
+        from experiments.report.tables import placement_rows
         from experiments.running.network import load
         from experiments.running.workflow import hardware_of
 

@@ -100,8 +100,7 @@ def _tell(findings: Findings) -> int:
 
 def _present(file: Path, figures: Figures, json: Path | None, csv: Path | None, summary: bool) -> None:
     """Write and print what the machine did."""
-    from experiments.report.rows import figure_rows
-    from experiments.report.tables import figures_table, kind_table, unit_table
+    from experiments.report.tables import figure_rows, figures_table, kind_table, unit_table
     from experiments.report.terminal import report_console
 
     results.write_json(json, figures.model_dump(mode="json", by_alias=True))

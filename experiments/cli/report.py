@@ -100,7 +100,7 @@ def _saved(file: Path, summary: bool) -> Shown:
     """The report of one run, of a network or of a system; raises InputError when the file is none."""
     from experiments.report.shown import Document
     from experiments.report.store import run_report, saved_content, schema_of
-    from experiments.report.summary import RUN
+    from experiments.running.result import RUN
     from experiments.systems.report import SCHEMA, system_report
     from experiments.systems.result import SYSTEM
     from experiments.systems.sweep import SCHEMA as SWEEP

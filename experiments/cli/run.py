@@ -25,9 +25,9 @@ def command(
 ) -> int:
     """Quantise if needed, compile, simulate, check against the CPU, print the per-layer table."""
     with options.loading():
-        from experiments.report.rows import layer_rows
         from experiments.report.schema import report_json
         from experiments.report.store import default_path
+        from experiments.report.tables import layer_rows
         from experiments.report.terminal import report_console
         from experiments.running.workflow import hardware_of, run_requested
 

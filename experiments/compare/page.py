@@ -7,12 +7,12 @@ from typing import Any
 
 from experiments.compare.comparison import COUNTED, FIGURES, Comparison, LayerPair, comparison_rows
 from experiments.compare.tables import comparison_tables, condition_rows, side_lines, totals_rows
+from experiments.figure import measure
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure
 from experiments.report.charts.model import Bars, Chart, Series
 from experiments.report.charts.style import FASTER, FIRST, SECOND, SLOWER
 from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table, table_place
 from experiments.report.shown import Presentation
-from experiments.report.units import measure
 
 _LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from experiments.cost.measured import measured
-from experiments.cost.table import CostTable, Sourced
 from experiments.figure import Figure, all_figures, values_of
 from isa.arch import Arch, PeArray
 
 if TYPE_CHECKING:
     from dla_sim.trace import Trace
+    from experiments.cost.table import CostTable, Sourced
 
 
 NOT_COUNTED = (
@@ -163,6 +162,8 @@ def area(table: CostTable, arch: Arch) -> AreaParts:
 
 def measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
     """The logic of a machine whose gates were counted; None where they were not, or ``table`` prices none."""
+    from experiments.cost.table import measured
+
     found = measured(arch)
     if found is None or table.area.gate is None:
         return None

@@ -1,14 +1,21 @@
-"""Cost tables: TOML files of energies and areas, each figure with its source and process node (docs/energy.md)."""
+"""Cost tables: TOML files of energies and areas, each figure with its source and process node (docs/energy.md).
+
+And the gates of machines that were synthesised: ``measured-gates.csv``, which ``python -m benchmarks.rtl_area`` writes.
+"""
 
 from __future__ import annotations
 
+import csv
 import math
+from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from isa.arch import Arch
 from isa.errors import InputError
 from isa.reading import read_bytes, toml_of
 
@@ -163,3 +170,52 @@ def _problem(error: ValidationError) -> str:
         return f"{key}: unknown key"
     why = first["ctx"]["error"] if first["type"] == "value_error" else str(first["msg"]).removeprefix("Input ")
     return f"{key} is {first['input']!r}: {why}"
+
+
+MEASURED = FOLDER / "measured-gates.csv"
+
+Key = tuple[int, int, int, int, str]
+
+
+class Measured(BaseModel):
+    """A machine, and what Yosys made of it: data path and control without memories (``dla_sim.rtl.synthesis``).
+
+    ``machine``: a preset, and how the machine differs from it. ``gates`` are gate equivalents, the flip-flops of
+    ``registers`` among them; ``levels`` those of ``deepest``, the component with the longest path.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    machine: str
+    ic: int
+    oc: int
+    ow: int
+    lanes: int
+    numerics: str
+    gates: int
+    registers: int
+    memory_bits: int
+    levels: int
+    deepest: str
+    yosys: str
+
+    @property
+    def key(self) -> Key:
+        """What a machine must have in common with it to have its gates: the sizes that gates grow with."""
+        return self.ic, self.oc, self.ow, self.lanes, self.numerics
+
+
+def read_measured(path: Path = MEASURED) -> list[Measured]:
+    """The rows of a table, in its order."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return [Measured.model_validate(row) for row in csv.DictReader(file)]
+
+
+@cache
+def _by_key() -> Mapping[Key, Measured]:
+    return {row.key: row for row in read_measured()}
+
+
+def measured(arch: Arch) -> Measured | None:
+    """The committed measurement of a machine with this array, these lanes and numerics; None where there is none."""
+    return _by_key().get((arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.numerics))

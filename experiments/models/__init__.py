@@ -1,17 +1,18 @@
-"""The built-in networks by name."""
+"""The built-in networks by name. What builds one is loaded when it is built."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.models import classifiers, detection, digits, imaging, inputs, light, sequences, tiny, transformers
+from experiments.models import digits, inputs, light
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -37,6 +38,17 @@ class BuiltinModel:
     calibration: Callable[[int], Iterator[Feeds]]
     sample_input: Callable[[], Feeds]
     dataset: Callable[[], Dataset | None] = lambda: None
+
+
+def _built(place: str, **how: Any) -> Callable[[int], ModelProto]:
+    """``FILE.FUNCTION`` of this folder, which builds a network of a seed, ``how`` being its other arguments."""
+    module, _, name = place.partition(".")
+
+    def build(seed: int) -> ModelProto:
+        made: ModelProto = getattr(import_module(f"experiments.models.{module}"), name)(seed=seed, **how)
+        return made
+
+    return build
 
 
 def _crops(input_name: str, size: int, count: int, seed: int) -> Iterator[Feeds]:
@@ -66,7 +78,7 @@ def _light(name: str) -> BuiltinModel:
     # As the files call their input; the two families come from two exporters.
     source = "gpu_0/data_0" if name in ("resnet50", "shufflenet", "zfnet512") else "data_0"
     description = f"{light.LIGHT_NETWORKS[name][1]} (onnx package, seeded weights)"
-    return _photographed(f"light-{name}", description, partial(light.light_model, name), source=source, crops=2)
+    return _photographed(f"light-{name}", description, _built("light.light_model", name=name), source=source, crops=2)
 
 
 def _digits() -> BuiltinModel:
@@ -85,15 +97,15 @@ def _all() -> Iterator[BuiltinModel]:
     yield _photographed(
         "mobilenet-v1",
         "MobileNetV1 1.0/224, 569 MMAC, seeded weights",
-        classifiers.mobilenet_v1,
+        _built("classifiers.mobilenet_v1"),
         crops=PHOTOGRAPH_CROPS,
     )
     yield _photographed(
-        "resnet-8", "ResNet-8 of MLPerf Tiny, 32x32, seeded weights", classifiers.resnet_8, 32, crops=16
+        "resnet-8", "ResNet-8 of MLPerf Tiny, 32x32, seeded weights", _built("classifiers.resnet_8"), 32, crops=16
     )
-    yield _photographed("resnet-18", "ResNet-18, 224x224, seeded weights", classifiers.resnet_18, crops=4)
+    yield _photographed("resnet-18", "ResNet-18, 224x224, seeded weights", _built("classifiers.resnet_18"), crops=4)
     description = "ResNeXt-11, 16 groups, 32x32, seeded weights"
-    yield _photographed("resnext-11", description, classifiers.resnext_11, 32, crops=16)
+    yield _photographed("resnext-11", description, _built("classifiers.resnext_11"), 32, crops=16)
     yield from (_light(name) for name in light.LIGHT_NETWORKS)
     yield from _classifiers()
     yield from _of_images()
@@ -103,81 +115,76 @@ def _all() -> Iterator[BuiltinModel]:
 
 def _classifiers() -> Iterator[BuiltinModel]:
     for name, title, build in (
-        ("mobilenet-v2", "MobileNetV2 1.0, 0.30 GMAC", classifiers.mobilenet_v2),
-        ("mobilenet-v3-small", "MobileNetV3 small, 0.06 GMAC", partial(classifiers.mobilenet_v3, "small")),
-        ("mobilenet-v3-large", "MobileNetV3 large, 0.22 GMAC", partial(classifiers.mobilenet_v3, "large")),
-        ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", classifiers.efficientnet_b0),
-        ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", classifiers.squeezenet),
-        ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", classifiers.shufflenet_v2),
-        ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", transformers.vit_tiny),
+        ("mobilenet-v2", "MobileNetV2 1.0, 0.30 GMAC", _built("classifiers.mobilenet_v2")),
+        ("mobilenet-v3-small", "MobileNetV3 small, 0.06 GMAC", _built("classifiers.mobilenet_v3", size_name="small")),
+        ("mobilenet-v3-large", "MobileNetV3 large, 0.22 GMAC", _built("classifiers.mobilenet_v3", size_name="large")),
+        ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", _built("classifiers.efficientnet_b0")),
+        ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _built("classifiers.squeezenet")),
+        ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", _built("classifiers.shufflenet_v2")),
+        ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", _built("transformers.vit_tiny")),
     ):
         yield _photographed(name, f"{title}, 224x224, seeded weights", build, crops=4)
 
 
 def _of_images() -> Iterator[BuiltinModel]:
     title = "SSD with MobileNetV1, 1.2 GMAC, 300x300, seeded weights"
-    yield _photographed("ssd-mobilenet-v1", title, detection.ssd_mobilenet_v1, 300, crops=4)
+    yield _photographed("ssd-mobilenet-v1", title, _built("detection.ssd_mobilenet_v1"), 300, crops=4)
     title = "YOLOv8n, 4.4 GMAC, 640x640, seeded weights"
-    yield _photographed("yolo-v8n", title, detection.yolo_v8n, 640, source="images", crops=2)
-    yield _photographed("unet", "U-Net, 3.0 GMAC, 256x256, seeded weights", imaging.unet, 256, crops=2)
+    yield _photographed("yolo-v8n", title, _built("detection.yolo_v8n"), 640, source="images", crops=2)
+    yield _photographed("unet", "U-Net, 3.0 GMAC, 256x256, seeded weights", _built("imaging.unet"), 256, crops=2)
     title = "PointPillars behind its encoder, 34 GMAC, 496x432, seeded weights"
-    yield _seeded("point-pillars", title, detection.point_pillars, _pillars, samples=2)
+    yield _seeded("point-pillars", title, _built("detection.point_pillars"), _pillars, samples=2)
     title = "sub-pixel super-resolution, 224x224 to 672x672, 3.0 GMAC, seeded weights"
-    yield _seeded("super-resolution", title, imaging.super_resolution, _luminance, samples=2)
+    yield _seeded("super-resolution", title, _built("imaging.super_resolution"), _luminance, samples=2)
     title = "C3D, 16 frames, 38 GMAC, seeded weights"
-    yield _seeded("c3d", title, classifiers.c3d, _video, samples=2)
+    yield _seeded("c3d", title, _built("classifiers.c3d"), _video, samples=2)
     title = "R(2+1)D with 18 layers, 16 frames, 41 GMAC, seeded weights"
-    yield _seeded("r2plus1d", title, classifiers.r2plus1d, _video, samples=2)
+    yield _seeded("r2plus1d", title, _built("classifiers.r2plus1d"), _video, samples=2)
 
 
 def _of_sequences() -> Iterator[BuiltinModel]:
     for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256)):
         title = f"BERT, {blocks} layers, {tokens} tokens, seeded weights"
         build, feeds = (
-            partial(transformers.bert, blocks=blocks, tokens=tokens),
-            partial(_tokens, transformers.BERT_WORDS, tokens),
+            _built("transformers.bert", blocks=blocks, tokens=tokens),
+            partial(_sentence, tokens),
         )
         yield _seeded(f"bert-{blocks}-{tokens}", title, build, feeds, samples=4)
     for blocks in (1, 12):
         title = f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} cached, seeded weights"
-        build = partial(transformers.gpt2, blocks=blocks, past=GPT2_PAST)
+        build = _built("transformers.gpt2", blocks=blocks, past=GPT2_PAST)
         yield _seeded(f"gpt2-{blocks}", title, build, partial(_cached_token, blocks), samples=4)
     title = "LSTM, 4 layers of 1,024, 100 steps, seeded weights"
-    yield _seeded("lstm", title, sequences.lstm, partial(_normal, "sequence", (100, 1, 1024)), samples=2)
+    yield _seeded("lstm", title, _built("sequences.lstm"), partial(_normal, "sequence", (100, 1, 1024)), samples=2)
     title = "LSTM, 2 layers of 64, 10 steps, seeded weights"
-    build = partial(sequences.lstm, layers=2, hidden=64, steps=10)
+    build = _built("sequences.lstm", layers=2, hidden=64, steps=10)
     yield _seeded("lstm-small", title, build, partial(_normal, "sequence", (10, 1, 64)), samples=4)
     title = "dilated 1-D convolutions as in WaveNet, 1.3 GMAC, seeded weights"
-    yield _seeded("wavenet", title, sequences.wavenet, _wave, samples=4)
+    yield _seeded("wavenet", title, _built("sequences.wavenet"), _wave, samples=4)
     title = "autoencoder of MLPerf Tiny, 0.26 MMAC, seeded weights"
-    yield _seeded("autoencoder", title, imaging.autoencoder, partial(_normal, "spectrum", (1, 640)), samples=16)
+    yield _seeded(
+        "autoencoder", title, _built("imaging.autoencoder"), partial(_normal, "spectrum", (1, 640)), samples=16
+    )
 
 
 def _tiny() -> Iterator[BuiltinModel]:
     """For microcontrollers; two more of MLPerf Tiny, resnet-8 and autoencoder, stand above."""
-    build: Callable[[int], ModelProto] = partial(classifiers.resnet_8, width=40)
+    build = _built("classifiers.resnet_8", width=40)
     title = "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32, seeded weights"
     yield _photographed("resnet-8-large", title, build, 32, crops=16)
     title = "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96, seeded weights"
-    yield _photographed("visual-wake-words", title, tiny.visual_wake_words, 96, crops=16)
+    yield _photographed("visual-wake-words", title, _built("tiny.visual_wake_words"), 96, crops=16)
     title = "person detection of TensorFlow Lite for Microcontrollers, 7.2 MMAC, 96x96, seeded weights"
-    yield _seeded("person-detection", title, tiny.person_detection, partial(_luminance, size=96), samples=16)
-    for name, title, build, shape in (
-        ("keyword-spotting", "keyword spotting of MLPerf Tiny, 2.7 MMAC", tiny.keyword_spotting, (1, 1, 49, 10)),
-        (
-            "streaming-wake-word",
-            "streaming wake word of MLPerf Tiny, 0.8 MMAC",
-            tiny.streaming_wake_word,
-            (1, 40, 30, 1),
-        ),
-        (
-            "micro-speech",
-            "micro speech of TensorFlow Lite for Microcontrollers, 0.3 MMAC",
-            tiny.micro_speech,
-            (1, 1, 49, 40),
-        ),
+    feeds: Callable[[int], Feeds] = partial(_luminance, size=96)
+    yield _seeded("person-detection", title, _built("tiny.person_detection"), feeds, samples=16)
+    micro = "of TensorFlow Lite for Microcontrollers"
+    for name, title, file, shape in (
+        ("keyword-spotting", "keyword spotting of MLPerf Tiny, 2.7 MMAC", "keyword_spotting", (1, 1, 49, 10)),
+        ("streaming-wake-word", "streaming wake word of MLPerf Tiny, 0.8 MMAC", "streaming_wake_word", (1, 40, 30, 1)),
+        ("micro-speech", f"micro speech {micro}, 0.3 MMAC", "micro_speech", (1, 1, 49, 40)),
     ):
-        yield _seeded(name, f"{title}, seeded weights", build, partial(_normal, "spectrum", shape), samples=16)
+        spectrum = partial(_normal, "spectrum", shape)
+        yield _seeded(name, f"{title}, seeded weights", _built(f"tiny.{file}"), spectrum, samples=16)
 
 
 GPT2_PAST = 63
@@ -206,12 +213,20 @@ def _tokens(words: int, count: int, seed: int) -> Feeds:
     return {"input_ids": np.random.default_rng(seed).integers(0, words, (1, count))}
 
 
+def _sentence(tokens: int, seed: int) -> Feeds:
+    from experiments.models.transformers import BERT_WORDS
+
+    return _tokens(BERT_WORDS, tokens, seed)
+
+
 def _cached_token(blocks: int, seed: int) -> Feeds:
     """A token, and keys and values as projections of normalised rows are: of variance one."""
-    random, shape = np.random.default_rng(seed), (1, transformers.HEADS, GPT2_PAST, 64)
+    from experiments.models.transformers import GPT2_WORDS, HEADS
+
+    random, shape = np.random.default_rng(seed), (1, HEADS, GPT2_PAST, 64)
     names = [f"past_{part}_{index}" for index in range(blocks) for part in ("key", "value")]
     return {
-        **_tokens(transformers.GPT2_WORDS, 1, seed),
+        **_tokens(GPT2_WORDS, 1, seed),
         **{name: random.standard_normal(shape, np.float32) for name in names},
     }
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 
@@ -17,9 +17,8 @@ from dla_sim.presets import Preset
 from dla_sim.timing import Timing
 from dla_sim.trace import Trace
 from experiments.cost.estimate import estimate, layer_energies, run_activity
-from experiments.cost.table import CostTable
 from experiments.report.end_to_end import end_to_end, host_estimate
-from experiments.report.figures import RegionRun, figures, occupancy
+from experiments.report.figures import RegionRun, figures, occupancy, timeline
 from experiments.report.schema import (
     Accuracy,
     Bus,
@@ -33,9 +32,11 @@ from experiments.report.schema import (
     RunReport,
     Suspicion,
 )
-from experiments.report.timeline import timeline
 from experiments.version import tool_version
 from isa.program_file import to_bytes
+
+if TYPE_CHECKING:
+    from experiments.cost.table import CostTable
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,6 @@ def assemble(
         for index, report in ((index, compiled.reports[index]) for index in sorted(traces))
     ]
     machine = figures(hardware, runs)
-    activity = run_activity(traces.values(), hardware.main_memory)
     layers = _in_network_order(_with_energy(machine.layers, hardware, traces, costs), compiled.partition)
     host = host_estimate(compiled.partition)
     cycles = {index: trace.cycles for index, trace in traces.items()}
@@ -111,7 +111,7 @@ def assemble(
         compile=_compilation(compiled),
         occupancy=occupancy(runs),
         timeline=timeline(runs, layers),
-        cost=None if costs is None else estimate(costs, hardware.arch, activity),
+        cost=costs and estimate(costs, hardware.arch, run_activity(traces.values(), hardware.main_memory)),
     )
 
 

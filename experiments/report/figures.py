@@ -1,4 +1,4 @@
-"""Figures of a run from the traces, and how full the scratchpad was.
+"""Figures of a run from the traces, how full the scratchpad was, and what every unit did when.
 
 Regions run one after another: figures add, peaks take the maximum.
 """
@@ -19,7 +19,17 @@ from dla_sim.occupancy import live_bytes
 from dla_sim.presets import Preset
 from dla_sim.trace import Trace
 from experiments.figure import Counts, Machine, measured, summed
-from experiments.report.schema import OCCUPANCY_POINTS, UNITS, Figures, Layer, Occupancy, Totals
+from experiments.report.schema import (
+    OCCUPANCY_POINTS,
+    TIMELINE_SPANS,
+    UNITS,
+    Figures,
+    Layer,
+    Occupancy,
+    Spans,
+    Timeline,
+    Totals,
+)
 from isa.instruction import KINDS, ceil_div
 from isa.program import Program
 
@@ -141,3 +151,46 @@ def _steps(runs: Sequence[RegionRun]) -> tuple[Int64, Int64]:
         levels += [np.zeros(1, dtype=np.int64), counts]
         offset += trace.cycles
     return np.concatenate(changes), np.concatenate(levels)
+
+
+def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
+    """The spans of ``runs``, with their places among ``layers``; the window is the least power of two that will do."""
+    units = [_executed(runs, unit, layers) for unit in range(len(UNITS))]
+    window = 1
+    while any(len(np.unique(begin // window)) > TIMELINE_SPANS for begin, _, _ in units):
+        window *= 2
+    return Timeline(window=window, units=dict(zip(UNITS, (_spans(*unit, window) for unit in units), strict=True)))
+
+
+def _executed(runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]) -> tuple[Int64, Int64, Int64]:
+    """Begin, end and layer of every command of a unit, in the order of time."""
+    position = {(layer.region, layer.name): place for place, layer in enumerate(layers)}
+    found, offset = [np.zeros((3, 0), dtype=np.int64)], 0
+    for run in runs:
+        trace = run.trace
+        members = trace.workload.demands.by_unit[unit]
+        places = np.array([position.get((run.region, name), -1) for name in trace.labels.layers], dtype=np.int64)
+        times = (offset + trace.times.start[members], offset + trace.times.end[members])
+        found.append(np.stack([*times, places[trace.labels.layer[members]]]))
+        offset += trace.cycles
+    begin, end, layer = np.concatenate(found, axis=1)
+    return begin, end, layer
+
+
+def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:
+    """A span of the commands that begin in each window; of layers with as many cycles the first counts as the most."""
+    _, first = np.unique(begin // window, return_index=True)
+    last = np.append(first, len(begin))[1:] - 1
+    active = end - begin
+    most = layer[first]
+    for span in np.flatnonzero(last > first).tolist():
+        members = slice(first[span], last[span] + 1)
+        known, place = np.unique(layer[members], return_inverse=True)
+        most[span] = known[np.bincount(place, weights=active[members]).argmax()]
+    return Spans(
+        begin=tuple(begin[first].tolist()),
+        end=tuple(end[last].tolist()),
+        active=tuple(np.add.reduceat(active, first).tolist()) if len(first) else (),
+        commands=tuple((last - first + 1).tolist()),
+        layer=tuple(most.tolist()),
+    )

@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any, NewType
 
-from experiments.report.charts.style import escaped
+from experiments.literal import escaped
 from isa.errors import InputError
 
 _SCROLLS = 'class="wide" tabindex="0" role="region" aria-label="table"'

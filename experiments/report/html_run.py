@@ -1,4 +1,4 @@
-"""The page of one run: charts, a table of everything, placement with reasons, and what made it."""
+"""The page of one run, charts, a table of everything, placement with reasons, and what made it; and its summary."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
 from experiments.figure import SHARE
+from experiments.literal import escaped
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
+from experiments.report.charts.style import PARTS as STYLES
 from experiments.report.html import (
     CHOOSER,
     Html,
@@ -25,11 +27,21 @@ from experiments.report.html import (
     table,
     table_place,
 )
-from experiments.report.rows import LAYER_COLUMNS, LAYER_FIGURES, in_order, layer_rows
 from experiments.report.schema import UNITS, EndToEnd, Layer, RunReport
-from experiments.report.tables import end_to_end_line, fallback_cells, machine_line, total_lines
+from experiments.report.tables import (
+    LAYER_COLUMNS,
+    LAYER_FIGURES,
+    end_to_end_line,
+    fallback_cells,
+    in_order,
+    layer_rows,
+    machine_line,
+    total_lines,
+)
 from isa.arch import flat
 
+MOST_LAYERS = 12
+"""Layers that a notebook shows: those with the most cycles."""
 _WHOLE = ("end-to-end",)
 _LAYERS = ("layer-cycles", "layer-utilization", "roofline", "layer-traffic")
 _TABLE_NOTE = "Cycles on the CPU are estimates. A click on a layer shows it in every chart."
@@ -41,7 +53,7 @@ _HEADINGS = {
     **{figure.name: (figure.head, "share" if figure.unit == SHARE else figure.unit) for figure in LAYER_FIGURES},
     **{part: (PART_NAMES[part], "cycles") for part in PARTS},
 }
-"""Headings and units of ``experiments.report.rows.LAYER_COLUMNS``; ``text`` is no unit, ``share`` is from 0 to 1."""
+"""Headings and units of ``experiments.report.tables.LAYER_COLUMNS``; ``text`` is no unit, ``share`` is from 0 to 1."""
 _Column = tuple[str, str, list[Any]]
 
 
@@ -181,3 +193,39 @@ def _configuration(report: RunReport) -> Html:
     rows += [(f"hash of {name}", value) for name, value in report.hashes.items()]
     machine = flat({"arch": report.arch, "timing": report.timing})
     return joined(pairs(rows), folded("The whole machine", pairs(machine.items())))
+
+
+def layers_html(report: RunReport) -> str:
+    """The largest layers in the network's order with a bar of what their cycles went into."""
+    ranked = sorted(range(len(report.layers)), key=lambda number: (-report.layers[number].cycles, number))
+    chosen = [report.layers[number] for number in sorted(ranked[:MOST_LAYERS])]
+    most = max((layer.cycles for layer in chosen), default=0)
+    rows = "".join(_bar_row(layer, most) for layer in chosen)
+    head = "".join(f"<th>{name}</th>" for name in ("layer", "kind", "cycles", "utilisation", "what they went into"))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>" if chosen else ""
+    left = len(report.layers) - len(chosen)
+    more = f"<p>The {len(chosen)} largest of {len(report.layers)} layers; .layers has all.</p>" if left else ""
+    return f"{table}{_legend(chosen)}{more}"
+
+
+def _bar_row(layer: Layer, most: int) -> str:
+    cells = (escaped(layer.name), escaped(layer.kind), f"{layer.cycles:,}", f"{layer.utilization:.1%}")
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, _bar(layer, most))) + "</tr>"
+
+
+def _bar(layer: Layer, most: int) -> str:
+    """The layer's cycles, part by part, on a scale on which ``most`` fill the cell."""
+    parts = "".join(
+        f'<span title="{PART_NAMES[part]}: {cycles:,} cycles" '
+        f'style="background:{STYLES[part].color};width:{100 * cycles / most:.2f}%"></span>'
+        for part, cycles in layer.breakdown.items()
+        if cycles
+    )
+    return f'<div style="display:flex;width:14em;height:1em">{parts}</div>'
+
+
+def _legend(layers: list[Layer]) -> str:
+    """The colours of the bars."""
+    seen = [part for part in STYLES if any(layer.breakdown.get(part) for layer in layers)]
+    marks = (f'<span style="color:{STYLES[part].color}">&#9632;</span> {PART_NAMES[part]}' for part in seen)
+    return f"<p>{' &nbsp; '.join(marks)}</p>" if seen else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from experiments.figure import BYTES, brief
 from experiments.literal import literal
 from experiments.report.charts.model import (
     CYCLES,
@@ -26,7 +27,6 @@ from experiments.report.charts.model import (
     Steps,
 )
 from experiments.report.charts.style import BLACK, BLUE, ORANGE, VERMILION, shortened
-from experiments.report.units import BYTES, brief
 from isa.files import write_atomically
 
 if TYPE_CHECKING:

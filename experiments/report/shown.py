@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from experiments.extras import require_pandas
-from experiments.report.charts.model import Picture
-from experiments.report.charts.style import escaped
-from experiments.report.plots import draw_chart, save_charts
+from experiments.literal import escaped
 from experiments.report.terminal import Printed, ReportTable, line
 from isa.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
+
+    from experiments.report.charts.model import Picture
 
 MOST_ROWS = 30
 """Rows of a table in a notebook."""
@@ -97,6 +97,8 @@ class Shown:
 
     def pictures(self, folder: Path) -> tuple[Path, ...]:
         """Draw everything into a folder; raises InputError when that cannot be written."""
+        from experiments.report.plots import save_charts
+
         subject, how = self.presented
         return save_charts(how.charts(subject), folder)
 
@@ -132,6 +134,8 @@ class Plots:
 
         def drawn(axes: Axes | None = None) -> Axes:
             """Draw it; raises InputError where there is nothing to show."""
+            from experiments.report.plots import draw_chart
+
             for chart in self.how.charts(self.subject):
                 if chart.identity == self.how.drawn[name]:
                     return draw_chart(chart, axes)
@@ -154,10 +158,15 @@ def html_table(table: ReportTable) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
 
 
-def data_frame(rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Rows as a table; columns of integers, with gaps or without, are Int64. Raises InputError without pandas."""
+def data_frame(
+    rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, whole: Sequence[str] = ()
+) -> pandas.DataFrame:
+    """Rows as a table; columns of integers, with gaps or without, are Int64, those called ``whole`` even if empty.
+
+    With ``columns`` it has those, by default the keys of the rows. Raises InputError without pandas.
+    """
     rows = list(rows)
-    table: pandas.DataFrame = require_pandas().DataFrame(rows)
+    table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=columns and list(columns))
     known = {name: [row[name] for row in rows if row[name] is not None] for name in table.columns}
-    whole = [name for name, found in known.items() if found and all(type(value) is int for value in found)]
-    return table.astype(dict.fromkeys(whole, "Int64"))
+    integers = [name for name, found in known.items() if found and all(type(value) is int for value in found)]
+    return table.astype(dict.fromkeys([*whole, *integers], "Int64"))

@@ -1,9 +1,13 @@
-"""The run report as tables for a terminal: layers, where the cycles went, totals, check, accuracy."""
+"""A run in words and tables, for people and as data: layers, where the cycles went, totals, check, accuracy.
+
+Rows of data have plain numbers under the same names everywhere.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.text import Text
 
@@ -11,8 +15,7 @@ from byoc.package.package import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets.modes import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
-from experiments.figure import SHARE, Figure, values_of
-from experiments.report.rows import LAYER_FIGURES, in_order
+from experiments.figure import BYTES, SHARE, Figure, figures_of, shown, values_of
 from experiments.report.schema import (
     Bus,
     EndToEnd,
@@ -23,11 +26,63 @@ from experiments.report.schema import (
     Layer,
     LayerGroup,
     OutputsCheck,
+    PlacementEntry,
     PortEntry,
     RunReport,
 )
 from experiments.report.terminal import LiteralTable, Printed, ReportTable, line, plain_table
-from experiments.report.units import BYTES, shown
+
+Row = dict[str, Any]
+LAYER_FIGURES = figures_of(Layer)
+HOST_FIGURES = ("cycles", "macs")
+"""Those that nodes on the CPU have, too."""
+LAYER_COLUMNS = ("layer", "on", "region", "kind", *(figure.name for figure in LAYER_FIGURES), *PARTS)
+"""Names of the values of :func:`layer_rows`, in their order."""
+
+
+def layer_rows(report: RunReport) -> list[Row]:
+    """A row a layer in the network's order: a region stands where its first node stands.
+
+    Cycles of nodes on the CPU are estimates. ``utilization`` is a fraction, the parts of ``cycles``
+    (``dla_sim.engine.breakdown.PARTS``) are cycles, ``energy_pj`` is an estimate, and None is what is not known.
+    """
+    return [_host_record(one) if isinstance(one, HostLayer) else _layer_record(one) for one in in_order(report)]
+
+
+def figure_rows(figures: Figures) -> list[Row]:
+    """A row a layer of what the machine did, as of :func:`layer_rows`."""
+    return [_layer_record(layer) for layer in figures.layers]
+
+
+def placement_rows(placement: Sequence[PlacementEntry]) -> list[Row]:
+    """A row a node: where it runs, and on the CPU the reason."""
+    return [entry.model_dump() for entry in placement]
+
+
+def in_order(report: RunReport) -> Iterator[Layer | HostLayer]:
+    """Layers of the accelerator and nodes on the CPU in the network's order."""
+    host = {layer.node: layer for layer in report.host.layers}
+    seen: set[int] = set()
+    for entry in report.placement:
+        if entry.on == "cpu" and entry.node in host:
+            yield host[entry.node]
+        elif entry.region is not None and entry.region not in seen:
+            seen.add(entry.region)
+            yield from (layer for layer in report.layers if layer.region == entry.region)
+
+
+def _layer_record(layer: Layer) -> Row:
+    said = {"layer": layer.name, "on": "dla", "region": layer.region, "kind": layer.kind}
+    known = said | {figure.name: getattr(layer, figure.name) for figure in LAYER_FIGURES} | dict(layer.breakdown)
+    return {name: known.get(name) for name in LAYER_COLUMNS}
+
+
+def _host_record(layer: HostLayer) -> Row:
+    known = {
+        "layer": layer.node, "on": "cpu", "kind": layer.op_type, "cycles": layer.estimated_cycles, "macs": layer.macs,
+    }  # fmt: skip
+    return {name: known.get(name) for name in LAYER_COLUMNS}
+
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
@@ -411,3 +466,16 @@ def breakdown_table(report: RunReport | Figures) -> ReportTable | None:
 def _cells(layer: Layer, shown: list[str]) -> list[str]:
     """Zeros stay empty, so that what a layer waits for catches the eye."""
     return [f"{layer.breakdown[part]:,}" if layer.breakdown[part] else "" for part in shown]
+
+
+_SUMMED_UP = ("cycles", "MACs", "check", "hardware", "warning")
+
+
+def summary_lines(report: RunReport) -> Iterator[str]:
+    """The network and the machine, the time, the check, and what is to be looked at."""
+    yield f"{report.model} on {machine_line(report)}"
+    if report.end_to_end is not None and report.host.nodes:
+        yield f"end to end {end_to_end_line(report.end_to_end)}"
+    for name, value in total_lines(report):
+        if name in _SUMMED_UP:
+            yield f"{name}: {value}"

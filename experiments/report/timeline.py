@@ -1,8 +1,7 @@
-"""The timeline of a run: every event of it as Trace Event Format JSON, or spans of time in a run report.
+"""The timeline of a run: every event of it as Trace Event Format JSON.
 
-Perfetto and chrome://tracing open the first (docs/debugging.md): one cycle is one nanosecond of the time axis, real
-time at 1 GHz, a count of cycles at any other clock. The second has as many spans as a page can show. Regions come one
-after another.
+Perfetto and chrome://tracing open it (docs/debugging.md): one cycle is one nanosecond of the time axis, real time at
+1 GHz, a count of cycles at any other clock. Regions come one after another.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf, nextafter
 from typing import Any
 
-import numpy as np
-
 from dla_sim.bus_usage import bus_usage
 from dla_sim.engine.bus import PORTS
 from dla_sim.engine.causes import CAUSES
@@ -22,8 +19,8 @@ from dla_sim.engine.workload import TOKEN_QUEUES, UNIT_NAMES
 from dla_sim.inspection import token_pairs
 from dla_sim.occupancy import live_bytes
 from dla_sim.trace import Trace
-from experiments.report.figures import Int64, RegionRun
-from experiments.report.schema import TIMELINE_SPANS, UNITS, WITHIN, Layer, Spans, Timeline
+from experiments.report.figures import RegionRun
+from experiments.report.schema import WITHIN
 from isa.assembler import command_text
 from isa.instruction import KINDS
 
@@ -149,46 +146,3 @@ def _scratchpad(run: RegionRun, offset: int) -> Iterator[Event]:
 
 def _counter(name: str, cycle: int, values: dict[str, Any]) -> Event:
     return {"ph": "C", "name": name, "pid": PROCESS, "ts": cycle, "args": values}
-
-
-def timeline(runs: Sequence[RegionRun], layers: Sequence[Layer]) -> Timeline:
-    """The spans of ``runs``, with their places among ``layers``; the window is the least power of two that will do."""
-    units = [_executed(runs, unit, layers) for unit in range(len(UNITS))]
-    window = 1
-    while any(len(np.unique(begin // window)) > TIMELINE_SPANS for begin, _, _ in units):
-        window *= 2
-    return Timeline(window=window, units=dict(zip(UNITS, (_spans(*unit, window) for unit in units), strict=True)))
-
-
-def _executed(runs: Sequence[RegionRun], unit: int, layers: Sequence[Layer]) -> tuple[Int64, Int64, Int64]:
-    """Begin, end and layer of every command of a unit, in the order of time."""
-    position = {(layer.region, layer.name): place for place, layer in enumerate(layers)}
-    found, offset = [np.zeros((3, 0), dtype=np.int64)], 0
-    for run in runs:
-        trace = run.trace
-        members = trace.workload.demands.by_unit[unit]
-        places = np.array([position.get((run.region, name), -1) for name in trace.labels.layers], dtype=np.int64)
-        times = (offset + trace.times.start[members], offset + trace.times.end[members])
-        found.append(np.stack([*times, places[trace.labels.layer[members]]]))
-        offset += trace.cycles
-    begin, end, layer = np.concatenate(found, axis=1)
-    return begin, end, layer
-
-
-def _spans(begin: Int64, end: Int64, layer: Int64, window: int) -> Spans:
-    """A span of the commands that begin in each window; of layers with as many cycles the first counts as the most."""
-    _, first = np.unique(begin // window, return_index=True)
-    last = np.append(first, len(begin))[1:] - 1
-    active = end - begin
-    most = layer[first]
-    for span in np.flatnonzero(last > first).tolist():
-        members = slice(first[span], last[span] + 1)
-        known, place = np.unique(layer[members], return_inverse=True)
-        most[span] = known[np.bincount(place, weights=active[members]).argmax()]
-    return Spans(
-        begin=tuple(begin[first].tolist()),
-        end=tuple(end[last].tolist()),
-        active=tuple(np.add.reduceat(active, first).tolist()) if len(first) else (),
-        commands=tuple((last - first + 1).tolist()),
-        layer=tuple(most.tolist()),
-    )

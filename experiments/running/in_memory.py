@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,9 +14,11 @@ from onnx import ModelProto
 
 from byoc.package.package import Package
 from dla_sim.trace import Trace
-from experiments.report.schema import HardwareCheck
 from isa.errors import InputError
 from isa.program import Executor
+
+if TYPE_CHECKING:
+    from experiments.report.schema import HardwareCheck
 
 Feeds = dict[str, NDArray[Any]]
 Shape = tuple[int, ...]

@@ -1,9 +1,10 @@
-"""What a run gives back in Python: the report, the outputs, tables and pictures, and itself in a notebook."""
+"""What a run gives back in Python, the report, the outputs, tables and pictures, and how it is presented."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,61 @@ from numpy.typing import NDArray
 
 from byoc.package.package import Package
 from dla_sim.engine.breakdown import PARTS
-from experiments.extras import require_pandas
-from experiments.report.rows import HOST_FIGURES, LAYER_COLUMNS, LAYER_FIGURES, layer_rows, placement_rows
 from experiments.report.schema import PlacementEntry, RunReport
-from experiments.report.shown import Presentation, Shown
+from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.store import save_report
-from experiments.report.summary import RUN
+from experiments.report.tables import (
+    HOST_FIGURES,
+    LAYER_COLUMNS,
+    LAYER_FIGURES,
+    layer_rows,
+    placement_rows,
+    report_tables,
+    summary_lines,
+)
 
 if TYPE_CHECKING:
     import pandas
+
+    from experiments.report.charts.model import Chart
+
+
+# What draws is loaded when something is drawn. ------------------------------------------------------------------------
+
+
+def _charts(report: RunReport) -> tuple[Chart, ...]:
+    from experiments.report.charts.run import run_charts
+
+    return run_charts(report)
+
+
+def _page(report: RunReport) -> str:
+    from experiments.report.html_run import run_page
+
+    return run_page(report)
+
+
+def _notebook(report: RunReport) -> str:
+    from experiments.report.html_run import layers_html
+
+    return layers_html(report)
+
+
+RUN = Presentation(
+    lines=summary_lines,
+    tables=report_tables,
+    brief=partial(report_tables, summary=True),
+    records=layer_rows,
+    charts=_charts,
+    drawn={
+        "whole": "end-to-end", "layers": "layer-cycles", "utilization": "layer-utilization", "roofline": "roofline",
+        "traffic": "layer-traffic", "timeline": "unit-timeline", "occupancy": "sram-occupancy", "causes": "unit-causes",
+    },
+    nothing=lambda report: f"{report.model}: no layer runs on the accelerator; there is nothing to draw",
+    page=_page,
+    notebook=_notebook,
+)  # fmt: skip
+"""How a run's report is presented."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +96,7 @@ class Result(Shown):
         """
         known = [figure for figure in LAYER_FIGURES if figure.name not in HOST_FIGURES]
         whole = ["region", *(figure.name for figure in known if figure.kind is int), *PARTS]
-        table = _table(layer_rows(self.report), LAYER_COLUMNS, whole)
+        table = data_frame(layer_rows(self.report), LAYER_COLUMNS, whole)
         # all of a column may be missing
         return table.astype({figure.name: "float64" for figure in known if figure.kind is float})
 
@@ -63,19 +110,13 @@ class Result(Shown):
             for cause, cycles in causes.items()
             if cycles
         ]
-        return _table(rows, ("layer", "region", "unit", "cause", "cycles"), ("region", "cycles"))
+        return data_frame(rows, ("layer", "region", "unit", "cause", "cycles"), ("region", "cycles"))
 
     @property
     def placement(self) -> pandas.DataFrame:
         """A row a node: where it runs and, on the CPU, the reason."""
-        return _table(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))
+        return data_frame(placement_rows(self.report.placement), tuple(PlacementEntry.model_fields), ("region",))
 
     def save(self, path: str | Path) -> None:
         """Write the report as ``dla run --json`` does, for ``dla report``."""
         save_report(self.report, Path(path))
-
-
-def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], whole: Sequence[str]) -> pandas.DataFrame:
-    """``rows`` as a table; the columns ``whole`` are integers, with gaps."""
-    table: pandas.DataFrame = require_pandas().DataFrame(rows, columns=list(columns))
-    return table.astype(dict.fromkeys(whole, "Int64"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from byoc.compiler import CompiledNetwork
@@ -17,12 +18,9 @@ from dla_sim.engine.times import CommandTimes
 from dla_sim.engine.workload import Workload
 from dla_sim.presets import Preset, load_hardware
 from dla_sim.trace import Trace
-from experiments.cost.table import CostTable, load_table
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import Accuracy, Check, HardwareCheck, Suspicion
-from experiments.report.timeline import timeline_json
-from experiments.running.accuracy import labelled_samples, measure_accuracy
 from experiments.running.check import Tensors, check_values, find_warnings, joint_check
 from experiments.running.declared import command_of
 from experiments.running.door import door
@@ -33,6 +31,10 @@ from experiments.running.result import Result
 from isa.files import write_atomically
 from isa.program import Executor
 from isa.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from experiments.cost.table import CostTable
+    from experiments.running.accuracy import Labelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,21 +73,48 @@ def run_requested(wanted: RunRequest) -> Result:
     give equal reports.
     """
     options, progress, hardware = wanted.options, wanted.progress, hardware_of(wanted)
-    table = load_table(wanted.cost) if wanted.cost is not None else None
+    table = None if wanted.cost is None else _cost_table(wanted.cost)
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
-    labelled = labelled_samples(network, Path(wanted.accuracy) if wanted.accuracy is not None else None)
+    labelled = _labelled(network, wanted.accuracy)
     batch = network_batch(network, wanted.inputs, wanted.seed, options)
     machine = None if wanted.engine is None else wanted.engine(hardware, progress)
     done = infer(network, hardware, batch.feeds[0], options, wanted.host, progress, machine)
     if wanted.timeline is not None:
-        traces = done.result.traces
-        runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in traces.items()]
-        write_atomically(Path(wanted.timeline), timeline_json(runs))
+        _write_timeline(done, Path(wanted.timeline))
     found = _checked(done, batch, progress)
-    measured = (
-        measure_accuracy(network, done.compiled, done.runtime, labelled, progress) if labelled is not None else None
-    )
+    measured = None if labelled is None else _accuracy(done, labelled, progress)
     return _reported(wanted, done, batch, found, measured, table, None if machine is None else machine.check)
+
+
+# What only some runs are asked for is loaded by those. ----------------------------------------------------------------
+
+
+def _cost_table(name: str) -> CostTable:
+    from experiments.cost.table import load_table
+
+    return load_table(name)
+
+
+def _labelled(network: Network, file: str | Path | None) -> Labelled | None:
+    """Held-out samples: of a file, or those that a built-in network brings; None where there are none."""
+    if file is None and (network.builtin is None or network.builtin.dataset() is None):
+        return None
+    from experiments.running.accuracy import labelled_samples
+
+    return labelled_samples(network, None if file is None else Path(file))
+
+
+def _accuracy(done: Inference, labelled: Labelled, progress: Progress) -> Accuracy:
+    from experiments.running.accuracy import measure_accuracy
+
+    return measure_accuracy(done.network, done.compiled, done.runtime, labelled, progress)
+
+
+def _write_timeline(done: Inference, place: Path) -> None:
+    from experiments.report.timeline import timeline_json
+
+    runs = [RegionRun(index, done.compiled.programs[index], trace) for index, trace in done.result.traces.items()]
+    write_atomically(place, timeline_json(runs))
 
 
 run = door("run", RunKeywords, RunRequest, run_requested)

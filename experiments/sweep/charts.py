@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any
 
+from experiments.figure import brief, shown
 from experiments.report.charts.model import Heat, Measure, Parallel, Picture, Scatter
 from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Style
-from experiments.report.units import brief, shown
 from experiments.sweep.results import MISSED, SIZE, Objectives, Sweep, sign, title, unit, words
 
 GROUPS = (

@@ -12,11 +12,11 @@ from typing import Any
 
 from byoc.options import PROGRAM_OPTIONS
 from dla_sim.presets import load_preset
+from experiments.figure import shown
 from experiments.report.charts.interactive import layout, rounded
 from experiments.report.html import CHOOSER, Html, Section, chart_place, folded, joined, listing, page, pairs, table
 from experiments.report.shown import Presentation
 from experiments.report.terminal import Printed, ReportTable, line, plain_table
-from experiments.report.units import shown
 from experiments.sweep.charts import GROUPS, MOST_LINES, sweep_charts, usual
 from experiments.sweep.results import SIZE, Objectives, Sweep, reasons, sign, title, unit, words
 from isa.arch import flat

@@ -20,10 +20,9 @@ from dla_sim.presets.keys import declared_settings
 from experiments.cost.estimate import Estimate, costed
 from experiments.cost.table import load_table
 from experiments.extras import require_pandas
-from experiments.figure import all_figures
+from experiments.figure import BYTES, all_figures
 from experiments.literal import neutral
 from experiments.report.schema import Host, PointFigures
-from experiments.report.units import BYTES
 from experiments.sweep.store import COLUMNS, FIGURE_COLUMNS, NETWORKS, STATUSES, Store
 from isa.arch import PeArray, flat
 from isa.errors import InputError, meant
@@ -196,7 +195,7 @@ _KNOWN = {
     MISSED: ("missed deadlines", "jobs"),
     "missing_bytes": ("SRAM missing", BYTES),
 }
-"""Columns in plain words, and their units; sizes are written in KiB and MiB (``experiments.report.units``)."""
+"""Columns in plain words, and their units; sizes are written in KiB and MiB (``experiments.figure``)."""
 _ENDINGS = {"_bytes": BYTES, "_cycles": "cycles"}
 _CYCLES = {
     "kinds.": "cycles of {}", "ex_cycles.": "EX at work on {}", "LD.": "LD: {}", "EX.": "EX: {}", "ST.": "ST: {}",

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dla_sim.presets import quantity
 from dla_sim.systems.spec import Document, System, checked, cycles_of, keys_of
+from experiments.figure import shown
 from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.terminal import Column, Printed, ReportTable, line
-from experiments.report.units import shown
 from experiments.running.declared import command_of
 from experiments.systems.points import run_points
 from experiments.systems.request import SystemSweepRequest

@@ -19,9 +19,9 @@ from selenium.webdriver.common.keys import Keys
 from experiments.compare.comparison import compare
 from experiments.compare.page import comparison_page
 from experiments.compare.sources import report_snapshot
+from experiments.figure import brief, shown
 from experiments.report.html_run import run_page
 from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
-from experiments.report.units import brief, shown
 from experiments.running.workflow import run
 from experiments.sweep.presentation import sweep_page
 from experiments.sweep.results import load_sweep

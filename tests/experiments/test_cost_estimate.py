@@ -24,8 +24,7 @@ from experiments.cost.estimate import (
     row_activity,
     run_activity,
 )
-from experiments.cost.measured import measured, read_measured
-from experiments.cost.table import Area, CostTable, load_table
+from experiments.cost.table import Area, CostTable, load_table, measured, read_measured
 from experiments.report.store import load_report, save_report
 from experiments.running.network import load_network
 from experiments.sweep.results import flat_rows

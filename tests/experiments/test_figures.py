@@ -11,9 +11,8 @@ from experiments.cost.estimate import COLUMNS as COSTS
 from experiments.explore.objectives import OBJECTIVES
 from experiments.figure import Counts, Figure, Machine, all_figures, figures_of, measured, summed
 from experiments.report.html_run import _HEADINGS
-from experiments.report.rows import LAYER_COLUMNS
 from experiments.report.schema import Layer, PointFigures, RunReport, Totals
-from experiments.report.tables import total_lines
+from experiments.report.tables import LAYER_COLUMNS, total_lines
 from experiments.sweep.constraints import parse_constraint
 from experiments.sweep.results import sign, unit, words
 from experiments.sweep.store import COLUMNS

@@ -14,7 +14,7 @@ from dla_sim.engine.causes import CAUSES
 from experiments.report.schema import UNITS, RunReport, report_json
 from experiments.report.shown import Document
 from experiments.report.store import default_path, load_report, save_report
-from experiments.report.summary import RUN
+from experiments.running.result import RUN
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import KINDS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.report.units import brief, measure, shown, size_text
+from experiments.figure import brief, measure, shown, size_text
 
 SHOWN: list[tuple[Any, str, str]] = [
     (524288, "bytes", "512 KiB"),

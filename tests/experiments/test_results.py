@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report.rows import LAYER_COLUMNS
+from experiments.report.tables import LAYER_COLUMNS
 from tests.experiments.command_line import dla, save_tiny
 
 

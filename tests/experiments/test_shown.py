@@ -12,7 +12,6 @@ from rich.console import Console
 from experiments.compare.page import COMPARISON
 from experiments.explore.exploration import EXPLORATION
 from experiments.report.shown import Document, Presentation, Shown, html_table
-from experiments.report.summary import RUN
 from experiments.report.terminal import plain_table
 from experiments.sweep.presentation import FRONT
 from experiments.systems.result import SYSTEM

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from dla_sim.inspection import token_pairs
 from dla_sim.timing import Timing
-from experiments.report.figures import RegionRun
+from experiments.report.figures import RegionRun, timeline
 from experiments.report.schema import UNITS, Layer
-from experiments.report.timeline import TRACKS, microseconds, timeline, timeline_json
+from experiments.report.timeline import TRACKS, microseconds, timeline_json
 from experiments.running.simulate import SimulatedRegion
 from isa.errors import InputError
 from tests.dla_sim.cases import build_program
@@ -271,13 +271,13 @@ def test_spans_of_a_report_are_the_commands_where_there_is_room() -> None:
 
 @pytest.mark.parametrize("most", [1, 5, 40])
 def test_spans_of_a_report_are_few_and_lose_no_cycle(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.report.timeline.TIMELINE_SPANS", most)
+    monkeypatch.setattr("experiments.report.figures.TIMELINE_SPANS", most)
     for runs in _all_runs():
         layers = _layers(runs)
         few = timeline(runs, layers)
-        monkeypatch.setattr("experiments.report.timeline.TIMELINE_SPANS", 10**6)
+        monkeypatch.setattr("experiments.report.figures.TIMELINE_SPANS", 10**6)
         every = timeline(runs, layers)
-        monkeypatch.setattr("experiments.report.timeline.TIMELINE_SPANS", most)
+        monkeypatch.setattr("experiments.report.figures.TIMELINE_SPANS", most)
         assert few.window & (few.window - 1) == 0
         for unit, spans in few.units.items():
             single = every.units[unit]

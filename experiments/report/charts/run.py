@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
+from experiments.figure import BYTES, measure, shown
 from experiments.report.charts.model import (
     Activity,
     Bars,
@@ -24,7 +25,6 @@ from experiments.report.charts.model import (
 )
 from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, PLACES, READ, SKY, UNKNOWN, WRITTEN, Style
 from experiments.report.schema import Layer, RunReport, Segment
-from experiments.report.units import BYTES, measure, shown
 
 PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}
 """How charts name the parts of a layer's cycles."""

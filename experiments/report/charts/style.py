@@ -6,7 +6,6 @@ The colours are those of Okabe and Ito, "Color Universal Design" (2008). Print i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Literal
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -92,8 +91,3 @@ def shortened(label: str, longest: int = LONGEST_LABEL) -> str:
         return label
     front = (longest - 1) // 2
     return f"{label[:front]}…{label[-(longest - 1 - front) :]}"
-
-
-def escaped(text: str) -> str:
-    """``text`` as plotly.js shows it unchanged: it knows a few elements of HTML, but no quotation marks as entities."""
-    return escape(text, quote=False)
