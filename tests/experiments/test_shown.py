@@ -13,6 +13,7 @@ from experiments.compare.page import COMPARISON
 from experiments.explore.exploration import EXPLORATION
 from experiments.report.shown import Document, Presentation, Shown, html_table
 from experiments.report.terminal import plain_table
+from experiments.running.result import RUN
 from experiments.sweep.presentation import FRONT
 from experiments.systems.result import SYSTEM
 from isa.errors import InputError
