@@ -23,7 +23,6 @@ from typing import Any
 from benchmarks import measuring  # before NumPy, whose number of threads it sets
 from benchmarks.compiler import arch as machine_of
 from benchmarks.compiler import write_markdown
-from byoc.choices import NOTHING, Choices
 from byoc.emission.region import Region, compile_region
 from byoc.estimate.account import pieces
 from byoc.estimate.commands import Compute
@@ -31,13 +30,13 @@ from byoc.estimate.constants import COMMAND_OVERHEAD
 from byoc.graph import Value
 from byoc.operators.arithmetic import Add
 from byoc.operators.convolution import Convolution
-from byoc.operators.layer import Layer, make_layer
+from byoc.operators.layer import Layer, Tiling, chunk_count, counts, make_layer, sizes, streamed, working_set
 from byoc.operators.matmul import MatMul
 from byoc.operators.nest import Tile, Transfer, make_tile, split
 from byoc.operators.operator import Operand, Operator, Settings
 from byoc.operators.pooling import MaxPool
-from byoc.operators.requantisation import Requantise
-from byoc.operators.tiling import Tiling, chunk_count, counts, sizes, streamed, working_set
+from byoc.operators.products import Requantise
+from byoc.options import NOTHING, Choices
 from byoc.scheduling.residency import choice_of
 from byoc.tiling import buffered, shapes
 from dla_sim.program_timing import ProgramTiming

@@ -11,10 +11,9 @@ from byoc.emission.region import CompileReport, compile_region, fitted
 from byoc.graph import Graph
 from byoc.interface import Interface, connect
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.options import DEFAULTS, CompileOptions
+from byoc.options import DEFAULTS, CompileOptions, target_of
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
-from byoc.target import target_of
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.program import Program

@@ -1,18 +1,299 @@
-"""What can be chosen about a compilation. Each choice is declared once, as a field of :class:`CompileOptions`.
+"""What can be chosen about a compilation, and the machine as operators see it then.
 
-All but the choices of a schedule, which are a record of their own, are options with a few values each.
-Options of the command line, axes and keys of sweeps, the settings of a machine in ``dla golden diff`` and the commands
-that reports record derive from :data:`OPTIONS`.
+Each choice is declared once, as a field of :class:`CompileOptions`. All but the choices of a schedule are options with
+a few values each. Options of the command line, axes and keys of sweeps, the settings of a machine in ``dla golden
+diff`` and the commands that reports record derive from :data:`OPTIONS`.
+
+Schedules are data (:class:`Choices`): what is chosen of them beforehand, by hand, as pins in TOML, or by a search, as
+plain values in JSON. Whatever a record leaves open the compiler chooses as ever; a record that leaves nothing open is
+the whole schedule, and the compiler streams it as it is. Bits never depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+import difflib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from byoc.choices import NOTHING, Choices
+from isa.arch import Arch
 from isa.errors import InputError, meant
+from isa.plugins import variant
+from isa.reading import read_bytes, toml_of
+
+Order = Literal["rows", "channels"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+
+
+@dataclass(frozen=True)
+class LayerChoice:
+    """What is chosen of the tiling of one layer; None is left to the compiler.
+
+    A tile makes ``channels`` by ``rows`` of the output from ``depth`` input channels (0: from all at once). The outer
+    loop runs over ``order``; ``slots`` are the buffers of inputs, constants and outputs: 1 single, 2 double-buffered.
+    """
+
+    layer: str
+    channels: int | None = None
+    rows: int | None = None
+    depth: int | None = None
+    order: Order | None = None
+    slots: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """Layers, by name in order, that are computed together in bands of ``rows`` rows of the last one's result.
+
+    ``rows`` 0: two layers, the second element-wise and computed on every tile of the first, whose tiling is a
+    :class:`LayerChoice` as ever; the rest is left out then. ``kept``: tensors of which rows stay from band to band;
+    None: all. ``channels``: output channels a tile of each layer; None: all. ``held``: whether each layer's constants
+    are loaded once, not in every band; None: all are. ``slots``: buffers of operands whose rows are not kept, and of
+    results; None: 2.
+    """
+
+    layers: tuple[str, ...]
+    rows: int
+    kept: tuple[str, ...] | None = None
+    channels: tuple[int, ...] | None = None
+    held: tuple[bool, ...] | None = None
+    slots: int | None = None
+
+    @property
+    def turns(self) -> str:
+        """How the layers take turns, in words."""
+        return f"in bands of {self.rows} rows" if self.rows else "tile by tile"
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is chosen of a network. Falsy where that is nothing.
+
+    Of several choices for layers of one name the first is for the first of them, and so on, the last for all that
+    follow. ``residents``: exactly the tensors that stay in the scratchpad; None: the compiler chooses. ``groups``:
+    exactly the layers that are computed together; None: the compiler chooses, of layers about which nothing else is
+    chosen, and only if residents are not chosen either. ``package`` and ``machine`` are the digests that the choices
+    were made for, empty for any. ``words`` choose them on a command line.
+    """
+
+    layers: tuple[LayerChoice, ...] = ()
+    residents: tuple[str, ...] | None = None
+    groups: tuple[GroupChoice, ...] | None = None
+    package: str = ""
+    machine: str = ""
+    words: tuple[str, ...] = field(default=(), compare=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.layers) or self.residents is not None or self.groups is not None
+
+    @property
+    def source(self) -> str:
+        """What messages call them."""
+        return " ".join(self.words) or "the choices"
+
+    @property
+    def digest(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 of what is chosen: equal for equal choices."""
+        text = json.dumps(as_json(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def of(self, names: Sequence[str]) -> list[LayerChoice | None]:
+        """The choice for each of some layers, by their names in order."""
+        by_name: dict[str, list[LayerChoice]] = {}
+        for choice in self.layers:
+            by_name.setdefault(choice.layer, []).append(choice)
+        seen: Counter[str] = Counter()
+        found: list[LayerChoice | None] = []
+        for name in names:
+            own = by_name.get(name)
+            found.append(own[min(seen[name], len(own) - 1)] if own else None)
+            seen[name] += 1
+        return found
+
+    def apply_to(self, names: Sequence[str]) -> bool:
+        """Whether they can be about layers of these names: where they leave nothing open, about as many of each."""
+        keys = (value for choice in self.layers for value in vars(choice).values())
+        wanted = Counter(names)
+        chosen = Counter(choice.layer for choice in self.layers if choice.layer in wanted)
+        if self.residents is None or self.groups is None or None in keys or chosen.keys() < wanted.keys():
+            return True
+        return wanted == chosen
+
+    def check_made_for(self, package: str, machine: str) -> None:
+        """Raises InputError where they were made for another package or machine."""
+        for what, wanted, found in (("network", self.package, package), ("machine", self.machine, machine)):
+            if wanted and wanted != found:
+                raise InputError(
+                    f"{self.source}: made for another {what} (digest {wanted[:16]}, this one has {found[:16]}); "
+                    "give the same model, seed, preset and settings, or tune this one with --from"
+                )
+
+    def check_made(self, made: Sequence[Choices]) -> None:
+        """Raises InputError for a choice that is not in ``made``, the whole schedules of all regions.
+
+        That is one about a layer or tensor that is none, or a group of layers that do not follow one another.
+        """
+        named = [choice.layer for choice in self.layers]
+        named += [name for group in self.groups or () for name in group.layers]
+        layers = [choice.layer for one in made for choice in one.layers]
+        _check_known(self.source, "layer of the accelerator", named, layers)
+        tensors = [name for one in made for name in one.residents or ()]
+        _check_known(self.source, "tensor that can stay in the scratchpad", self.residents or (), tensors)
+        found = {group.layers for one in made for group in one.groups or ()}
+        for group in self.groups or ():
+            if group.layers not in found:
+                raise InputError(
+                    f"{self.source}: group '{group.layers[0]}' to '{group.layers[-1]}': these layers do not follow one "
+                    "another, or are in a group before; 'dla explain MODEL' lists all in order"
+                )
+
+
+NOTHING = Choices()
+
+
+def _check_known(source: str, what: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            meant = f"did you mean '{close[0]}'?" if close else "'dla explain MODEL' lists them"
+            raise InputError(f"{source}: '{name}' is no {what}; {meant}")
+
+
+def as_json(choices: Choices) -> dict[str, Any]:
+    """What is chosen, as plain values; :func:`byoc.options.of_json` reads them."""
+    found: dict[str, Any] = {"layers": [_said(one) for one in choices.layers]}
+    if choices.residents is not None:
+        found["residents"] = list(choices.residents)
+    if choices.groups is not None:
+        found["groups"] = [_said(one) for one in choices.groups]
+    return found
+
+
+def _said(choice: LayerChoice | GroupChoice) -> dict[str, Any]:
+    return {name: value for name, value in asdict(choice).items() if value is not None}
+
+
+KEYS = tuple(item.name for item in fields(LayerChoice) if item.name != "layer")
+"""What can be chosen of a layer."""
+GROUP_KEYS = tuple(item.name for item in fields(GroupChoice))
+"""What is chosen of a group."""
+OPERANDS = ("input", "constants", "output")
+"""What ``slots`` counts the buffers of, in this order."""
+MAXIMUM_BYTES = 1 << 20
+MOST = 1 << 20
+"""The largest number in a file."""
+_REMEDY = "docs/tuning.md shows such a file"
+
+
+def of_json(value: Any, source: str) -> Choices:
+    """What :func:`byoc.options.as_json` made; raises InputError for anything else, which messages call ``source``."""
+    if not isinstance(value, dict) or not isinstance(value.get("layers"), list):
+        raise InputError(f"{source}: no schedule; {_REMEDY}")
+    layers = []
+    for entry in value["layers"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("layer"), str):
+            raise InputError(f"{source}: a layer without a name; {_REMEDY}")
+        layers.append(_layer(entry["layer"], {key: item for key, item in entry.items() if key != "layer"}, source))
+    return Choices(tuple(layers), _residents(value, source), _groups(value, source))
+
+
+def load_pins(path: Path) -> Choices:
+    """The choices in a TOML file: a table ``[layers.NAME]`` for each layer, a table ``[[groups]]`` for each group, and
+    ``residents`` if they are chosen, too.
+
+    Raises InputError naming layer, key and value for whatever is wrong.
+    """
+    source = f"--pins {path}"
+    content = toml_of(read_bytes(path, MAXIMUM_BYTES, "a file of pins", _REMEDY), source, _REMEDY)
+    for name in content.keys() - {"layers", "residents", "groups"}:
+        raise InputError(f"{source}: unknown key '{name}'; the keys are layers, residents and groups ({_REMEDY})")
+    tables = content.get("layers", {})
+    if not isinstance(tables, dict):
+        raise InputError(f"{source}: layers is {tables!r}; write a table [layers.NAME] for each layer")
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise InputError(f"{source}: layer '{name}' is {table!r}; write a table [layers.{name}] with {_keys()}")
+    layers = tuple(_layer(name, table, source) for name, table in tables.items())
+    return Choices(layers, _residents(content, source), _groups(content, source), words=("--pins", str(path)))
+
+
+def _residents(content: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
+    names = content.get("residents")
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{source}: residents is {names!r}; write a list of names of tensors")
+    return tuple(names)
+
+
+def _groups(content: Mapping[str, Any], source: str) -> tuple[GroupChoice, ...] | None:
+    tables = content.get("groups")
+    if tables is None:
+        return None
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise InputError(f"{source}: groups is {tables!r}; write a table [[groups]] for each group")
+    return tuple(_group(table, source) for table in tables)
+
+
+_GROUP_LISTS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "layers": ("names of layers", lambda value: isinstance(value, str)),
+    "kept": ("names of tensors", lambda value: isinstance(value, str)),
+    "channels": ("numbers from 1 up, one a layer", lambda value: _is_count(value)),
+    "held": ("true or false, one a layer", lambda value: isinstance(value, bool)),
+}
+
+
+def _group(values: Mapping[str, Any], source: str) -> GroupChoice:
+    for key, value in values.items():
+        if key not in GROUP_KEYS:
+            raise InputError(f"{source}: a group: unknown key '{key}'; the keys are {', '.join(GROUP_KEYS)}")
+        if key in ("rows", "slots"):
+            least = 0 if key == "rows" else 1
+            if not _is_count(value, least):
+                raise InputError(f"{source}: a group: {key} is {value!r}; write a number from {least} to {MOST}")
+            continue
+        what, right = _GROUP_LISTS[key]
+        if not isinstance(value, list | tuple) or not all(map(right, value)):
+            raise InputError(f"{source}: a group: {key} is {value!r}; write a list of {what}")
+    if not values.get("layers") or "rows" not in values:
+        raise InputError(f"{source}: a group without layers or rows; {_REMEDY}")
+    rest = {key: tuple(value) for key, value in values.items() if key in _GROUP_LISTS and key != "layers"}
+    return GroupChoice(tuple(values["layers"]), values["rows"], **rest, slots=values.get("slots"))
+
+
+def _layer(name: str, values: Mapping[str, Any], source: str) -> LayerChoice:
+    for key, value in values.items():
+        if key not in KEYS:
+            raise InputError(f"{source}: layer '{name}': unknown key '{key}'; the keys are {_keys()}")
+        wrong = _wrong(key, value)
+        if wrong:
+            raise InputError(f"{source}: layer '{name}': {key} is {value!r}; {wrong}")
+    slots = values.get("slots")
+    return LayerChoice(name, **{**values, **({} if slots is None else {"slots": tuple(slots)})})
+
+
+def _wrong(key: str, value: Any) -> str:
+    """What a value of a key should have been; empty where it is that."""
+    if key == "order":
+        return "" if value in ORDERS else f"write {' or '.join(ORDERS)}: what the outer loop runs over"
+    if key == "slots":
+        right = isinstance(value, list | tuple) and len(value) == len(OPERANDS) and all(map(_is_count, value))
+        return "" if right else f"write three numbers from 1 up, buffers of {', '.join(OPERANDS)}"
+    least = 0 if key == "depth" else 1
+    return "" if _is_count(value, least) else f"write a number from {least} to {MOST}"
+
+
+def _is_count(value: Any, least: int = 1) -> bool:
+    return type(value) is int and least <= value <= MOST
+
+
+def _keys() -> str:
+    return ", ".join(KEYS)
+
 
 Schedule = Literal["seed", "default"]
 Grouped = Literal["auto", "cpu", "per-group", "native"]
@@ -140,3 +421,25 @@ OPTIONS: tuple[Option, ...] = _declared()
 PROGRAM_OPTIONS: tuple[Option, ...] = tuple(option for option in OPTIONS if option.programs)
 """The options that programs depend on; the others decide only whether there are any."""
 DEFAULTS = CompileOptions()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine as patterns see it. ``instructions`` are mnemonics; limits are exclusive upper bounds."""
+
+    instructions: frozenset[str]
+    isa: str
+    emulate_depthwise: bool = False
+    grouped: Grouped = "auto"
+    numerics: Literal["onnxruntime", "fixed"] = "onnxruntime"
+    channel_limit: int = 1 << 20
+    spatial_limit: int = 1 << 16
+    window_limit: int = 1 << 8
+    group_limit: int = 1 << 16
+
+
+def target_of(arch: Arch, options: CompileOptions = DEFAULTS) -> Target:
+    """The target that ``arch`` is; raises InputError for an ISA variant that does not exist."""
+    isa, choices = variant(arch.isa), (options.emulate_depthwise, options.grouped, arch.numerics)
+    window = isa.register_file.by_name["EX_KERNEL_WIDTH"].maximum + 1
+    return Target(isa.mnemonics, arch.isa, *choices, window_limit=window)

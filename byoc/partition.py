@@ -9,12 +9,11 @@ from typing import Literal
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
+from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Operator
+from byoc.operators.operator import Finding, Operator, Refusal, finding
 from byoc.operators.registry import Annotation, annotate, installed, open_shape, unknown_operator
-from byoc.operators.rules import Finding, Refusal, finding
-from byoc.operators.tiling import Shortage
-from byoc.target import Target
+from byoc.options import Target
 
 Outcome = tuple[Operator, ...] | Refusal
 

@@ -14,7 +14,6 @@ from itertools import product
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
-from byoc.choices import ORDERS, LayerChoice
 from byoc.estimate.account import LayerCost, Shape
 from byoc.estimate.constants import (
     BESIDE,
@@ -30,9 +29,7 @@ from byoc.estimate.constants import (
     ROW_CUTS,
     THRIFT,
 )
-from byoc.operators.nest import Tile, allowed_channels
-from byoc.operators.operator import Geometry
-from byoc.operators.tiling import (
+from byoc.operators.layer import (
     Resident,
     Slots,
     Tiling,
@@ -47,6 +44,9 @@ from byoc.operators.tiling import (
     tiles,
     working_set,
 )
+from byoc.operators.nest import Tile, allowed_channels
+from byoc.operators.operator import Geometry
+from byoc.options import ORDERS, LayerChoice
 from isa.arch import Arch
 from isa.instruction import ceil_div
 from isa.ops.convolution import MAPPING

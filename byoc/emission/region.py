@@ -12,18 +12,15 @@ from typing import Literal
 
 import numpy as np
 
-from byoc.batches import by_image
-from byoc.choices import NOTHING, Choices
 from byoc.emission.emit import emit
 from byoc.estimate.account import priced
 from byoc.estimate.commands import Compute
-from byoc.fusing import fuse
+from byoc.fusing import by_image, fuse
 from byoc.graph import Node, Value
 from byoc.lowering import Buffer, Lowered, lower, split, value_bytes
-from byoc.operators.layer import Layer, make_layer
+from byoc.operators.layer import Layer, Shortage, find_shortage, make_layer, streamed, working_set
 from byoc.operators.operator import Geometry, Operator
-from byoc.operators.tiling import Shortage, find_shortage, streamed, working_set
-from byoc.options import Schedule
+from byoc.options import NOTHING, Choices, Schedule
 from byoc.scheduling.default import ONE_SIZE, SearchPool, schedule_default
 from byoc.scheduling.memplan import peak_bytes
 from byoc.scheduling.seed import schedule_seed, smallest_seed_tiling

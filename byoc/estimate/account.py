@@ -20,8 +20,8 @@ from byoc.estimate.commands import (
     transfer_cycles,
 )
 from byoc.estimate.constants import EXPOSED, FIRST_OVERHEAD, HIDDEN, TILE_OVERHEAD, TILE_SHARE, TRAFFIC
+from byoc.operators.layer import Buffers, Resident, Tiling, buffers_of, loads_constants, streams
 from byoc.operators.operator import Geometry
-from byoc.operators.tiling import Buffers, Resident, Tiling, buffers_of, loads_constants, streams
 from isa.arch import Arch
 from isa.instruction import ceil_div
 
@@ -103,7 +103,7 @@ class LayerCost:
         return self.shape(tiling.channels, tiling.rows, tiling.depth)
 
     def working_set(self, tiling: Tiling, resident: Resident) -> int:
-        """:func:`byoc.operators.tiling.working_set` of a tiling."""
+        """:func:`byoc.operators.layer.working_set` of a tiling."""
         return self._buffers_of(tiling).taken(tiling.slots, resident, constants=self._moved_by(resident)[1])
 
     def _buffers_of(self, tiling: Tiling) -> Buffers:

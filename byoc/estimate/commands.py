@@ -22,9 +22,8 @@ from byoc.estimate.constants import (
     REMEMBERED_ROWS,
     TRANSFER_OVERHEAD,
 )
-from byoc.operators.nest import Span, band_rows, make_tile
+from byoc.operators.nest import Span, band_rows, make_tile, spread_of
 from byoc.operators.operator import Geometry
-from byoc.operators.pieces import spread_of
 from isa.arch import Arch
 from isa.errors import InputError
 from isa.instruction import Command, Instruction, Unit, ceil_div

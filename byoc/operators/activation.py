@@ -14,9 +14,8 @@ from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Elementwise, layer_of
 from byoc.operators.forms import Form, Kinds, QLinear, Written, numeric, several
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.operator import Constraint, Operand, Requirement, Settings
-from byoc.operators.rules import Finding, finding, rule
-from byoc.target import Target
+from byoc.operators.operator import Constraint, Finding, Operand, Requirement, Settings, finding, rule
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

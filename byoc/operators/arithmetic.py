@@ -15,10 +15,9 @@ from byoc.operators import domain, elementwise
 from byoc.operators.elementwise import Pair, axes_of, pair_of, turned
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Limits, Operand, Operator, Requirement, Settings
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.operator import Constraint, Finding, Limits, Operand, Operator, Requirement, Settings, finding, rule
 from byoc.operators.table import Table
-from byoc.target import Target
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

@@ -14,10 +14,9 @@ from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.forms import Form, Kinds, QLinear, Written, integer
 from byoc.operators.movement import Alias, needs_permutation, placed
-from byoc.operators.operator import Constraint, Operand, Operator, Requirement
-from byoc.operators.pieces import Dim, Piece, merged
-from byoc.operators.rules import Finding, rule
-from byoc.target import Target
+from byoc.operators.nest import Dim, Piece, merged
+from byoc.operators.operator import Constraint, Finding, Operand, Operator, Requirement, rule
+from byoc.options import Target
 
 
 @dataclass(frozen=True, eq=False)

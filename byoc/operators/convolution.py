@@ -18,6 +18,7 @@ from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
+    Finding,
     Geometry,
     Operand,
     Operator,
@@ -26,10 +27,10 @@ from byoc.operators.operator import (
     Requirement,
     Settings,
     Whole,
+    finding,
+    rule,
 )
-from byoc.operators.products import Product
-from byoc.operators.requantisation import Requantise, requantisation
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.products import Product, Requantise, requantisation
 from byoc.operators.sharding import AXES, Along, Sharding, is_image
 from byoc.operators.window import (
     ATTRIBUTES,
@@ -39,7 +40,7 @@ from byoc.operators.window import (
     two_dimensional,
     written_window,
 )
-from byoc.target import Target
+from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.convolution import MAPPING, Work, best_mapping
 from isa.plugins import variant

@@ -13,10 +13,20 @@ import numpy as np
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import Cuts, Geometry, MappingType, Operand, Operator, Registers, Repeat
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.operator import (
+    Cuts,
+    Finding,
+    Geometry,
+    MappingType,
+    Operand,
+    Operator,
+    Registers,
+    Repeat,
+    finding,
+    rule,
+)
 from byoc.operators.sharding import Along, Sharding, element_by_element
-from byoc.target import Target
+from byoc.options import Target
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -23,16 +23,17 @@ from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
+    Finding,
     Geometry,
     Operand,
     Operator,
     Registers,
     Requirement,
     Settings,
+    rule,
 )
 from byoc.operators.rows import shared_constants
-from byoc.operators.rules import Finding, rule
-from byoc.target import Target
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

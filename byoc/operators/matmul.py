@@ -21,18 +21,19 @@ from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
     Cuts,
+    Finding,
     Geometry,
     Operand,
     Operator,
     Registers,
     Requirement,
     Settings,
+    finding,
+    rule,
 )
-from byoc.operators.products import Product
-from byoc.operators.requantisation import Requantise, requantisation
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.products import Product, Requantise, requantisation
 from byoc.operators.sharding import Along, Sharding
-from byoc.target import Target
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

@@ -15,10 +15,20 @@ from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import MANY, Constraint, Limits, Operand, Operator, Requirement, Settings
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.operator import (
+    MANY,
+    Constraint,
+    Finding,
+    Limits,
+    Operand,
+    Operator,
+    Requirement,
+    Settings,
+    finding,
+    rule,
+)
 from byoc.operators.table import looked_up
-from byoc.target import Target
+from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 

@@ -2,7 +2,7 @@
 
 Which element comes from where is a map of positions, the same whatever the numbers: the importer has the host's own
 operator make it, so it is exact by construction. In the canonical node it stands as strided pieces
-(:mod:`byoc.operators.pieces`).
+(:mod:`byoc.operators.nest`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, unscalable
 from byoc.operators.forms import Form, Kinds, Positions, Written, integer, numeric, several
-from byoc.operators.nest import Axis, Nest, Tile, Transfer
+from byoc.operators.nest import NOTHING, Axis, Dim, Nest, Piece, Tile, Transfer, find_pieces, merged, spread_of
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     Constraint,
     Cuts,
+    Finding,
     Geometry,
     Limits,
     Operand,
@@ -33,10 +34,10 @@ from byoc.operators.operator import (
     Requirement,
     Settings,
     Whole,
+    finding,
+    rule,
 )
-from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged, spread_of
-from byoc.operators.rules import Finding, finding, rule
-from byoc.target import Target
+from byoc.options import Target
 from isa.arch import Arch
 from isa.numerics import steps
 from isa.ops.movement import DIMENSIONS

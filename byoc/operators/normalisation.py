@@ -18,16 +18,18 @@ from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
+    Finding,
     Geometry,
     Operand,
     Operator,
     Registers,
     Requirement,
     Settings,
+    finding,
+    rule,
 )
 from byoc.operators.rows import Rows, fits_fields, shared_constants
-from byoc.operators.rules import Finding, finding, rule
-from byoc.target import Target
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

@@ -3,14 +3,16 @@
 All numbers live in the accelerator's int8 domain: uint8 ONNX tensors have been moved by 128 (values and zero points),
 except where a family says that it computes with the original zero point and an ``offset``. Tensors are dense, CHW or
 row-major, without a batch dimension: a batch or a group becomes several operations on slices.
+
+A node that breaks a rule of its family is refused: what was found are facts as data, sentences are made last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +20,79 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
 from byoc.operators.forms import Closes, Form, Kinds, Written
-from byoc.operators.nest import Box, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
+from byoc.operators.nest import Box, Dim, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.pieces import Dim
-from byoc.operators.rules import Finding, Refusal, Rule, finding
 from byoc.operators.sharding import Along, Sharding
-from byoc.target import Target
+from byoc.options import Target
 from isa.arch import Arch
 from isa.instruction import Instruction
 from isa.ops.convolution import ACCUMULATE, parallel_groups
 from isa.ops.lookup import TABLE_BYTES
 from isa.ops.requant import ChannelScales
+
+Asked = ParamSpec("Asked")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with the actual ``values``; ``text`` is the format string of the sentence that tells them."""
+
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.text.format(**self.values)
+
+
+def finding(text: str, **values: Any) -> Finding:
+    """A finding of ``values``, told by ``text``."""
+    return Finding(text, values)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Asked]):
+    """One rule: ``check`` returns None where it holds, else what it found.
+
+    ``text`` states the rule once: it ends the message that the user reads and is the row of the support table.
+    """
+
+    name: str
+    text: str
+    check: Callable[Asked, Finding | None]
+
+    def __call__(self, *arguments: Asked.args, **options: Asked.kwargs) -> Finding | None:
+        """What breaks the rule, or None."""
+        return self.check(*arguments, **options)
+
+
+def rule(text: str) -> Callable[[Callable[Asked, Finding | None]], Rule[Asked]]:
+    """Makes a check the rule that ``text`` states, named as the function is."""
+    return lambda check: Rule(check.__name__, text, check)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why ``node`` does not run on the accelerator: the name of the rule that it misses, and what was found.
+
+    ``finding`` has the actual values. ``rule_text`` states the rule where the finding does not say it all. ``str`` is
+    the line that the user reads.
+    """
+
+    node: str
+    rule: str
+    finding: Finding
+    rule_text: str = ""
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The actual values."""
+        return self.finding.values
+
+    def __str__(self) -> str:
+        """The finding, then the rule."""
+        return f"{self.finding}; {self.rule_text}" if self.rule_text else str(self.finding)
+
 
 Requirement = Rule[[Graph, Node]]
 Constraint = Rule[[Any, Target]]

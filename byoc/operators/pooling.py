@@ -13,8 +13,7 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Registers, Requirement, Settings
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.operator import Constraint, Finding, Registers, Requirement, Settings, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,
@@ -25,7 +24,7 @@ from byoc.operators.window import (
     uncut_input,
     written_window,
 )
-from byoc.target import Target
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

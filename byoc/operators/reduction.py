@@ -17,11 +17,10 @@ from byoc.operators.elementwise import Pair, pair_of
 from byoc.operators.forms import Form, Kinds, Written, flag
 from byoc.operators.minmax import Function, MinMax
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Operator, Requirement, Settings
+from byoc.operators.operator import Constraint, Finding, Operator, Requirement, Settings, finding, rule
 from byoc.operators.rows import AXES, REQUIREMENTS, Columns, Rows, fits_fields, folded, misfit_axes, slices
-from byoc.operators.rules import Finding, finding, rule
 from byoc.operators.table import Table, looked_up
-from byoc.target import Target
+from byoc.options import Target
 from isa import numerics
 from isa.arch import Arch
 from isa.numerics import float32_bits

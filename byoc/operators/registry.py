@@ -25,8 +25,7 @@ from byoc import operators
 from byoc.graph import Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Operator
-from byoc.operators.rules import Refusal, finding
+from byoc.operators.operator import Operator, Refusal, finding
 from isa.errors import InputError
 from isa.plugins import loaded
 

@@ -1,6 +1,7 @@
 """How a node is divided: which part of its operands makes which part of its result, to the bit.
 
-Families say so by ``Operator.divide``, for whoever computes a node in parts (``byoc/splitting``). Spans are half-open.
+Families say so by ``Operator.divide``, for whoever computes a node in parts (:mod:`byoc.splitting`). Spans are
+half-open.
 """
 
 from __future__ import annotations

@@ -17,9 +17,19 @@ from byoc.operators import domain
 from byoc.operators.elementwise import Elementwise
 from byoc.operators.forms import Closes
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import ChannelConstants, Geometry, Operand, Operator, Registers, Requirement, Settings
-from byoc.operators.rules import Finding, finding, rule
-from byoc.target import Target
+from byoc.operators.operator import (
+    ChannelConstants,
+    Finding,
+    Geometry,
+    Operand,
+    Operator,
+    Registers,
+    Requirement,
+    Settings,
+    finding,
+    rule,
+)
+from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 

@@ -13,10 +13,9 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import MANY, Geometry, MappingType, Operand, Operator, Registers
-from byoc.operators.rules import Finding, finding, rule
+from byoc.operators.operator import MANY, Finding, Geometry, MappingType, Operand, Operator, Registers, finding, rule
 from byoc.operators.sharding import AXES, Along, Sharding, Span
-from byoc.target import Target
+from byoc.options import Target
 
 ATTRIBUTES = ("kernel", "strides", "dilations", "pads")
 """What every canonical node with a window has."""

@@ -1,12 +1,23 @@
-"""The archive of a package on disk: written whole or not at all, read with nothing trusted."""
+"""What a package is on disk: an archive, and the graph in it as JSON beside one block of raw little-endian arrays.
+
+Written whole or not at all, read with nothing trusted: no pickle, bounds checked, constants without copies.
+"""
 
 from __future__ import annotations
 
 import io
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from byoc.graph import Graph, Layout, Node, Quantization, Value
+from byoc.operators.registry import Annotation
+from byoc.operators.verify import verify_graph
 from isa import memory
 from isa.errors import InputError
 from isa.reading import DAMAGED
@@ -66,3 +77,204 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
         limit = min(size, MAXIMUM_JSON) if entry.filename.endswith(".json") else size
         if entry.file_size > limit:
             raise InputError(f"{entry.filename} declares {entry.file_size} bytes, {limit} are possible")
+
+
+ALIGNMENT = 64
+MAXIMUM_TEXT = 1 << 15
+_ARRAY_TYPES = frozenset(
+    {"bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"} | {"float32", "float64"}
+)
+Json = Any
+
+
+class ArrayWriter:
+    """Collects arrays into one block; equal to itself for equal arrays in equal order."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def add(self, array: NDArray[Any]) -> dict[str, Json]:
+        """Append ``array``; where it starts, its element type and shape."""
+        data = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+        padding = -self._size % ALIGNMENT
+        self._chunks += [bytes(padding), data]
+        start = self._size + padding
+        self._size = start + len(data)
+        return {"start": start, "dtype": array.dtype.name, "shape": list(array.shape)}
+
+    def block(self) -> bytes:
+        """Everything added so far."""
+        return b"".join(self._chunks)
+
+
+def read_array(entry: Json, block: memoryview) -> NDArray[Any]:
+    """The array that :meth:`ArrayWriter.add` described, a read-only view of ``block``."""
+    dtype, shape, start = entry["dtype"], _shape(entry["shape"]), entry["start"]
+    if dtype not in _ARRAY_TYPES:
+        raise InputError(f"element type {dtype!r} is not one a package holds")
+    element = np.dtype(dtype).newbyteorder("<")
+    count = 1
+    for size in shape:
+        count *= size
+    end = start + count * element.itemsize
+    if type(start) is not int or start < 0 or start % ALIGNMENT or end > len(block):
+        raise InputError(f"an array of {count} elements at {start} lies outside the weights")
+    found = np.frombuffer(block[start:end], np.uint8 if dtype == "bool" else element).reshape(shape)
+    return found != 0 if dtype == "bool" else found
+
+
+def _shape(entry: Json) -> tuple[int, ...]:
+    if not isinstance(entry, list) or len(entry) > 32 or not all(type(n) is int and 0 <= n < 1 << 48 for n in entry):
+        raise InputError(f"{entry!r} is not a shape")
+    return tuple(entry)
+
+
+def encode_graph(graph: Graph, annotations: tuple[Annotation, ...], arrays: ArrayWriter) -> Json:
+    """The graph as JSON values; constants and channel scales go to ``arrays``."""
+    return {
+        "name": graph.name,
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "values": [_encode_value(value, arrays) for value in graph.values.values()],
+        "nodes": [_encode_node(node, note) for node, note in zip(graph.nodes, annotations, strict=True)],
+    }
+
+
+def _encode_value(value: Value, arrays: ArrayWriter) -> Json:
+    entry: dict[str, Json] = {"name": value.name, "shape": list(value.shape), "dtype": value.dtype}
+    quantization = value.quantization
+    if quantization is not None and quantization.per_tensor:
+        entry["scale"], entry["zero_point"] = float(quantization.scale), int(quantization.zero_point)
+    elif quantization is not None:
+        entry["scales"], entry["axis"] = arrays.add(quantization.scale), quantization.axis
+        entry["zero_points"] = arrays.add(quantization.zero_point) if quantization.zero_point.any() else None
+    if value.constant is not None:
+        entry["constant"] = arrays.add(value.constant)
+    if value.open:
+        entry["open"] = True
+    if value.layout is not None:
+        entry["layout"] = asdict(value.layout)
+    return entry
+
+
+def _encode_node(node: Node, annotation: Annotation) -> Json:
+    return {
+        "name": node.name,
+        "op_type": node.op_type,
+        "inputs": list(node.inputs),
+        "outputs": list(node.outputs),
+        "attributes": dict(node.attributes),
+        "onnx_nodes": list(node.onnx_nodes),
+        "remark": node.remark,
+        "macs": node.macs,
+        "integer": node.integer,
+        "pattern": annotation.family,
+        "reason": annotation.reason,
+        "rule": annotation.rule,
+    }
+
+
+def decode_graph(document: Json, block: memoryview) -> tuple[Graph, tuple[Annotation, ...]]:
+    """Graph and annotations from JSON values that anybody may have written.
+
+    Raises :class:`InputError` for values of a wrong form, arrays out of bounds and graphs that are inconsistent.
+    """
+    try:
+        values = [_decode_value(entry, block) for entry in document["values"]]
+        nodes = tuple(_decode_node(entry) for entry in document["nodes"])
+        annotations = tuple(
+            Annotation(_text_or_none(e["pattern"]), _text_or_none(e["reason"]), _text(e.get("rule", "")))
+            for e in document["nodes"]
+        )
+        graph = Graph(
+            name=_text(document["name"]),
+            inputs=_texts(document["inputs"]),
+            outputs=_texts(document["outputs"]),
+            values={value.name: value for value in values},
+            nodes=nodes,
+        )
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(f"graph.json has an entry of a wrong form ({type(error).__name__}: {error})") from error
+    return verify_graph(graph), annotations
+
+
+def _decode_value(entry: Json, block: memoryview) -> Value:
+    quantization = None
+    if "scale" in entry:
+        zero_point = np.asarray(_integer(entry["zero_point"]), np.int32)
+        quantization = Quantization(np.asarray(float(entry["scale"]), np.float32), zero_point)
+    elif "scales" in entry:
+        scale = read_array(entry["scales"], block)
+        zeros = entry["zero_points"]
+        zero_points = np.zeros(scale.shape, np.int32) if zeros is None else read_array(zeros, block)
+        if scale.dtype != np.float32 or zero_points.dtype != np.int32:
+            raise InputError(f"the scales of '{entry['name']}' are not float32 with int32 zero points")
+        quantization = Quantization(scale, zero_points, _integer(entry["axis"]))
+    constant = read_array(entry["constant"], block) if "constant" in entry else None
+    name, shape, dtype = _text(entry["name"]), _shape(entry["shape"]), _text(entry["dtype"])
+    layout = _layout(entry["layout"]) if "layout" in entry else None
+    return Value(name, shape, dtype, quantization, constant, entry.get("open") is True, layout)
+
+
+def _layout(entry: Json) -> Layout:
+    shape, factors, order = (_shape(entry[key]) for key in ("shape", "factors", "order"))
+    return Layout(_text(entry["tensor"]), shape, factors, order, _text(entry["dtype"]))
+
+
+def _decode_node(entry: Json) -> Node:
+    return Node(
+        name=_text(entry["name"]),
+        op_type=_text(entry["op_type"]),
+        inputs=_texts(entry["inputs"]),
+        outputs=_texts(entry["outputs"]),
+        attributes=_attributes(entry["attributes"]),
+        onnx_nodes=_texts(entry["onnx_nodes"]),
+        remark=_text(entry["remark"]),
+        macs=_count(entry["macs"]),
+        integer=entry["integer"] is True,
+    )
+
+
+def _attributes(entry: Json) -> Mapping[str, Any]:
+    return {_text(key): _tuples(found) for key, found in entry.items()}
+
+
+def _tuples(found: Json, depth: int = 0) -> Any:
+    if isinstance(found, list) and depth < 4:
+        return tuple(_tuples(one, depth + 1) for one in found)
+    if isinstance(found, (str, int, float, bool)):
+        return found
+    raise InputError(f"{found!r} is not an attribute")
+
+
+def _text(found: Json) -> str:
+    if not isinstance(found, str):
+        raise InputError(f"{found!r:.80} is not text")
+    if len(found) > MAXIMUM_TEXT:
+        raise InputError(f"a text has {len(found)} characters; at most {MAXIMUM_TEXT} are expected")
+    return found
+
+
+def _text_or_none(found: Json) -> str | None:
+    return None if found is None else _text(found)
+
+
+def _texts(found: Json) -> tuple[str, ...]:
+    if not isinstance(found, list):
+        raise InputError(f"{found!r} is not a list")
+    return tuple(_text(one) for one in found)
+
+
+def _count(found: Json) -> int:
+    if _integer(found) < 0:
+        raise InputError(f"{found!r} is a negative count")
+    return _integer(found)
+
+
+def _integer(found: Json) -> int:
+    if type(found) is not int:
+        raise InputError(f"{found!r} is not an integer")
+    return found

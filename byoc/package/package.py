@@ -23,8 +23,16 @@ from byoc.frontend.onnx.file import check_model, parse_model
 from byoc.frontend.tflite.file import TfliteModel, read_tflite
 from byoc.graph import Graph
 from byoc.operators.registry import Annotation
-from byoc.package.archive import MANIFEST, MODELS, archive_bytes, members, read_archive
-from byoc.package.graph_text import ArrayWriter, decode_graph, encode_graph
+from byoc.package.archive import (
+    MANIFEST,
+    MODELS,
+    ArrayWriter,
+    archive_bytes,
+    decode_graph,
+    encode_graph,
+    members,
+    read_archive,
+)
 from isa.errors import InputError
 from isa.files import write_atomically
 from isa.reading import json_of

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from byoc.estimate.account import LayerCost
 from byoc.estimate.commands import Compute, copy_cycles
 from byoc.operators.layer import Layer
-from byoc.operators.nest import Box, Span, Transfer, make_tile, plane_transfer, split
-from byoc.operators.pieces import Dim
+from byoc.operators.nest import Box, Dim, Span, Transfer, make_tile, plane_transfer, split
 from byoc.scheduling.groups import Fabric, Group, Member, members_of, stays, window_bytes
 from byoc.scheduling.stream import (
     Memory,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from byoc.choices import NOTHING, Choices
 from byoc.estimate.account import least_cycles
 from byoc.estimate.commands import Compute
 from byoc.estimate.constants import (
@@ -33,6 +32,7 @@ from byoc.lowering import Lowered
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Tile
 from byoc.operators.operator import Geometry
+from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.rehearsal import Rehearsed

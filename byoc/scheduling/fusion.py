@@ -16,8 +16,7 @@ from typing import NamedTuple
 from byoc.estimate.account import Carried, GroupAccount, GroupFloor, pieces
 from byoc.estimate.commands import again_cycles, copy_cycles, rows_slots, run_slots, transfer_cycles
 from byoc.estimate.constants import AGAIN_SHARES, BAND_CUTS, GAIN, LONGEST
-from byoc.operators.layer import Layer
-from byoc.operators.tiling import Resident, aligned, counts
+from byoc.operators.layer import Layer, Resident, aligned, counts
 from byoc.scheduling.groups import (
     Fabric,
     Group,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from byoc.lowering import Buffer, Lowered, Place
 from byoc.operators.layer import Layer
+from byoc.operators.nest import Dim, plane_dims
 from byoc.operators.operator import COMBINED, MappingType
-from byoc.operators.pieces import Dim, plane_dims
 
 UNREAD = sys.maxsize
 """The number of a layer that is not there."""

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from byoc.choices import NOTHING, Choices, GroupChoice, LayerChoice
 from byoc.estimate.commands import bytes_in, cycles_of
 from byoc.lowering import Buffer, Lowered
-from byoc.operators.layer import Layer
+from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
 from byoc.operators.nest import allowed_channels
-from byoc.operators.tiling import Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
+from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice
 from byoc.scheduling.fusion import Fusion, Question
 from byoc.scheduling.groups import Fabric, Group, fabric_of, lawful, may_ride, members_of, ridden_buffers, stays
 from byoc.tiling import Answers, Budget, Choice, TileSearch, may_cut_rows

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from byoc.operators.layer import Layer
+from byoc.operators.layer import Layer, Tiling, find_shortage, streamed, working_set
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
-from byoc.operators.tiling import Tiling, find_shortage, streamed, working_set
 from byoc.scheduling.memplan import Request, check_plan, plan
 from byoc.scheduling.stream import Memory, Scheduled, Step, lifetimes, stream_layer
 from isa.arch import Arch

@@ -16,15 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.choices import NOTHING, Choices
 from byoc.estimate.commands import transfer_slots
 from byoc.estimate.constants import PIECE_ALIGNMENT
 from byoc.lowering import Lowered, Place
-from byoc.operators.layer import Layer
-from byoc.operators.nest import Span, Tile, Transfer, make_tile
+from byoc.operators.layer import Buffers, Layer, Tiling, aligned, buffers_of, counts, tiles
+from byoc.operators.nest import Dim, Span, Tile, Transfer, make_tile
 from byoc.operators.operator import ChannelConstants, Whole
-from byoc.operators.pieces import Dim
-from byoc.operators.tiling import Buffers, Tiling, aligned, buffers_of, counts, tiles
+from byoc.options import NOTHING, Choices
 from byoc.scheduling.memplan import Request
 from isa.arch import Arch
 from isa.instruction import Instruction, Unit

@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from byoc.choices import Choices, as_json
-from byoc.options import CompileOptions
-from byoc.pins import of_json
+from byoc.options import Choices, CompileOptions, as_json, of_json
 from byoc.tuning.subject import Measurement
 from isa.errors import InputError
 from isa.reading import json_of, read_bytes

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from byoc.choices import GroupChoice
-from byoc.operators.tiling import Tiling
-from byoc.tuning.state import State, Tried
+from byoc.operators.layer import Tiling
+from byoc.options import GroupChoice
+from byoc.tuning.subject import State, Tried
 
 WIDTH = 8
 """Pieces for the same layers between the same tensors that stay, of which the fastest are taken into account."""

@@ -1,20 +1,249 @@
-"""What can be changed of a schedule at one place: another tiling, other groups, a tensor more or less that stays."""
+"""What can be changed of a schedule at one place: another tiling, other groups, a tensor more or less that stays.
+
+Tilings are drawn from the space of all that are legal, or one step away from one that is known; groups of layers that
+run band by band are one step away from those that do now.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
+from byoc.operators.layer import Resident, Tiling
+from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
-from byoc.operators.tiling import Resident, Tiling
-from byoc.tuning.candidates import Drawing
-from byoc.tuning.grouping import Grouping, with_group
-from byoc.tuning.state import Move, State
-from byoc.tuning.subject import Grouped, Subject
+from byoc.options import GroupChoice
+from byoc.tiling import buffered, channel_tiles, depths, row_bands
+from byoc.tuning.subject import Grouped, Move, Site, State, Subject
 from byoc.tuning.transfer import Donor
+from isa.arch import Arch
+from isa.instruction import ceil_div
+
+RIDES = 0.5
+"""Share of what could go tile by tile that comes to do so, or no longer does, other than to be taken apart."""
+GROUP_TRIES = 12
+"""Steps that are drawn before the groups are left as they are: most layers cannot be in one."""
+
+
+class Grouping:
+    """Draws steps from one set of groups to another."""
+
+    def __init__(self, subject: Subject, random: np.random.Generator) -> None:
+        self._subject, self._random = subject, random
+
+    def changed(self, groups: Grouped, place: int) -> Grouped | None:
+        """Groups with one thing changed of number ``place``: its ends, band, tiles, or what it keeps; -1: one more.
+
+        None where nothing was found.
+        """
+        for _ in range(GROUP_TRIES):
+            found = self._added(groups) if place < 0 else self._stepped(groups, place)
+            if found is not None and found != groups:
+                return found
+        return None
+
+    def _added(self, groups: Grouped) -> Grouped | None:
+        """Two or three neighbours that are in no group, in one of their own; or two, tile by tile."""
+        first = int(self._random.integers(len(self._subject.sites)))
+        if self._subject.ridden(first) is not None and self._random.random() < RIDES:
+            return self._riding(groups, None, first)
+        return self._with(groups, None, first, first + int(self._random.integers(1, 3)))
+
+    def _stepped(self, groups: Grouped, place: int) -> Grouped | None:
+        first, group = groups[place]
+        last = first + len(group.layers) - 1
+        if not group.rows:
+            return self._with(groups, place, first, last if self._random.random() < RIDES else first)
+        kind = int(self._random.integers(10))
+        if kind == 0 and self._random.random() < RIDES and self._subject.ridden(first) is not None:
+            return self._riding(groups, place, first)
+        if kind == 0:
+            return (*groups[:place], *groups[place + 1 :])
+        if kind in (1, 2):
+            ends = ((first - 1, last), (first + 1, last), (first, last - 1), (first, last + 1))
+            return self._with(groups, place, *ends[int(self._random.integers(len(ends)))])
+        if kind == 3:
+            changed = replace(group, slots=3 - (group.slots or 2))
+        elif kind in (4, 5):
+            changed = self._banded(group, last)
+        else:
+            changed = self._tiled(group, first)
+        return (*groups[:place], (first, changed), *groups[place + 1 :])
+
+    def _riding(self, groups: Grouped, place: int | None, first: int) -> Grouped | None:
+        """Groups in which one, or a new one, is a site with the next one on its tiles."""
+        others = tuple(one for number, one in enumerate(groups) if number != place)
+        if not _free(others, first, first + 1):
+            return None
+        names = tuple(site.name for site in self._subject.sites[first : first + 2])
+        return with_group(others, first, GroupChoice(names, 0))
+
+    def _banded(self, group: GroupChoice, last: int) -> GroupChoice:
+        """Higher or lower bands."""
+        rows = self._subject.rows(last)
+        return replace(group, rows=beside(self._random, even_sizes(range(1, rows + 1), rows), group.rows))
+
+    def _tiled(self, group: GroupChoice, first: int) -> GroupChoice:
+        """Other channel tiles of one layer, its constants loaded once or in every band, or one tensor kept or not."""
+        count = len(group.layers)
+        member = int(self._random.integers(count))
+        sites = self._subject.sites[first : first + count]
+        channels = list(group.channels or (site.geometry.nest.channels for site in sites))
+        held, kind = list(group.held or (True,) * count), int(self._random.integers(3))
+        if kind == 0:
+            held[member] = not held[member]
+        elif kind == 1:
+            nest = sites[member].geometry.nest
+            legal = [size for size in range(1, nest.channels + 1) if allowed_channels(nest, size) == size]
+            channels[member] = beside(self._random, even_sizes(legal, nest.channels), channels[member])
+        elif group.kept:
+            dropped = group.kept[int(self._random.integers(len(group.kept)))]
+            return replace(group, kept=tuple(name for name in group.kept if name != dropped))
+        else:
+            return replace(group, kept=None)
+        return replace(group, channels=tuple(channels), held=tuple(held))
+
+    def _with(self, groups: Grouped, place: int | None, first: int, last: int) -> Grouped | None:
+        """Groups in which one, or a new one, goes from site ``first`` to site ``last``; None where that cannot be."""
+        others = tuple(one for number, one in enumerate(groups) if number != place)
+        if last <= first:
+            return others
+        if not _free(others, first, last) or not self._subject.groupable(first, last):
+            return None
+        sites = self._subject.sites[first : last + 1]
+        before = None if place is None or not groups[place][1].rows else groups[place]
+        return with_group(others, first, self._made(sites, first, before))
+
+    def _made(self, sites: Sequence[Site], first: int, before: tuple[int, GroupChoice] | None) -> GroupChoice:
+        """A group of these sites, as far as they were in one as they were there, else whole and kept."""
+        rows = self._subject.rows(first + len(sites) - 1)
+        bands = even_sizes(range(1, rows + 1), rows)
+        if before is None:
+            band = bands[int(self._random.integers(len(bands)))]
+            return GroupChoice(tuple(site.name for site in sites), band)
+        start, group = before
+        channels, held = [], []
+        for number, site in enumerate(sites, start=first):
+            inside = start <= number < start + len(group.layers)
+            channels.append(
+                group.channels[number - start] if inside and group.channels else site.geometry.nest.channels
+            )
+            held.append(group.held[number - start] if inside and group.held else True)
+        band = next((size for size in bands if size <= group.rows), bands[-1])
+        return GroupChoice(tuple(site.name for site in sites), band, None, tuple(channels), tuple(held))
+
+
+def _free(groups: Grouped, first: int, last: int) -> bool:
+    """Whether sites ``first`` to ``last`` are in none of some groups."""
+    return all(other > last or other + len(one.layers) <= first for other, one in groups)
+
+
+def with_group(groups: Grouped, first: int, group: GroupChoice) -> Grouped:
+    """Groups with one more, in place of those of which it takes layers."""
+    last = first + len(group.layers) - 1
+    others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
+    return tuple(sorted((*others, (first, group)), key=lambda one: one[0]))
+
+
+TRIES = 24
+"""Shapes that are drawn before a site is given up: most of what is drawn does not fit a small scratchpad."""
+FRESH, REBUFFERED = 0.35, 0.3
+"""Shares of new draws, and of steps that change buffers and order alone; the others change one size."""
+
+
+class Drawing:
+    """Draws tilings of one geometry beside what is resident, within ``budget`` bytes."""
+
+    def __init__(self, geometry: Geometry, arch: Arch, resident: Resident, budget: int) -> None:
+        self._geometry, self._arch, self._resident, self._budget = geometry, arch, resident, budget
+        self._channels, self._depths = _sizes(geometry, arch, resident)
+        self._known: dict[tuple[int, int, int], tuple[Tiling, ...]] = {}
+
+    def fresh(self, random: np.random.Generator) -> Tiling | None:
+        """Any tiling: few tiles are as likely as many. None where nothing that was drawn fits."""
+        for _ in range(TRIES):
+            channels = _pick(random, self._channels)
+            shape = Tiling(channels, _pick(random, self._rows(channels)), depth=_pick(random, self._depths))
+            found = self._buffered(random, shape)
+            if found is not None:
+                return found
+        return None
+
+    def near(self, random: np.random.Generator, known: Tiling) -> Tiling | None:
+        """A tiling that differs from ``known``, mostly in one thing; None where nothing that was drawn fits."""
+        for _ in range(TRIES):
+            kind = random.random()
+            if kind < FRESH:
+                return self.fresh(random)
+            shape = known if kind < FRESH + REBUFFERED else self._stepped(random, known)
+            found = self._buffered(random, shape)
+            if found is not None and found != known:
+                return found
+        return None
+
+    def _stepped(self, random: np.random.Generator, known: Tiling) -> Tiling:
+        """``known`` with one of its sizes a little larger or smaller."""
+        axis = ("channels", "rows", "depth")[int(random.integers(3))]
+        if axis == "rows":
+            return known._replace(rows=beside(random, self._rows(known.channels), known.rows))
+        if axis == "depth":
+            return known._replace(depth=beside(random, self._depths, known.depth))
+        channels = beside(random, self._channels, known.channels)
+        rows = self._rows(channels)
+        return known._replace(channels=channels, rows=known.rows if len(rows) > 1 else rows[0])
+
+    def _buffered(self, random: np.random.Generator, shape: Tiling) -> Tiling | None:
+        """One of the ways to order and buffer a shape, None where none fits."""
+        key = shape.channels, shape.rows, shape.depth
+        found = self._known.get(key)
+        if found is None:
+            plain = Tiling(*key[:2], depth=shape.depth)
+            found = self._known[key] = tuple(buffered(self._geometry, self._arch, self._resident, self._budget, plain))
+        return found[int(random.integers(len(found)))] if found else None
+
+    def _rows(self, channels: int) -> tuple[int, ...]:
+        return _bands(self._geometry, channels)
+
+
+@lru_cache(maxsize=1024)
+def _sizes(geometry: Geometry, arch: Arch, resident: Resident) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Channel tiles and depths to draw from, from coarse to fine."""
+    nest, parallel = geometry.nest, geometry.operator.parallel_channels(geometry, arch)
+    channels = even_sizes(channel_tiles(geometry, resident), nest.channels, parallel)
+    cuts = depths(geometry, resident)
+    return channels, (0, *even_sizes(cuts[1:], nest.input_channels, arch.pe.ic))
+
+
+@lru_cache(maxsize=4096)
+def _bands(geometry: Geometry, channels: int) -> tuple[int, ...]:
+    return even_sizes(row_bands(geometry, channels), geometry.nest.rows)
+
+
+def even_sizes(sizes: Sequence[int], whole: int, parallel: int = 0) -> tuple[int, ...]:
+    """The most even cut into each number of pieces, and cuts into what the array takes in parallel."""
+    smallest: dict[int, int] = {}
+    for size in sizes:
+        count = ceil_div(whole, size)
+        smallest[count] = min(size, smallest.get(count, size))
+    fitting = {size for size in sizes if parallel and size % parallel == 0}
+    return tuple(sorted({*smallest.values(), *fitting}, reverse=True))
+
+
+def _pick(random: np.random.Generator, sizes: Sequence[int]) -> int:
+    """One of some sizes; the first ones, which are coarse, more often."""
+    return sizes[int(len(sizes) * random.random() ** 2)]
+
+
+def beside(random: np.random.Generator, sizes: Sequence[int], known: int) -> int:
+    """A size up to three places from ``known``, or from the first that is not larger."""
+    place = next((number for number, size in enumerate(sizes) if size <= known), len(sizes) - 1)
+    step = int(random.integers(1, 4)) * (1 if random.random() < 0.5 else -1)
+    return sizes[min(max(place + step, 0), len(sizes) - 1)]
+
 
 PLACES = 64
 """Layers, groups, and tensors at which changes are drawn at a time, of each so many at most."""

@@ -10,9 +10,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from byoc.choices import Choices, GroupChoice
+from byoc.operators.layer import Resident, Tiling, working_set
 from byoc.operators.nest import allowed_channels
-from byoc.operators.tiling import Resident, Tiling, working_set
+from byoc.options import Choices, GroupChoice
 from byoc.scheduling.residency import tiling_of
 from byoc.tiling import lies_dense, may_cut_depth, may_cut_rows
 from byoc.tuning.log import LoggedSite, TuningLog

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from byoc.choices import GroupChoice
 from byoc.estimate.commands import bytes_in
-from byoc.operators.tiling import Resident, Tiling
-from byoc.tuning.state import State
-from byoc.tuning.subject import Subject
+from byoc.operators.layer import Resident, Tiling
+from byoc.options import GroupChoice
+from byoc.tuning.subject import State, Subject
 
 Features = tuple[float, ...]
 LAYER, GROUP = 30, 14

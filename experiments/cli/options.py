@@ -237,7 +237,7 @@ def _compile_options(pins: Path | None, tuned: Path | None, **options: Any) -> C
     if pins is not None and tuned is not None:
         raise InputError("--pins and --tuned both choose a schedule; give one of them")
     if pins is not None:
-        from byoc.pins import load_pins
+        from byoc.options import load_pins
 
         return replace(plain, chosen=load_pins(pins))
     if tuned is not None:

@@ -15,7 +15,7 @@ from experiments.running.given import Compiling
 from experiments.tune.request import TuneRequest
 
 if TYPE_CHECKING:
-    from byoc.choices import Choices, GroupChoice, LayerChoice
+    from byoc.options import Choices, GroupChoice, LayerChoice
     from byoc.package.package import Package
     from experiments.tune.explain import Explanation, Taken
     from experiments.tune.tuning import Tuned

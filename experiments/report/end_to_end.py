@@ -11,7 +11,7 @@ import numpy as np
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region
 from byoc.graph import Graph, Node
-from byoc.host.parts import estimate_cycles
+from byoc.host.sessions import estimate_cycles
 from byoc.interface import connect
 from byoc.operators.onnx_view import BOUNDARIES, QUANTIZE
 from byoc.partition import Partition

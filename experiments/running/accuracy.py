@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from byoc.compiler import CompiledNetwork
-from byoc.host.parts import Oracle
 from byoc.host.runtime import Runtime
+from byoc.host.sessions import Oracle
 from experiments.report.schema import Accuracy
 from experiments.running.in_memory import Feeds
 from experiments.running.network import Network, read_samples

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Graph, Value
-from byoc.host.parts import DefinedUnits, Oracle, defined_units, oracle_text
 from byoc.host.runtime import NetworkRun
-from byoc.host.sessions import Numerics, vouches
+from byoc.host.sessions import DefinedUnits, Numerics, Oracle, defined_units, oracle_text, vouches
 from byoc.operators.onnx_view import BOUNDARIES, DEQUANTIZE, QUANTIZE
 from byoc.package.package import Package
 from byoc.partition import OTHER_ROUNDING

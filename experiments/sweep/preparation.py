@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from byoc.emission.region import shortage
-from byoc.host.parts import estimate_cycles
+from byoc.host.sessions import estimate_cycles
 from byoc.interface import Interface, connect
+from byoc.operators.layer import Shortage
 from byoc.operators.operator import Operator
-from byoc.operators.tiling import Shortage
-from byoc.options import CompileOptions
+from byoc.options import CompileOptions, Target, target_of
 from byoc.package.package import Package
 from byoc.partition import Partition, partition
-from byoc.target import Target, target_of
 from experiments.running.network import load
 from experiments.sweep.spec import Spec
 from experiments.sweep.worker import blank_regions

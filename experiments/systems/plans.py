@@ -7,7 +7,7 @@ from math import ceil
 
 from byoc.compiler import CompiledNetwork
 from byoc.compiler import compile as compile_network
-from byoc.host.parts import estimate_cycles
+from byoc.host.sessions import estimate_cycles
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions
 from byoc.partition import HostPart

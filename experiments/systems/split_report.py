@@ -15,7 +15,7 @@ from byoc.compiler import compile as compile_network
 from byoc.host.runtime import Runtime
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import CompileOptions
-from byoc.splitting.split import WAYS, RefusedError, Splitter, Step, by_channels, by_pipeline, by_rows
+from byoc.splitting import WAYS, RefusedError, Splitter, Step, by_channels, by_pipeline, by_rows
 from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
 from dla_sim.systems.spec import System
 from dla_sim.systems.work import Piecework

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from byoc.compiler import CompiledNetwork
 from byoc.graph import Value
 from byoc.host.runtime import from_device, to_device
-from byoc.splitting.split import Accelerator, Piece, Step
+from byoc.splitting import Accelerator, Piece, Step
 from dla_sim.device import Device
 from dla_sim.presets import Preset
 from dla_sim.systems.jobs import Job

@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
 from byoc.emission.region import Compiled, Region, compile_region, layers_chosen
 from byoc.estimate.account import LayerCost
 from byoc.lowering import Lowered
-from byoc.operators.layer import Layer
+from byoc.operators.layer import Layer, Resident, Tiling
 from byoc.operators.operator import Geometry
-from byoc.operators.tiling import Resident, Tiling
-from byoc.options import CompileOptions
+from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice
 from byoc.package.package import Package
 from byoc.partition import Partition
 from byoc.scheduling.default import SearchPool, sizeless

@@ -13,12 +13,11 @@ from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
-from byoc.choices import Choices
+from byoc.options import Choices
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.measured import MeasuredPieces
 from byoc.tuning.moves import PLACES, Moves
-from byoc.tuning.state import Move, State, Tried, combined, state_of
-from byoc.tuning.subject import SHARES, Measurement, Subject
+from byoc.tuning.subject import SHARES, Measurement, Move, State, Subject, Tried, combined, state_of
 from byoc.tuning.transfer import Donor
 from byoc.tuning.units import Features, Units
 from experiments.tune.model import CostModel

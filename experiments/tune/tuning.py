@@ -25,8 +25,7 @@ from byoc.tuning.log import (
     mend,
     read_log,
 )
-from byoc.tuning.state import Tried
-from byoc.tuning.subject import Clock, Subject
+from byoc.tuning.subject import Clock, Subject, Tried
 from byoc.tuning.transfer import Donor, choose_donor, shares_of
 from dla_sim.presets import Preset
 from dla_sim.program_timing import ProgramTiming

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from byoc.host.parts import Oracle
+from byoc.host.sessions import Oracle
 from byoc.importing import package_of
 from byoc.partition import Partition, Target, partition
 from tests.byoc.reference_execution import run_partition

@@ -18,11 +18,10 @@ from byoc.operators.convolution import Convolution
 from byoc.operators.matmul import DynamicMatMul, MatMul
 from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias, StridedCopy
+from byoc.operators.nest import Piece
 from byoc.operators.operator import Operand, Operator
-from byoc.operators.pieces import Piece
 from byoc.operators.pooling import AveragePool, MaxPool
-from byoc.operators.products import WideAdd
-from byoc.operators.requantisation import Requantisation, Requantise
+from byoc.operators.products import Requantisation, Requantise, WideAdd
 from byoc.operators.window import Window
 from byoc.partition import Partition
 from isa.numerics.addition import add, add_constants, divide, multiply, subtract

@@ -18,7 +18,7 @@ from byoc.operators.minmax import MinMax
 from byoc.operators.movement import Alias
 from byoc.operators.operator import Operand, Operator
 from byoc.operators.pooling import AveragePool, MaxPool, Pool
-from byoc.operators.requantisation import Requantise
+from byoc.operators.products import Requantise
 from byoc.options import Schedule
 from isa.arch import Arch
 from isa.instruction import Machine

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from byoc.batches import by_image
 from byoc.emission.region import Region
+from byoc.fusing import by_image
 from byoc.graph import Value
 from byoc.operators.convolution import Convolution
 from byoc.operators.operator import Operator

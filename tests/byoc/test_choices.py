@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 
 import byoc
-from byoc.choices import NOTHING, Choices, LayerChoice, as_json
 from byoc.compiler import CompiledNetwork
 from byoc.emission.region import Region, compile_region
 from byoc.graph import Value
 from byoc.operators.layer import make_layer
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Operator
-from byoc.options import CompileOptions
+from byoc.options import NOTHING, Choices, CompileOptions, LayerChoice, as_json, load_pins, of_json
 from byoc.package.package import Package
-from byoc.pins import load_pins, of_json
 from experiments.models import MODELS
 from isa.arch import Arch, PeArray
 from isa.errors import InputError

@@ -11,10 +11,9 @@ import pytest
 from byoc.emission.emit import Issue, count_words, elide
 from byoc.emission.region import CompileReport, Region, compile_region, shortage
 from byoc.estimate.constants import PIECE_ALIGNMENT
-from byoc.operators.layer import make_layer
+from byoc.operators.layer import Shortage, make_layer
 from byoc.operators.nest import Span
 from byoc.operators.operator import Operator
-from byoc.operators.tiling import Shortage
 from byoc.options import SCHEDULES, Schedule
 from byoc.scheduling.stream import ConstantPool
 from isa.arch import Arch, PeArray

@@ -14,10 +14,10 @@ import byoc
 from byoc.emission.region import layers_of
 from byoc.estimate import constants
 from byoc.estimate.account import LayerCost
+from byoc.operators.layer import Resident, Tiling, streamed, tile_count
 from byoc.operators.movement import StridedCopy
+from byoc.operators.nest import Dim
 from byoc.operators.operator import Operand, Operator
-from byoc.operators.pieces import Dim
-from byoc.operators.tiling import Resident, Tiling, streamed, tile_count
 from byoc.scheduling.residency import ground_of, plan_layers
 from byoc.scheduling.stream import TileSteps, slots_of, stream_layer
 from byoc.tiling import TileSearch, buffered, shapes

@@ -10,16 +10,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.emission.region import Region, compile_region, layers_of
 from byoc.graph import Value
 from byoc.lowering import Lowered
-from byoc.operators.layer import Layer
+from byoc.operators.layer import Layer, Slots, streamed
 from byoc.operators.movement import StridedCopy
-from byoc.operators.nest import allowed_channels
+from byoc.operators.nest import Dim, allowed_channels
 from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
-from byoc.operators.pieces import Dim
-from byoc.operators.tiling import Slots, streamed
+from byoc.options import Choices, GroupChoice, LayerChoice
 from byoc.scheduling.groups import (
     Group,
     fabric_of,

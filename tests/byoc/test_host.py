@@ -15,8 +15,7 @@ from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.importer import import_graph
 from byoc.frontend.onnx.rewriting.definitions import integer_clamps
 from byoc.graph import Graph
-from byoc.host.parts import HostCost, Oracle, estimate_cycles, oracle_text
-from byoc.host.sessions import Engine, Session, open_session
+from byoc.host.sessions import Engine, HostCost, Oracle, Session, estimate_cycles, open_session, oracle_text
 from byoc.importing import package_of
 from byoc.partition import HostPart, partition
 from byoc.session import OnnxRuntimeSession

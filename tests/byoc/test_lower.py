@@ -8,7 +8,7 @@ import pytest
 from byoc.lowering import MOST_OPERATIONS, Lowered, Place, lower, split
 from byoc.operators.movement import Copy
 from byoc.operators.operator import Operand, Operator
-from byoc.operators.requantisation import Requantisation
+from byoc.operators.products import Requantisation
 from isa.errors import InputError
 from tests.byoc import region_cases as cases
 from tests.byoc.region_cases import alias, operand

@@ -80,7 +80,7 @@ SLOPE = '''
 
 from byoc.operators.activation import Activation
 from byoc.operators.forms import Form
-from byoc.operators.rules import finding, rule
+from byoc.operators.operator import finding, rule
 
 
 @rule("the slope of a PRelu is one constant number")
@@ -174,11 +174,8 @@ def test_layers_share_a_search_exactly_where_nothing_that_a_tiling_depends_on_di
 
 ORDER = (
     "graph",
-    "choices",
     "options",
-    "target",
     "operators",
-    "batches",
     "fusing",
     "lowering",
     "estimate",

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from byoc.importing import import_model
-from byoc.target import Target
+from byoc.options import Target
 from isa.arch import Arch
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed, random_feeds
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit

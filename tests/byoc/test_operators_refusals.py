@@ -11,11 +11,10 @@ import onnx
 import pytest
 
 from byoc.frontend.onnx.importer import import_graph
+from byoc.operators.operator import Refusal
 from byoc.operators.registry import built_in, installed, support_table, unknown_operator
-from byoc.operators.rules import Refusal
-from byoc.options import Grouped
+from byoc.options import Grouped, Target
 from byoc.partition import partition
-from byoc.target import Target
 from tests.byoc.oracle_check import V1, V2, placed
 from tests.byoc.small_models import ModelBuilder, convolution_unit, unary_unit
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 import byoc
-from byoc.choices import NOTHING
-from byoc.options import DEFAULTS, OPTIONS, PROGRAM_OPTIONS, CompileOptions, Option
+from byoc.options import DEFAULTS, NOTHING, OPTIONS, PROGRAM_OPTIONS, CompileOptions, Option
 from isa.arch import Arch
 from isa.errors import InputError
 

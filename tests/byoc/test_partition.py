@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from byoc.frontend.onnx.importer import import_graph
 from byoc.graph import Graph, Node
 from byoc.operators.convolution import Convolution
+from byoc.operators.layer import Shortage
 from byoc.operators.operator import Operator
-from byoc.operators.tiling import Shortage
 from byoc.partition import HostPart, Partition, Region, merge, partition
 from tests.byoc.oracle_check import V2, check_against_onnxruntime, placed
 from tests.byoc.small_models import ModelBuilder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from byoc.operators.pieces import NOTHING, Dim, Piece, find_pieces, merged
+from byoc.operators.nest import NOTHING, Dim, Piece, find_pieces, merged
 
 X = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.brute_force import LAYERS, measured
-from byoc.operators.layer import make_layer
+from byoc.operators.layer import make_layer, streamed, tile_count
 from byoc.operators.nest import Transfer
-from byoc.operators.tiling import streamed, tile_count
 from byoc.scheduling.memplan import Request
 from byoc.scheduling.pipelining import Pipelined
 from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse

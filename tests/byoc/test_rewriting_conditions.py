@@ -12,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from byoc.fidelity import trial_feed
 from byoc.frontend.onnx.rewriting.prepare import prepare
-from byoc.host.parts import Oracle
+from byoc.host.sessions import Oracle
 from byoc.importing import import_model
 from byoc.session import OnnxRuntimeSession
 from tests.byoc.float_models import make_model, random_arrays, run

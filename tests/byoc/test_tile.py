@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 
 from byoc.emission.region import layers_of
 from byoc.estimate.commands import rows_slots
-from byoc.operators.layer import Layer, make_layer
+from byoc.operators.layer import (
+    Layer,
+    Resident,
+    Slots,
+    Tiling,
+    buffers_of,
+    make_layer,
+    sizes,
+    streamed,
+    tiles,
+    working_set,
+)
 from byoc.operators.nest import (
     Axis,
     Nest,
@@ -28,16 +39,6 @@ from byoc.operators.nest import (
     split,
 )
 from byoc.operators.operator import Geometry
-from byoc.operators.tiling import (
-    Resident,
-    Slots,
-    Tiling,
-    buffers_of,
-    sizes,
-    streamed,
-    tiles,
-    working_set,
-)
 from byoc.scheduling.stream import stream_layer
 from byoc.tiling import Answers, Budget, TileSearch, buffered, shapes, smallest_tiling, tilings
 from byoc.tuning.subject import bare_memory

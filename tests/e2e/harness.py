@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from byoc.choices import NOTHING, Choices
 from byoc.compiler import CompiledNetwork, compile
-from byoc.host.parts import Oracle
 from byoc.host.runtime import NetworkRun, Runtime
+from byoc.host.sessions import Oracle
 from byoc.importing import import_model
+from byoc.options import NOTHING, Choices
 from byoc.package.package import Package
 from byoc.partition import Partition
 from dla_sim.device import Device

@@ -15,12 +15,10 @@ from typing import Literal
 
 import numpy as np
 
-from byoc.choices import Choices, LayerChoice
 from byoc.compiler import partition_package
-from byoc.options import CompileOptions
+from byoc.options import Choices, CompileOptions, LayerChoice
 from byoc.scheduling.residency import choice_of
-from byoc.tuning.candidates import Drawing
-from byoc.tuning.grouping import Grouping
+from byoc.tuning.moves import Drawing, Grouping
 from byoc.tuning.subject import Subject, placed
 from dla_sim.timing import Timing
 from experiments.tune.tuning import clock_of

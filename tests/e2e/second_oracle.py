@@ -23,7 +23,7 @@ from byoc.compiler import partition_package
 from byoc.frontend.onnx.cutting import cut_model
 from byoc.frontend.onnx.rewriting.definitions import OWN, defined
 from byoc.graph import Node
-from byoc.host.parts import Oracle
+from byoc.host.sessions import Oracle
 from byoc.package.package import Package
 from experiments.running.network import load_network, network_feeds
 from isa.arch import Arch

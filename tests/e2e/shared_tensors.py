@@ -21,12 +21,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from byoc.choices import NOTHING, Choices
 from byoc.compiler import compile as compile_network
 from byoc.compiler import partition_package
 from byoc.host.runtime import Runtime
 from byoc.importing import import_model
-from byoc.options import CompileOptions
+from byoc.options import NOTHING, Choices, CompileOptions
 from byoc.package.package import Package
 from byoc.tuning.subject import Subject
 from dla_sim.device import Device

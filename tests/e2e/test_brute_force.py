@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.brute_force import Bound, addition, brute_force, convolution, measured, pooling, product_of
-from byoc.operators.layer import make_layer
-from byoc.operators.tiling import streamed
+from byoc.operators.layer import make_layer, streamed
 from byoc.tiling import tilings
 from isa.arch import Arch, PeArray
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from byoc.compiler import compile
-from byoc.host.parts import Oracle
 from byoc.host.runtime import Runtime
+from byoc.host.sessions import Oracle
 from dla_sim.device import Device
 from dla_sim.timing import Timing
 from experiments.models import MODELS

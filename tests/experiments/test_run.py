@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import experiments.running.check
-from byoc.host.parts import Oracle
+from byoc.host.sessions import Oracle
 from experiments import run
 from experiments.report.schema import RunReport
 from isa.instruction import KINDS

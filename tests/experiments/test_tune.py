@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 
 import byoc
-from byoc.choices import Choices, GroupChoice, LayerChoice
 from byoc.compiler import partition_package
 from byoc.emission.region import Region
-from byoc.operators.tiling import Slots, Tiling
-from byoc.options import DEFAULTS, CompileOptions
+from byoc.operators.layer import Slots, Tiling
+from byoc.options import DEFAULTS, Choices, CompileOptions, GroupChoice, LayerChoice
 from byoc.tuning.log import LoggedSite, load_tuned, mend, read_log
 from byoc.tuning.measured import MeasuredPieces
-from byoc.tuning.state import Move, State, Tried, combined, state_of
-from byoc.tuning.subject import SHARES, Measurement, Subject
+from byoc.tuning.subject import SHARES, Measurement, Move, State, Subject, Tried, combined, state_of
 from byoc.tuning.transfer import Donor, choose_donor, donor_score, schedules_of, shares_of
 from byoc.tuning.units import FEATURES, Features
 from dla_sim.presets import Preset, load_hardware

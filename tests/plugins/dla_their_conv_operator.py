@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from byoc.operators import convolution
 from byoc.operators.convolution import Convolution, ConvRecord
-from byoc.operators.rules import Finding, finding, rule
-from byoc.target import Target
+from byoc.operators.operator import Finding, finding, rule
+from byoc.options import Target
 
 
 @rule("OP_THEIR_CONV is for convolutions of several groups")

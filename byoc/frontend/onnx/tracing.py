@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from byoc.operators.forms import Positions
+from byoc.operators.nest import NOTHING
 from byoc.operators.onnx_view import OnnxNode, OnnxView
-from byoc.operators.pieces import NOTHING
 from byoc.session import OnnxRuntimeSession
 
 _SOURCE, _RESULT = "numbers", "moved"

@@ -15,7 +15,7 @@ from byoc.frontend.tflite.unit import Reader, Unit
 from byoc.frontend.tflite.views import View, permuted, reshaped
 from byoc.operators.forms import Positions
 from byoc.operators.movement import movement_attributes
-from byoc.operators.pieces import NOTHING
+from byoc.operators.nest import NOTHING
 
 LARGEST = 1 << 24
 """Elements of an operand whose movement is worked out: three bytes tell them apart."""

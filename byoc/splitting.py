@@ -2,6 +2,9 @@
 
 The programs of a step read what earlier steps left in the memory that all share, and a step begins when all of the one
 before have ended. A step is whole, with its reason, where its nodes cannot be shared.
+
+A node is sliced so that it makes some of its output's channels, or rows, from what of its operands that takes. Nothing
+is approximated: a slice computes the same elements from the same numbers.
 """
 
 from __future__ import annotations
@@ -11,22 +14,81 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
-from math import inf, lcm
+from math import gcd, inf, lcm, prod
 from typing import NamedTuple
 
+import numpy as np
+
 from byoc.emission.region import Region, compile_region, fitted
-from byoc.graph import Graph, Node, Value
-from byoc.operators.registry import annotate
-from byoc.operators.sharding import AXES, Along, Sharding, Span
-from byoc.options import CompileOptions
+from byoc.graph import Graph, Node, Quantization, Value
+from byoc.operators.concatenation import joined
+from byoc.operators.forms import Positions
+from byoc.operators.movement import taken
+from byoc.operators.operator import Operator, Refusal
+from byoc.operators.registry import annotate, find_family
+from byoc.operators.sharding import AXES, Along, Sharding, Span, is_image
+from byoc.options import CompileOptions, target_of
 from byoc.partition import boundary, partition
-from byoc.splitting import slicing
-from byoc.target import target_of
 from isa.arch import Arch
 from isa.program import Program
 
-WAYS = ("batch", "channels", "rows", "pipeline")
 HEIGHT = AXES["rows"]
+
+
+def sharding_of(graph: Graph, node: Node, along: Along) -> Sharding | str:
+    """How ``node`` makes some of its channels, or rows, or why it does not."""
+    values = [graph.values[name] for name in (*node.inputs, *node.outputs)]
+    if len(node.outputs) != 1 or any(value.layout is not None for value in values):
+        return f"{node.op_type}: it has several outputs, or tensors that lie otherwise in the model"
+    if along == "rows" and not is_image(values[-1]):
+        return f"{node.op_type}: its output is not one image of rows"
+    found = find_family(graph, node)
+    family = Operator if isinstance(found, Refusal) else found
+    sharding = family.divide(graph, node, along)
+    if isinstance(sharding, str):
+        return f"{node.op_type}: {sharding}"
+    computed = (axis for axis, value in zip(sharding.axes, values, strict=False) if value.constant is None)
+    if along == "rows" and any(axis != HEIGHT for axis in computed):
+        return f"{node.op_type}: it reads an operand otherwise than by its rows"
+    return sharding
+
+
+def sliced(value: Value, name: str, axis: int, span: Span) -> Value:
+    """The elements of ``value`` in ``span`` along ``axis``, with their scales."""
+    start, stop = span
+    window = (slice(None),) * axis + (slice(start, stop),)
+    scales = value.quantization
+    if scales is not None and not scales.per_tensor and scales.axis == axis:
+        scales = Quantization(scales.scale[start:stop], scales.zero_point[start:stop], axis)
+    constant = None if value.constant is None else np.ascontiguousarray(value.constant[window])
+    shape = (*value.shape[:axis], stop - start, *value.shape[axis + 1 :])
+    return Value(name, shape, value.dtype, scales, constant)
+
+
+def unit(value: Value, axis: int, burst: int) -> int:
+    """The fewest elements along ``axis`` of which every multiple takes whole bursts of so many bytes."""
+    return burst // gcd(burst, prod(value.shape[axis + 1 :]))
+
+
+def part(node: Node, sharding: Sharding, inputs: tuple[str, ...], output: str, span: Span) -> Node:
+    """``node`` for a span of its result, on operands of these names."""
+    attributes = {**node.attributes, **sharding.attributes(span)}
+    macs = node.macs * (span[1] - span[0]) // sharding.size
+    return replace(node, inputs=inputs, outputs=(output,), attributes=attributes, macs=macs)
+
+
+def slice_rows(value: Value, result: str, span: Span) -> Node:
+    """A node that takes the rows ``span`` out of a tensor, by their places in it."""
+    index = np.arange(value.elements).reshape(value.shape)[:, :, span[0] : span[1]]
+    return taken(value, result, Positions(index, None))
+
+
+def join_rows(first: Value, parts: tuple[str, ...], result: str) -> Node:
+    """A node that puts rows one below the other; ``first`` is one of the parts."""
+    return joined(first, parts, result, HEIGHT)
+
+
+WAYS = ("batch", "channels", "rows", "pipeline")
 ALIGNMENT = 64
 """Bytes at whose multiples a program has its tensors; where bursts are longer, theirs."""
 MOST_AGAIN = 0.1
@@ -201,7 +263,7 @@ def _groups(
     """The nodes of the region in groups; ``takes``: whether a group has another member. Alone: why it is not shared."""
     groups: list[tuple[list[Node], Group | str]] = []
     for node in splitter.region.nodes:
-        sharding = slicing.sharding_of(splitter.graph, node, along)
+        sharding = sharding_of(splitter.graph, node, along)
         last = groups[-1][1] if groups else None
         if isinstance(sharding, str):
             groups.append(([node], sharding))
@@ -241,7 +303,7 @@ def _unit(splitter: Splitter, group: Group) -> int:
         for name, axis in zip((*node.outputs, *node.inputs), (sharding.axis, *sharding.axes), strict=True)
         if axis is not None and values[name].constant is None
     ]
-    return lcm(*(slicing.unit(value, axis, burst) for value, axis in cut))
+    return lcm(*(unit(value, axis, burst) for value, axis in cut))
 
 
 def _shares(splitter: Splitter, group: Group) -> int:
@@ -272,14 +334,14 @@ def _channel_piece(splitter: Splitter, group: Group, number: int, span: Span) ->
                 names.append(name)
                 continue
             local = name if axis is None else f"{name}[{span[0]}:{span[1]}]"
-            values[local] = value if axis is None else slicing.sliced(value, local, axis, span)
+            values[local] = value if axis is None else sliced(value, local, axis, span)
             if value.constant is None:
                 reads[local] = Window(name, axis or 0, None if axis is None else span)
             names.append(local)
         (output,) = node.outputs
-        values[output] = slicing.sliced(graph.values[output], output, sharding.axis, span)
+        values[output] = sliced(graph.values[output], output, sharding.axis, span)
         made[output] = sharding.axis
-        nodes.append(slicing.part(node, sharding, tuple(names), output, span))
+        nodes.append(part(node, sharding, tuple(names), output, span))
     writes = {name: Window(name, made[name], span) for name in splitter.ends([node for node, _ in group])[1]}
     return splitter.piece(number, nodes, values, reads, writes)
 
@@ -355,8 +417,8 @@ class _Band:
             return parts[0]
         result = f"{name} rows {span[0]}:{span[1]}"
         if result not in self.values:
-            self.values[result] = slicing.sliced(self.splitter.graph.values[name], result, HEIGHT, span)
-            self.nodes.append(slicing.join_rows(self.values[parts[0]], tuple(parts), result))
+            self.values[result] = sliced(self.splitter.graph.values[name], result, HEIGHT, span)
+            self.nodes.append(join_rows(self.values[parts[0]], tuple(parts), result))
         return result
 
     def _sources(self, name: str, span: Span) -> Iterable[tuple[str, Span, Span]]:
@@ -366,7 +428,7 @@ class _Band:
         at = span[0]
         while at < span[1]:
             part, own = max((one for one in stored if one[1][0] <= at < one[1][1]), key=lambda one: one[1][1])
-            self.values[part] = slicing.sliced(value, part, HEIGHT, own)
+            self.values[part] = sliced(value, part, HEIGHT, own)
             self.reads[part] = Window(part)
             yield part, own, (at, min(own[1], span[1]))
             at = own[1]
@@ -377,8 +439,8 @@ class _Band:
         result = f"{name} taken {span[0]}:{span[1]}"
         if result not in self.values:
             inside = span[0] - own[0], span[1] - own[0]
-            self.values[result] = slicing.sliced(self.values[name], result, HEIGHT, inside)
-            self.nodes.append(slicing.slice_rows(self.values[name], result, inside))
+            self.values[result] = sliced(self.values[name], result, HEIGHT, inside)
+            self.nodes.append(slice_rows(self.values[name], result, inside))
         return result
 
     def add(self, member: Member, span: Span) -> None:
@@ -394,9 +456,9 @@ class _Band:
             names.append(name if constant else self.rows(name, read))
             if constant:
                 self.values[name] = graph.values[name]
-        self.values[output] = slicing.sliced(graph.values[output], output, HEIGHT, span)
+        self.values[output] = sliced(graph.values[output], output, HEIGHT, span)
         self.made[output] = span
-        self.nodes.append(slicing.part(node, sharding, tuple(names), output, span))
+        self.nodes.append(part(node, sharding, tuple(names), output, span))
 
     def whole(self, nodes: Sequence[Node]) -> Piece:
         """Nodes as they are, on tensors that are joined before."""
