@@ -118,7 +118,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return value is None
     plain = origin or kind
     if plain is Callable or plain is Callable.__class__:
-        return callable(value)
+        return callable(value) and _takes(value, inside)
     asked = isinstance(plain, type) and getattr(plain, "_is_runtime_protocol", True)
     if not asked or plain in (object, type, Any):
         return True  # who takes it looks for itself
@@ -129,6 +129,19 @@ def _fits(value: Any, kind: Any) -> bool:
     if plain in (tuple, list, Sequence, Iterable):
         return _fits_list(value, inside)
     return isinstance(value, plain)
+
+
+def _takes(function: Any, inside: tuple[Any, ...]) -> bool:
+    """Whether it can be called with as many arguments as its type says; what does not say is believed, but no class."""
+    if not inside or not isinstance(inside[0], list):
+        return True
+    try:
+        inspect.signature(function).bind(*inside[0])
+    except TypeError:
+        return False
+    except ValueError:  # it is built in and says nothing
+        return not isinstance(function, type)
+    return True
 
 
 def _fits_list(value: Any, inside: tuple[Any, ...]) -> bool:

@@ -21,6 +21,8 @@ from isa.variants import VARIANTS, Variant, extend
 
 NEWEST = "v4"
 """The instruction set of all hardware: programs of earlier ones mean the same in it, cycles included."""
+LARGEST = 4096
+"""Processing elements, or lanes, whose wires are written down; each takes a millisecond before anything is built."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def further_instructions(isa: str) -> tuple[Instruction, ...]:
 
 
 def limits_of(arch: Arch, timing: Timing, *, pipelined: bool = True) -> Limits:
-    """The sizes of exactly that machine."""
+    """The sizes of exactly that machine. Raises InputError where there are too many to write its wires down."""
+    for what, count in (("processing elements", arch.pe.count), ("post-processing lanes", arch.lanes)):
+        if count > LARGEST:
+            raise InputError(f"the machine has {count:,} {what}; hardware is written of at most {LARGEST:,}")
     return Limits(
         arch.pe.ic, arch.pe.oc, arch.pe.ow, arch.lanes, arch.sram_bytes, timing.bus_bytes, timing.queue_depth,
         timing.fetch_bytes, timing.fetch_buffers, arch.numerics, pipelined,

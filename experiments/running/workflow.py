@@ -25,9 +25,10 @@ from experiments.running.check import Tensors, check_values, find_warnings, join
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.given import Given, Host, Machine, RunKeywords, RunRequest
-from experiments.running.in_memory import Batch, Feeds
+from experiments.running.in_memory import Batch, Feeds, Held
 from experiments.running.network import Network, load, network_batch
 from experiments.running.result import Result
+from isa.errors import InputError
 from isa.files import write_atomically
 from isa.program import Executor
 from isa.progress import Progress, silent
@@ -77,7 +78,7 @@ def run_requested(wanted: RunRequest) -> Result:
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
     labelled = _labelled(network, wanted.accuracy)
     batch = network_batch(network, wanted.inputs, wanted.seed, options)
-    machine = None if wanted.engine is None else wanted.engine(hardware, progress)
+    machine = None if wanted.engine is None else _held(wanted.engine(hardware, progress))
     done = infer(network, hardware, batch.feeds[0], options, wanted.host, progress, machine)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
@@ -118,6 +119,16 @@ def _write_timeline(done: Inference, place: Path) -> None:
 
 
 run = door("run", RunKeywords, RunRequest, run_requested)
+
+
+def _held(machine: Held) -> Held:
+    """What an engine made; raises InputError where it is nothing that runs programs."""
+    if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
+        raise InputError(
+            f"engine makes {type(machine).__name__}, which runs no programs; "
+            "give what makes one with run and check, such as experiments.rtl.device.HardwareDevice"
+        )
+    return machine
 
 
 def _imported(given: Given) -> Package:

@@ -118,3 +118,9 @@ def test_the_command_lists_ports_and_streams(tmp_path: Path, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert "no command waits for the scratchpad with sram_read_bytes = 45, sram_write_bytes = 8, bank_ports = 4" in out
     assert json.loads(places[0].read_text())["network"]["bank_ports"] == 4
+
+
+def test_wires_are_counted_before_they_are_written_down(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rtl", "ports", "--set", "pe.ic=65536", "--set", "pe.ow=2"]) == 2
+    said = "error: the machine has 2,097,152 processing elements; hardware is written of at most 4,096\n"
+    assert capsys.readouterr().err == said

@@ -1,11 +1,19 @@
-"""``python -m tests.fuzz_inputs``: mutate inputs of every kind, count what ends otherwise than bad input may."""
+"""``python -m tests.fuzz_inputs``: mutate inputs of every kind, count what ends otherwise than bad input may.
+
+The table says of every kind how many cases ran, were refused, and got past the first check: they ran, or what refused
+them is none of the functions that read the file or the values (``Kind.door``). ``--places`` says where they were
+refused.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
+import gc
 import hashlib
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -14,6 +22,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import time
 import zipfile
 import zlib
 from collections import Counter, defaultdict
@@ -22,15 +31,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import typer.main
+
 import byoc
 import dla_sim
 import experiments
 import isa
 from byoc.package.archive import MANIFEST, archive_bytes
+from experiments.cli.main import COMMANDS
 from experiments.cli.main import main as dla
 from isa.errors import InputError
 from tests.faults.fault import read_faults
-from tests.fuzz_inputs import drawn, materials
+from tests.fuzz_inputs import calls, drawn, drawn_models, materials
 from tests.fuzz_inputs.execution import Ending, execute
 from tests.fuzz_inputs.mutation import (
     NUMBERS,
@@ -48,11 +60,16 @@ WRONG = ("traceback", "hang", "memory", "killed", "lines")
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of input. ``mutate`` changes it in a folder that holds all materials; one of ``commands`` reads it."""
+    """A kind of input. ``mutate`` changes it in a folder that holds all materials; one of ``commands`` reads it.
+
+    ``door``: how the names of what reads it begin, as ``module`` or ``module.function``. What they refuse did not get
+    past the first check.
+    """
 
     name: str
     mutate: Callable[[Path, random.Random], None]
     commands: tuple[tuple[str, ...], ...]
+    door: tuple[str, ...] = ()
 
 
 def _file(name: str, *mutators: Mutator) -> Callable[[Path, random.Random], None]:
@@ -159,66 +176,104 @@ def _nothing(folder: Path, rng: random.Random) -> None:
 
 _MODELS = ("float.onnx", "tiny.onnx", "qoperator.onnx", "qdq.onnx", "random.onnx")
 _IMAGE = ("--image", "0=zeros.bin")
+_ONNX = (
+    "byoc.frontend.onnx.file.parse_model",
+    "byoc.frontend.onnx.file.check_model",
+    "byoc.frontend.onnx.file._check_text",
+)
+_TFLITE = ("byoc.frontend.tflite.file", "byoc.importing.tflite_package")
+_PRESET = ("dla_sim.presets._parse", "isa.reading", "isa.files")
+_SYSTEM = ("dla_sim.systems.spec.document", "isa.files")
+_SPEC = ("experiments.sweep.spec.parse_spec", "experiments.sweep.spec.load_spec", "isa.files")
+_LOG = ("byoc.tuning.log._parsed", "byoc.tuning.log._whole", "byoc.pins", "isa.files")
+_INPUT = ("experiments.models.inputs._load", "isa.files")
 KINDS = (
     *(
-        Kind(name, _file(name, mutate_model), (("run", name, "--json", "out.json"), ("partition", name)))
+        Kind(name, _file(name, mutate_model), (("run", name, "--json", "out.json"), ("partition", name)), _ONNX)
         for name in _MODELS
     ),
+    Kind("drawn ONNX", drawn_models.onnx_model, (
+        ("run", "drawn.onnx", "--json", "out.json"), ("partition", "drawn.onnx"),
+        ("compile", "drawn.onnx", "-o", "out.dla"), ("run", "drawn.onnx", "--set", "numerics=fixed"),
+    ), _ONNX),
     Kind("TensorFlow Lite", _file("net.tflite", mutate_words), (
         ("run", "net.tflite", "--json", "out.json"), ("run", "net.tflite", "--set", "numerics=fixed"),
-    )),
-    Kind("package", _package, (("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla", "--integer-io"))),
+    ), _TFLITE),
+    Kind("drawn TFLite", drawn_models.tflite_model, (
+        ("run", "drawn.tflite", "--json", "out.json"), ("run", "drawn.tflite", "--set", "numerics=fixed"),
+        ("partition", "drawn.tflite"),
+    ), _TFLITE),
+    Kind("package", _package, (
+        ("run", "float.dla", "--json", "out.json"), ("simulate", "float.dla", "--integer-io"),
+    ), ("byoc.package.package._about", "byoc.package.archive", *_ONNX)),
     Kind(
         "program",
         _program,
         (("simulate", "net.prog", *_IMAGE), ("simulate", "net.prog", "--sanitize", *_IMAGE), ("disasm", "net.prog")),
+        ("isa.program_file._parse", "isa.program_file._checked"),
     ),
-    Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),)),
-    Kind("preset", _file("preset.toml", mutate_text), (("emit", "tiny.dla", "--preset", "preset.toml"),)),
-    Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),)),
-    Kind("tuning log", _file("tuning.jsonl", mutate_text), (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),)),
-    Kind("specification", _file("spec.toml", mutate_text), (("spec",),)),
+    Kind("assembly", _file("tiny.s", mutate_text), (("asm", "tiny.s", "-o", "out.prog"),), ("isa.assembler",)),
+    Kind("drawn assembly", drawn.assembly, (("asm", "drawn.s", "-o", "out.prog"),), ("isa.assembler",)),
+    Kind("preset", _file("preset.toml", mutate_text), (("emit", "tiny.dla", "--preset", "preset.toml"),), _PRESET),
+    Kind("settings", _nothing, (("set",),), ("dla_sim.presets._parse", "isa.files")),
+    Kind("pins", _file("pins.toml", mutate_text), (("emit", "tiny.dla", "--pins", "pins.toml"),), ("byoc.pins",)),
+    Kind("drawn pins", drawn.pins, (("emit", "tiny.dla", "--pins", "drawn.toml"),), ("byoc.pins",)),
+    Kind("tuning log", _file("tuning.jsonl", mutate_text), (("emit", "tiny.dla", "--tuned", "tuning.jsonl"),), _LOG),
+    Kind("specification", _file("spec.toml", mutate_text), (("spec",),), _SPEC),
+    Kind("drawn sweep", drawn.specification, (
+        ("sweep", "drawn.toml", "--workers", "1", "-o", "out.sqlite", "--export", "out.csv"), ("grid",),
+    ), _SPEC),
     Kind("system", _file("system.toml", mutate_text), (
         ("system", "system.toml", "--until", "20us"), ("system", "system.toml", "--until", "20us", "--policy", "jit"),
-    )),
+    ), _SYSTEM),
     Kind("drawn system", drawn.system, (
         ("system", "drawn.toml", "--until", "20us"),
         ("system", "drawn.toml", "--until", "50us", "--json", "out.json", "--trace", "trace.json"),
         ("system", "drawn.toml", "--until", "10us", "--highest-rate"),
         ("system", "drawn.toml", "--until", "20us", "--check"),
         ("system", "drawn.toml", "--until", "20us", "--sweep", "run.policy=fcfs,edf,jit", "--csv", "out.csv"),
-    )),
+    ), _SYSTEM),
     Kind("split", drawn.system, tuple(
         ("split", "tiny.dla", "drawn.toml", "--by", way, "--json", "out.json")
         for way in ("batch", "channels", "rows", "pipeline")
-    )),
+    ), _SYSTEM),
     Kind("drawn tuning log", drawn.tuning_log, (
         ("emit", "tiny.dla", "--tuned", "drawn.jsonl"),
         ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--log", "drawn.jsonl"),
         ("tune", "tiny.dla", "--measurements", "3", "--no-model", "--from", "drawn.jsonl", "--log", "new.jsonl"),
-    )),
+    ), _LOG),
     Kind("cache", drawn.cache, (
         ("cached", "run", "tiny.onnx", "--json", "out.json"), ("cached", "cache"), ("cached", "cache", "--clear"),
     )),
     Kind("RTL preset", drawn.machine, (
         ("rtl", "ports", "--preset", "drawn.toml"), ("emit", "tiny.dla", "--preset", "drawn.toml"),
-    )),
-    Kind("Python call", _nothing, (("call",),)),
-    Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",))),
-    Kind("fault file", _file("faults.toml", mutate_text), (("faults",),)),
+    ), _PRESET),
+    Kind("Python call", _nothing, (("call",),), ("isa.typed",)),
+    Kind("cost table", _file("cost.toml", mutate_text), (("report", "run.json", "--tables"), ("cost",)),
+         ("experiments.cost.table",)),
+    Kind("fault file", _file("faults.toml", mutate_text), (("faults",),), ("tests.faults",)),
     Kind("report", _file("run.json", mutate_json), (
         ("report", "run.json", "--tables"), ("report", "run.json", "-o", "page.html"), ("repro", "run.json"),
         ("golden", "diff", "run.json", "run.json"),
-    )),
-    Kind("results", _file("net.sqlite"), (("report", "net.sqlite", "--tables"),)),
-    Kind("corpus", _corpus, (("golden", "check", "corpus"), ("golden", "list", "corpus"))),
-    Kind("snapshot", _snapshot, (("golden", "diff", "net.snapshot", "net.snapshot"),)),
-    Kind("log", _file("net.log", mutate_text), (("simulate", "tiny.prog", *_IMAGE, "--against", "net.log"),)),
-    Kind("npy", _file("x.npy"), (("run", "tiny.dla", "--input", "x.npy", "--json", "out.json"),)),
-    Kind("npz", _npz("x.npz"), (("run", "tiny.dla", "--input", "x.npz", "--json", "out.json"),)),
-    Kind("calibration", _npz("samples.npz"), (("compile", "tiny.onnx", "--calibration", "samples.npz"),)),
-    Kind("picture", _file("x.png"), (("run", "tiny.dla", "--input", "x.png", "--json", "out.json"),)),
-    Kind("entry points", _plugin, (("plugins",),)),
+    ), ("experiments.report.store",)),
+    Kind("results", _file("net.sqlite"), (("report", "net.sqlite", "--tables"),), ("experiments.sweep.store",)),
+    Kind("corpus", _corpus, (("golden", "check", "corpus"), ("golden", "list", "corpus")),
+         ("experiments.golden.store",)),
+    Kind("snapshot", _snapshot, (("golden", "diff", "net.snapshot", "net.snapshot"),),
+         ("experiments.compare.snapshot_file",)),
+    Kind("log", _file("net.log", mutate_text), (("simulate", "tiny.prog", *_IMAGE, "--against", "net.log"),),
+         ("experiments.debug.commit_log",)),
+    Kind("npy", _file("x.npy"), (("run", "tiny.dla", "--input", "x.npy", "--json", "out.json"),), _INPUT),
+    Kind("npz", _npz("x.npz"), (("run", "tiny.dla", "--input", "x.npz", "--json", "out.json"),), _INPUT),
+    Kind("calibration", _npz("samples.npz"), (("compile", "tiny.onnx", "--calibration", "samples.npz"),),
+         ("experiments.running.network.read_samples",)),
+    Kind("drawn arrays", drawn.arrays, (
+        ("run", "tiny.dla", "--input", "drawn.npy", "--json", "out.json"), ("run", "tiny.dla", "--input", "drawn.npz"),
+        ("compile", "tiny.onnx", "--calibration", "drawn-samples.npz", "-o", "out.dla"),
+        ("run", "tiny.onnx", "--accuracy", "drawn-samples.npz"),
+    ), (*_INPUT, "experiments.running.network.read_samples")),
+    Kind("picture", _file("x.png"), (("run", "tiny.dla", "--input", "x.png", "--json", "out.json"),), _INPUT),
+    Kind("entry points", _plugin, (("plugins",),), ("isa.plugins",)),
     Kind("command line", _nothing, (("words",),)),
 )  # fmt: skip
 _LINES = (
@@ -254,18 +309,22 @@ def _words(rng: random.Random) -> list[str]:
     return words
 
 
+_DRAWN_WORDS = {("words",): _words, ("set",): drawn.settings}
+
+
 def _action(command: tuple[str, ...], rng: random.Random) -> Callable[[], int]:
     """What the child does: a command, or a reader that no command serves alone."""
     special: dict[str, Callable[[], int]] = {
-        "spec": _specification, "cost": _cost, "faults": _faults, "plugins": _plugins,
+        "spec": partial(_specification, "spec.toml"), "grid": partial(_specification, "drawn.toml"), "cost": _cost,
+        "faults": _faults, "plugins": _plugins,
     }  # fmt: skip
     if command[0] in special:
         return partial(_clearly, special[command[0]])
     if command[0] == "call":
-        return partial(_clearly, partial(drawn.call, rng))
+        return partial(_clearly, partial(calls.call, rng))
     if command[0] == "cached":
         return partial(_cached, list(command[1:]))
-    words = _words(rng) if command == ("words",) else list(command)
+    words = list(command)
     if words[0] == "asm":
         return lambda: dla(words) or dla(["simulate", "out.prog", *_IMAGE])
     return lambda: dla(words)
@@ -279,11 +338,11 @@ def _clearly(read: Callable[[], int]) -> int:
         return 2
 
 
-def _specification() -> int:
+def _specification(name: str) -> int:
     from experiments.sweep.grid import Grid
     from experiments.sweep.spec import load_spec
 
-    spec = load_spec(Path("spec.toml"))
+    spec = load_spec(Path(name))
     for number, _ in enumerate(Grid(spec).batches()):
         if number > 100:
             break
@@ -329,6 +388,8 @@ def run_case(kind: Kind, seed: int, originals: Path) -> tuple[tuple[str, ...], E
         (folder / "cache").chmod(0o700)
         kind.mutate(folder, rng)
         command = rng.choice(kind.commands)
+        if command in _DRAWN_WORDS:
+            command = tuple(_DRAWN_WORDS[command](rng))
         return command, execute(_action(command, rng), folder)
 
 
@@ -345,17 +406,84 @@ def prepare(folder: Path) -> Path:
     materials.write_all(folder)
     (folder / "cost.toml").write_bytes(materials.cost_table())
     (folder / "faults.toml").write_bytes(materials.fault_file())
+    typer.main.get_command = functools.cache(typer.main.get_command)  # every child would build all commands anew
+    _warm(folder)
+    gc.collect()
+    gc.freeze()  # a child that collects does not copy what it never touches
     return folder
 
 
-def _try_all(drawn: Iterator[tuple[Kind, int]], originals: Path, counts: dict[str, Counter[str]]) -> None:
+def _warm(originals: Path) -> None:
+    """Run what children run, once, on whole inputs: what is made when it is first used is there before they begin."""
+    usual = {"drawn.jsonl": "tuning.jsonl", "new.jsonl": "warm.jsonl"}
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
+        shutil.copytree(originals, name, dirs_exist_ok=True)
+        os.chdir(name)
+        try:
+            for kind in KINDS:
+                for command in kind.commands:
+                    files = {"system": "system", "split": "system", "sweep": "spec"}
+                    drawn_file = "pins.toml" if "--pins" in command else files.get(command[0], "preset") + ".toml"
+                    if any(word.startswith("drawn") and word not in ("drawn.toml", "drawn.jsonl") for word in command):
+                        continue  # there is none yet
+                    words = [usual.get(word, word).replace("drawn.toml", drawn_file) for word in command]
+                    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                        if words[0] in COMMANDS and words[0] != "sweep":
+                            dla(words)
+        finally:
+            os.chdir(before)
+
+
+@dataclass
+class Counts:
+    """How cases of each kind ended, where they were refused, and what ended as none may; kept in a file as it grows."""
+
+    log: Path | None
+    ends: dict[str, Counter[str]]
+    places: dict[str, Counter[str]]
+    findings: list[str]
+
+    def add(self, kind: Kind, ending: Ending) -> None:
+        """One case."""
+        past = ending.status in (0, 1) or (ending.status == 2 and not ending.place.startswith(kind.door or ("?",)))
+        self.ends[kind.name].update(("cases", ending.wrong or ("refused" if ending.status == 2 else "ran")))
+        self.ends[kind.name]["past"] += past and not ending.wrong
+        if ending.status == 2:
+            self.places[kind.name][ending.place or "the command line"] += 1
+
+    def write(self) -> None:
+        """All, as JSON."""
+        if self.log is not None:
+            whole = {"ends": self.ends, "findings": self.findings, "places": self.places}
+            self.log.write_text(json.dumps(whole, indent=1), encoding="utf-8")
+
+    def show(self, places: bool) -> bool:
+        """Print them; whether a case ended as none may."""
+        columns = ("cases", "ran", "refused", "past", *WRONG)
+        self.ends["all"] = sum(self.ends.values(), Counter())
+        print(f"{'kind':18}" + "".join(f"{column:>10}" for column in columns))
+        for name, row in self.ends.items():
+            print(f"{name:18}" + "".join(f"{row[column]:10}" for column in columns))
+            for place, times in self.places[name].most_common() if places else ():
+                print(f"{times:28} {place}")
+        return any(self.ends["all"][column] for column in WRONG)
+
+
+def _try_all(drawn: Iterator[tuple[Kind, int]], originals: Path, counts: Counts, until: float) -> None:
     """Run cases, count how they end, and print those that end as none may."""
-    for kind, seed in drawn:
+    for number, (kind, seed) in enumerate(drawn, start=1):
         command, ending = run_case(kind, seed, originals)
-        counts[kind.name].update(("cases", ending.wrong or ("refused" if ending.status == 2 else "ran")))
+        counts.add(kind, ending)
         if ending.wrong:
-            shown = " | ".join(ending.message.splitlines()[-4:])[-600:]
-            print(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}", flush=True)
+            lines = ending.message.splitlines()
+            shown = " | ".join([*lines[:1], *lines[1:][-5:]])[-900:]
+            counts.findings.append(f"{ending.wrong}: {kind.name}, seed {seed}, dla {' '.join(command)}: {shown}")
+            print(counts.findings[-1], flush=True)
+        if ending.wrong or number % 100 == 0:
+            counts.write()
+        if time.monotonic() > until:
+            break
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -363,25 +491,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz_inputs", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop behind the case of this second")
+    parser.add_argument("--log", type=Path, help="also write the counts to this file, as they grow")
+    parser.add_argument("--places", action="store_true", help="say where cases were refused")
     parser.add_argument("--kind", action="append", default=[], help="only this kind; repeatable")
     parser.add_argument("--case", type=int, metavar="SEED", help="only this case of --kind, with all that it prints")
     given = parser.parse_args(arguments)
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    counts = Counts(given.log, defaultdict(Counter), defaultdict(Counter), [])
+    if os.access("/dev/shm", os.W_OK):  # thousands of folders are made and removed
+        tempfile.tempdir = "/dev/shm"
     with tempfile.TemporaryDirectory(prefix="dla-fuzz-") as name:
         originals = prepare(Path(name) / "originals")
         if given.case is not None:
             kind = next(kind for kind in KINDS if kind.name in given.kind)
             command, ending = run_case(kind, given.case, originals)
-            print(f"dla {' '.join(command)}: exit status {ending.status}\n{ending.message}")
+            print(f"dla {' '.join(command)}: exit status {ending.status}, {ending.place}\n{ending.message}")
             return int(bool(ending.wrong))
         with contextlib.suppress(KeyboardInterrupt):  # what was tried counts
-            _try_all(cases(given.seed, given.count, given.kind), originals, counts)
-    columns = ("cases", "ran", "refused", *WRONG)
-    counts["all"] = sum(counts.values(), Counter())
-    print(f"{'kind':16}" + "".join(f"{column:>10}" for column in columns))
-    for kind_name, row in counts.items():
-        print(f"{kind_name:16}" + "".join(f"{row[column]:10}" for column in columns))
-    return 1 if any(counts["all"][column] for column in WRONG) else 0
+            drawn_cases = cases(given.seed, given.count, given.kind)
+            _try_all(drawn_cases, originals, counts, time.monotonic() + given.seconds)
+    counts.write()
+    return int(counts.show(given.places))
 
 
 if __name__ == "__main__":

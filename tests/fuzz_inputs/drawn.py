@@ -1,4 +1,4 @@
-"""Inputs drawn from nothing: systems, tuning logs, caches, machines and calls of Python, in a vocabulary of their own.
+"""Inputs drawn from nothing: systems, sweeps, machines, pins, tuning logs, caches, programs, in words of their own.
 
 What is read them by shares no code with this: names and forms are written down here, as a user would from the guides,
 with values beside them that nobody would give.
@@ -118,10 +118,10 @@ class _Draws:
     """Draws what somebody would write, and in some inputs now and then what nobody would."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.rng, self._odd = rng, rng.choice((0.0, 0.02, 0.02, 0.2))
+        self.rng, self.odd = rng, rng.choice((0.0, 0.02, 0.02, 0.2))
 
     def one(self, usual: Sequence[Any], odd: Sequence[Any] = ()) -> Any:
-        return self.rng.choice(odd if odd and self.rng.random() < self._odd else usual)
+        return self.rng.choice(odd if odd and self.rng.random() < self.odd else usual)
 
     def some(self, share: float, entries: dict[str, Callable[[], Any]]) -> dict[str, Any]:
         return {key: draw() for key, draw in entries.items() if self.rng.random() < share}
@@ -136,7 +136,7 @@ class _Draws:
         """A table of which keys are left out, doubled or have any value, now and then."""
         lines = []
         for key, value in entries.items():
-            text = self.rng.choice(ENTRIES) if self.rng.random() < self._odd / 2 else _toml(value)
+            text = self.rng.choice(ENTRIES) if self.rng.random() < self.odd / 2 else _toml(value)
             lines += [f"{key} = {text}"] * self.one((1,), (0, 2))
         return "\n".join([head, *lines]) + "\n"
 
@@ -285,32 +285,203 @@ def machine(folder: Path, rng: random.Random) -> None:
     (folder / "drawn.toml").write_text(text, encoding="utf-8")
 
 
+_LAYER_VALUES: dict[str, tuple[Sequence[Any], Sequence[Any]]] = {
+    "channels": ((1, 2, 3, 4, 8, 16), NUMBERS),
+    "rows": ((1, 2, 3, 4, 8), NUMBERS),
+    "depth": ((0, 1, 2, 3), NUMBERS),
+    "order": (("rows", "channels"), ("x", "", 1, None)),
+    "slots": (([1, 1, 1], [2, 2, 2], [1, 2, 1], [3, 2, 2]), ([0, 1, 1], [1, 1], [2**40, 1, 1], "x", [])),
+}
+
+
 def tuning_log(folder: Path, rng: random.Random) -> None:
-    """A log of which values are others: in its head, or in what was measured."""
+    """A log whose schedules, counts and head are others: as a search writes them, in some logs as none does."""
     draw = _Draws(rng)
-    lines = [json.loads(line) for line in (folder / "tuning.jsonl").read_text(encoding="utf-8").splitlines()]
-    odd = (None, 1, 0, -1, 2.5, "x", [], {}, [1], {"a": 1}, 2**63 - 1, "9" * 400, True)
-    for line in lines[rng.randrange(2) :]:
-        for _ in range(rng.randrange(3)):
-            _change(line, draw, odd)
-    texts = [json.dumps(line) for line in lines]
-    if rng.random() < 0.3:
-        texts.insert(
-            rng.randrange(len(texts) + 1), rng.choice((texts[-1], texts[0], "", "{", "[]", "null", "\x00", "é"))
-        )
-    (folder / "drawn.jsonl").write_text("\n".join(texts) + rng.choice(("\n", "", "\n\n")), encoding="utf-8")
+    head, *lines = [json.loads(line) for line in (folder / "tuning.jsonl").read_text(encoding="utf-8").splitlines()]
+    if rng.random() < 0.5:
+        lines = [json.loads(json.dumps(rng.choice(lines))) for _ in range(rng.randrange(6))]
+    for number, line in enumerate(lines, start=1):
+        line["measurement"] = draw.one((number,), NUMBERS)
+        if rng.random() < 0.5:
+            line["cycles"] = draw.one((1, 700, 10**6, 2**62), (None, *NUMBERS))
+        if rng.random() >= draw.odd:
+            measured = line["cycles"] is not None
+            line["sites"] = [draw.one((0, 5, 10**9), NUMBERS) for _ in line["schedule"]["layers"] if measured]
+        for layer in line["schedule"]["layers"]:
+            for key, (usual, odd) in _LAYER_VALUES.items():
+                if rng.random() < 0.5:
+                    layer[key] = draw.one(usual, odd)
+        if rng.random() < 0.3:
+            names = [draw.one(("c", "y", "x"), NAMES) for _ in range(rng.randrange(3))]
+            line["schedule"]["residents"] = draw.one((names,), (None, "x", [1]))
+        if rng.random() < 0.3:
+            group = _group(draw, [one["layer"] for one in line["schedule"]["layers"]] * rng.randrange(1, 3))
+            line["schedule"]["groups"] = draw.one(([group],), ([{}], None, [group] * 50))
+    for key in rng.sample(list(head), rng.choice((0, 0, 1))):
+        same = isinstance(head[key], str) and key != "schema"
+        head[key] = draw.one(NAMES if same else (head[key],), (None, 1, [], {}))
+    texts = [json.dumps(line) for line in (head, *lines)]
+    if rng.random() < draw.odd:
+        texts.insert(rng.randrange(len(texts) + 1), rng.choice((texts[-1], "", "{", "[]", "null", "\x00", "é")))
+    (folder / "drawn.jsonl").write_text("\n".join(texts) + rng.choice(("\n", "\n", "", "\n{")), encoding="utf-8")
 
 
-def _change(value: Any, draw: _Draws, odd: Sequence[Any]) -> None:
-    """Another value somewhere in it."""
-    while isinstance(value, dict | list) and value:
-        key = draw.rng.choice(list(value) if isinstance(value, dict) else range(len(value)))
-        if draw.rng.random() < 0.4 or not isinstance(value[key], dict | list):
-            old = value[key]
-            near = (old + 1, old - 1, old * 2) if isinstance(old, int) else (old,)
-            value[key] = draw.one(near, odd) if draw.rng.random() < 0.7 else draw.rng.choice(odd)
-            return
-        value = value[key]
+def _group(draw: _Draws, layers: list[str]) -> dict[str, Any]:
+    return {"layers": layers, "rows": draw.one((0, 1, 4), NUMBERS)} | draw.some(0.5, {
+        "kept": lambda: [draw.one(("c", "y"), NAMES)],
+        "slots": lambda: draw.one((1, 2), NUMBERS),
+        "channels": lambda: [draw.one((1, 8), NUMBERS) for _ in layers],
+        "held": lambda: [draw.one((True, False), (1, None)) for _ in layers],
+    })  # fmt: skip
+
+
+def pins(folder: Path, rng: random.Random) -> None:
+    """Pins of the layer that there is, and of some that there is not."""
+    draw = _Draws(rng)
+    names = [line for line in (folder / "pins.toml").read_text(encoding="utf-8").splitlines() if "[layers" in line]
+    text = draw.table("", draw.some(0.4, {"residents": lambda: [draw.one(("c", "y"), NAMES)]}))
+    for name in [*names, *(f"[layers.{json.dumps(draw.one(('none',), NAMES))}]" for _ in range(rng.choice((0, 0, 1))))]:
+        values = draw.some(0.5, {
+            key: lambda usual=usual, odd=odd: draw.one(usual, [one for one in odd if one is not None])
+            for key, (usual, odd) in _LAYER_VALUES.items()
+        })  # fmt: skip
+        text += draw.table(name, values)
+    (folder / "drawn.toml").write_text(text, encoding="utf-8")
+
+
+_AXES: dict[str, tuple[Any, ...]] = {
+    "pe.ic": (4, 8, [1, 4], [8, 8]), "pe.oc": (4, [4, 16], {"from": 1, "to": 8, "times": 2}),
+    "sram_bytes": (65536, "64 KiB", [4096, 65536], {"from": "1 KiB", "to": "64 KiB", "times": 8}),
+    "sram_banks": (4, [4, 16]), "post_lanes": (8, [4, 8]), "alignment": (8,),
+}  # fmt: skip
+_TIMES: dict[str, tuple[Any, ...]] = {
+    "bus_bytes": (4, [4, 16]), "queue_depth": (1, [2, 4]),
+    "dram_latency": ([1, 50], {"from": 10, "to": 50, "step": 20}),
+}  # fmt: skip
+_ODD_AXES = (
+    [], {}, [[]], -1, 0, 1.5, "x", "64 XiB", [8, "x"], {"from": 1, "to": 2**62, "step": 1}, 2**62, {"from": 8, "to": 1},
+    {"from": 1, "to": 9, "times": 1}, {"from": 1, "to": 9, "step": 0}, {"from": 1}, [True], list(range(1, 2000)),
+)  # fmt: skip
+_CONSTRAINTS = (
+    "N = 16 or 64", "pe.count <= 64", "sram_bytes >= 4 * KiB", "bus_bytes in [4, 8, 16]", "not (N > 64)",
+    "N // 3 >= 1 and schedule == 'default'", "sram_bytes % 2 == 0",
+)  # fmt: skip
+_ODD_CONSTRAINTS = (
+    "", "N", "N = ", "N / 0 > 1", "N % 0 = 1", "((((N", "N == 'x'", "2 ** N > 1", "none < 3", "N < 1",
+    "__import__('os')", "N * " * 3000 + "1 > 0", "(" * 500 + "N" + ")" * 500 + " > 0",
+    "sram_bytes * 10**400 > 1", "'a' < N", "not " * 900 + "N",
+)  # fmt: skip
+
+
+def specification(folder: Path, rng: random.Random) -> None:
+    """A sweep of a few points, now and then of very many or of none."""
+    draw = _Draws(rng)
+    usual = ("tiny.dla", "tiny.dla", "tiny.onnx")
+    head: dict[str, Any] = {"networks": draw.one((["tiny.dla"], "tiny.onnx", list(set(usual))), ([], 1, *MODELS))}
+    head |= draw.some(0.2, {
+        "presets": lambda: [draw.one(("balanced-64", "preset.toml"), PRESETS)],
+        "isa": lambda: draw.one(("v1", ["v2", "v3"]), ("v9", [], 1)),
+        "schedules": lambda: draw.one((["seed", "default"], "seed"), ("x", [1])),
+        "grouped": lambda: draw.one(("auto", ["cpu", "native"]), ("x", True)),
+        "integer_io": lambda: draw.one((True, [True, False]), ("yes", 1)),
+        "seed": draw.count,
+        "cpu": lambda: draw.one((["Relu"], ["op:Conv"]), ("*", [1])),
+        "constraints": lambda: [draw.one(_CONSTRAINTS, _ODD_CONSTRAINTS) for _ in range(rng.choice((1, 1, 3)))],
+        "shapes": lambda: {draw.one(("x",), NAMES): draw.one(([1, 3, 8, 8],), ([0], "x", [2**40]))},
+        "calibration": lambda: draw.one(("samples.npz",), ("none.npz", "tiny.onnx")),
+    })  # fmt: skip
+    text = draw.table("", head)
+    for name, axes in (("arch", _AXES), ("timing", _TIMES)):
+        chosen = {key: draw.one(values, _ODD_AXES) for key, values in axes.items() if rng.random() < 0.3}
+        if draw.rng.random() < draw.odd:
+            chosen[rng.choice(SETTINGS)] = rng.choice(NUMBERS)
+        text += draw.table(f"[{name}]", chosen)
+    (folder / "drawn.toml").write_text(text, encoding="utf-8")
+
+
+_SETTING_VALUES: dict[str, Sequence[Any]] = {
+    "sram_bytes": ("64KiB", 65536, "1MiB", 1024), "pe.ic": (1, 4, 8), "pe.oc": (1, 4, 16), "pe.ow": (1, 2),
+    "sram_banks": (1, 4, 16), "bus_bytes": (1, 4, 64), "dram_latency": (0, 20, 300), "queue_depth": (1, 2, 8),
+    "post_lanes": (1, 4, 8), "alignment": (8, 16), "numerics": ("onnxruntime", "fixed"), "burst_bytes": (16, 64),
+    "outstanding_bursts": (1, 4), "ex_fill": (0, 4, 100),
+}  # fmt: skip
+_ODD_VALUES = (
+    0, -1, 2**31, 2**62, 2**63, "9" * 30, "", "none", "x", "1,2", "1.5", "64QiB", "-64KiB", "9" * 5000, "é", "=",
+    "0x10", "1e3", " 4", "true",
+)  # fmt: skip
+
+
+def settings(rng: random.Random) -> list[str]:
+    """A command line that changes a few keys of a machine."""
+    draw = _Draws(rng)
+    words = list(rng.choice((
+        ("run", "tiny.dla"), ("emit", "tiny.dla"), ("partition", "tiny.dla"), ("run", "float.dla"),
+        ("simulate", "tiny.prog", "--image", "0=zeros.bin"), ("rtl", "ports"), ("explain", "tiny.dla"),
+    )))  # fmt: skip
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        key = draw.one(tuple(_SETTING_VALUES), (*SETTINGS, *NAMES))
+        words += ["--set", f"{key}={draw.one(_SETTING_VALUES.get(key, (1,)), _ODD_VALUES)}"]
+    if rng.random() < 0.3 and words[0] != "simulate":
+        words += ["--preset", draw.one(PRESETS[:4], PRESETS)]
+    if rng.random() < 0.2:
+        words += ["--isa", draw.one(("v1", "v2", "v3", "v4"), ("v9", "", "V1"))]
+    if rng.random() < 0.2 and words[0] != "rtl":
+        words += ["--memory-mode", draw.one(("dram", "flash", "sram"), ("x",))]
+    return [word.replace("\x00", "") for word in words]
+
+
+def arrays(folder: Path, rng: random.Random) -> None:
+    """Inputs of the network of any type, shape, order of bytes and values, as NumPy writes them."""
+    generator = np.random.default_rng(rng.randrange(1 << 30))
+    usual = rng.random() < 0.6
+    kind = (
+        "<f4" if usual else rng.choice((">f4", "<f8", "<f2", "|i1", "<i8", "|b1", "<c8", "<U3", "|S2", "<M8[s]", "|V4"))
+    )
+    shape = rng.choice(((1, 3, 8, 8), (2, 3, 8, 8), (3, 8, 8), (1, 3, 8, 8), (0, 3, 8, 8), (1, 3, 8), (), (1, 8, 8, 3)))
+    values = (generator.standard_normal(shape) * rng.choice((1, 100, 1e-30, 1e30))).astype(np.float32)
+    if values.size and rng.random() < 0.3:
+        values.flat[rng.randrange(values.size)] = rng.choice((np.nan, np.inf, -np.inf, -0.0, 3e38))
+    with np.errstate(all="ignore"):
+        made = np.zeros(shape, kind) if kind[1] in "USMV" else values.astype(kind)
+    made = np.asfortranarray(made) if rng.random() < 0.2 else made
+    np.save(folder / "drawn.npy", made)
+    names = {"x": made} if rng.random() < 0.8 else {rng.choice(("y", "X", "image")): made, "x": made}
+    np.savez(folder / "drawn.npz", **names)
+    samples = {
+        name: np.stack([one] * rng.randrange(1, 4)) if rng.random() < 0.8 else one for name, one in names.items()
+    }
+    if rng.random() < 0.1:
+        samples["labels"] = np.zeros(2, np.int64)
+    np.savez(folder / "drawn-samples.npz", **samples)
+
+
+_REGISTERS = tuple(range(0, 4096, 64))
+
+
+def assembly(folder: Path, rng: random.Random) -> None:
+    """The program with other numbers in its lines, lines of it twice, elsewhere or gone."""
+    lines = (folder / "tiny.s").read_text(encoding="utf-8").splitlines()
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        at = rng.randrange(len(lines))
+        match rng.randrange(5):
+            case 0 | 1 | 2:
+                words = lines[at].split(" ")
+                numbers = [
+                    (place, word)
+                    for place, word in enumerate(lines[at].split(" "))
+                    if word.strip(",").lstrip("-").isdigit()
+                ]
+                if numbers:
+                    place, word = rng.choice(numbers)
+                    near = (int(word.strip(",")) + rng.choice((-1, 1)), rng.choice(_REGISTERS), rng.randrange(256))
+                    words[place] = str(rng.choice((*near, *NUMBERS[:14]))) + ("," if word.endswith(",") else "")
+                    lines[at] = " ".join(words)
+            case 3:
+                lines.insert(at, rng.choice(lines))
+            case _:
+                del lines[at]
+                lines = lines or [""]
+    (folder / "drawn.s").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def cache(folder: Path, rng: random.Random) -> None:
@@ -350,112 +521,3 @@ def cache(folder: Path, rng: random.Random) -> None:
             )(place / name)
     if rng.random() < 0.1:
         place.chmod(rng.choice((0o777, 0o500, 0o700)))
-
-
-VALUES: Sequence[Callable[[], Any]] = (
-    lambda: None,
-    lambda: True,
-    lambda: 0,
-    lambda: -1,
-    lambda: 3,
-    lambda: 2**70,
-    lambda: 1.5,
-    lambda: float("nan"),
-    lambda: "",
-    lambda: "x",
-    lambda: "digits-cnn",
-    lambda: "tiny.onnx",
-    lambda: b"x",
-    lambda: Path("tiny.onnx"),
-    lambda: Path(),
-    list,
-    lambda: ["conv"],
-    lambda: [3],
-    dict,
-    lambda: {"image": None},
-    lambda: {"x": (1, 3, 8, 8)},
-    lambda: {1: 2},
-    lambda: (),
-    lambda: object(),
-    lambda: print,
-    lambda: np.zeros((1, 3, 8, 8), np.float32),
-    lambda: np.ma.zeros((1, 3, 8, 8)),
-    lambda: np.array("x"),
-    lambda: np.array([None]),
-    lambda: iter([1]),
-    lambda: range(3),
-    lambda: int,
-    lambda: _recursive(),
-    lambda: {"x": np.full((1, 3, 8, 8), np.nan, np.float32)},
-    lambda: np.int64(2),
-    lambda: "\ud800",
-    lambda: "a\x00b",
-)
-CALLS: dict[str, tuple[tuple[Any, ...], tuple[str, ...]]] = {
-    "run": (
-        ("tiny.onnx",),
-        (
-            "preset",
-            "settings",
-            "isa",
-            "memory_mode",
-            "options",
-            "host",
-            "inputs",
-            "shapes",
-            "fixed",
-            "cpu",
-            "calibration",
-            "accuracy",
-            "seed",
-            "timeline",
-            "cost",
-            "progress",
-            "cache",
-            "schedule",
-            "grouped",
-            "strict",
-            "integer_io",
-            "emulate_depthwise",
-        ),
-    ),
-    "import_model": (("tiny.onnx",), ("shapes", "fixed", "cpu", "calibration", "seed", "cache")),
-    "tune": (
-        ("tiny.onnx",),
-        ("preset", "settings", "isa", "measurements", "log", "search_seed", "learn", "donors", "seed"),
-    ),
-    "split": (("tiny.onnx", "system.toml", "batch"), ("images", "host", "inputs", "shapes", "seed", "options")),
-    "system": (("system.toml",), ("policy", "preempt", "quantum", "until", "search_rate", "check", "watch")),
-    "sweep_system": (("system.toml", {"run.policy": ["fcfs", "edf"]}), ("policy", "preempt", "quantum", "until")),
-    "sweep": (("spec.toml",), ("output", "scheduler", "retry_failed")),
-    "load": (("net.sqlite",), ("cost",)),
-    "load_package": (("tiny.dla",), ()),
-    "load_report": (("run.json",), ()),
-    "load_hardware": (("preset.toml",), ("settings", "isa", "memory_mode")),
-    "compile": ((), ("options", "progress", "schedule", "strict")),
-}
-
-
-def _recursive() -> Any:
-    found: list[Any] = []
-    found.append(found)
-    return found
-
-
-def call(rng: random.Random) -> int:
-    """Call a public function with some keywords of any type; bad input is an InputError of one line."""
-    import dla
-
-    name = rng.choice(list(CALLS))
-    positional, keywords = CALLS[name]
-    given: list[Any] = list(positional)
-    if name == "compile":
-        given = [dla.load_package("tiny.dla"), dla.load_hardware().arch]
-    named = {word: rng.choice(VALUES)() for word in keywords if rng.random() < 1.5 / max(len(keywords), 1)}
-    if not named or rng.random() < 0.2:
-        given[rng.randrange(len(given))] = rng.choice(VALUES)()
-    if name in ("system", "sweep_system"):
-        named.setdefault("until", "20us")
-    found = getattr(dla, name)(*given, **named)
-    assert repr(found)
-    return 0

@@ -1,7 +1,13 @@
-"""One case in a forked child: what its commands ended with, and whether that is how bad input may end."""
+"""One case in a forked child: what its commands ended with, and whether that is how bad input may end.
+
+The parent has imported and warmed all, and froze it: a child costs its own work and a few milliseconds. It ends as a
+process does that ran nothing else: with what functions at exit print, and with the status of an exception that nobody
+caught.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
@@ -9,14 +15,20 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+from experiments.sweep.pools import LocalPool
 from isa import memory
+from isa.errors import InputError
 
 SECONDS = 20
 LIMIT = 1 << 30
@@ -29,16 +41,37 @@ KILLED = -2
 
 @dataclass(frozen=True)
 class Ending:
-    """What a case ended with; ``wrong`` says in a word why it should not have, empty where it may."""
+    """What a case ended with; ``wrong`` says in a word why it should not have, empty where it may.
+
+    ``place``: where it was refused, as ``module.function``; empty where nobody did.
+    """
 
     status: int
     message: str
     wrong: str = ""
+    place: str = ""
+
+
+class _Here(Executor):
+    """What the workers of a sweep would do, done here: a process of their own is two seconds of imports."""
+
+    def submit(self, work: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*given, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
+def work_here() -> None:
+    """From now on sweeps make no processes."""
+    LocalPool._started = lambda pool: _Here()  # type: ignore[method-assign]
 
 
 def execute(action: Callable[[], int], folder: Path) -> Ending:
     """Run ``action`` in a forked child that works in ``folder``, with a watchdog and a limit on its address space."""
-    output = folder / "child.out", folder / "child.err"
+    output = folder / "child.out", folder / "child.err", folder / "child.at"
     child = os.fork()
     if not child:
         _child(action, folder, output)
@@ -46,18 +79,22 @@ def execute(action: Callable[[], int], folder: Path) -> Ending:
     message = output[1].read_text(encoding="utf-8", errors="replace") if output[1].exists() else ""
     wrong = _wrong(status, message, peak)
     details = [file.read_text(encoding="utf-8") for file in folder.glob("dla-bug-*")]
-    return Ending(status, "".join([message, *details]), wrong)
+    place = output[2].read_text(encoding="utf-8") if output[2].exists() and status == 2 else ""
+    if wrong and output[0].exists():  # a call says first what it is
+        details.insert(0, output[0].read_text(encoding="utf-8", errors="replace")[:400] + "\n")
+    return Ending(status, "".join([*details[:1], message, *details[1:]]), wrong, place)
 
 
 def _child(action: Callable[[], int], folder: Path, output: Sequence[Path]) -> None:
-    status = 70
+    status = 1
     try:
         os.setsid()
         os.chdir(folder)
         os.environ[memory.VARIABLE] = str(LIMIT)
         tempfile.tempdir = str(folder)
+        atexit._clear()  # what the parent has to do when it ends
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        for number, place in enumerate(output, start=1):
+        for number, place in enumerate(output[:2], start=1):
             os.dup2(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), encoding="utf-8")
         sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), encoding="utf-8", line_buffering=True)
@@ -65,14 +102,41 @@ def _child(action: Callable[[], int], folder: Path, output: Sequence[Path]) -> N
         resource.setrlimit(resource.RLIMIT_AS, (taken + ALLOWANCE, taken + ALLOWANCE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         warnings.resetwarnings()
+        for quiet in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", quiet)  # as Python has it
+        _note_refusals(output[2])
+        work_here()
         status = action()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:
         with contextlib.suppress(BaseException):
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+_CHECKS = ("isa.reading", "isa.errors", "isa.toml_text")
+"""What refuses for others: whoever asked it is the place."""
+
+
+def _note_refusals(file: Path) -> None:
+    """Write where an InputError is made to ``file``, the last one last."""
+    begin = InputError.__init__
+
+    def noted(self: InputError, *given: object, **named: object) -> None:
+        begin(self, *given, **named)  # type: ignore[arg-type]
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_globals.get("__name__") in _CHECKS:
+            frame = frame.f_back
+        if frame is not None:
+            file.write_text(f"{frame.f_globals.get('__name__')}.{frame.f_code.co_name}", encoding="utf-8")
+
+    InputError.__init__ = noted  # type: ignore[method-assign]
 
 
 def _wait(child: int) -> tuple[int, int]:
@@ -82,6 +146,8 @@ def _wait(child: int) -> tuple[int, int]:
         found, status, usage = os.wait4(child, os.WNOHANG)
         if found:
             code = os.waitstatus_to_exitcode(status)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)  # what it started and left
             return (code if code >= 0 else KILLED + code), usage.ru_maxrss * 1024
         if time.monotonic() > deadline:
             with contextlib.suppress(ProcessLookupError):
@@ -100,7 +166,7 @@ def _wrong(status: int, message: str, peak: int) -> str:
         return "killed"
     if "the memory is used up" in message or peak > 2 * LIMIT + (1 << 29):
         return "memory"
-    if status not in (0, 1, 2) or any(line.startswith("Traceback") for line in lines):
+    if status not in (0, 1, 2) or any(line.startswith(("Traceback", "Exception ignored")) for line in lines):
         return "traceback"
     if status == 2 and (len(lines) != 1 or not lines[0].startswith("error: ")):
         return "lines"
