@@ -1,33 +1,38 @@
 """Commands that write, killed at random moments: nothing is half-written, and nothing of anybody else is touched.
 
 ``python -m tests.kill_writers --count 200`` prints how many kills left each command's old results and how many its new
-ones, and every violation; exit status 1 where there is one.
+ones, and every violation; exit status 1 where there is one. ``--dask N``: so many kills beside them of sweeps on a Dask
+cluster, of the command or of one of its workers.
 
 Each attempt begins in a folder of its own, with results of before, and with files and links of somebody else wherever a
 careless writer would put something. Half of the kills come before a step that changes something on the disk, the others
-after a part of the time that the command takes.
+after a part of the time that the command takes; six of ten by SIGKILL, the others by SIGINT and SIGTERM. What goes on
+where it stopped is run again, and compared with what nobody killed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.cli.main import main
+import dla.__main__
 from experiments.golden.record import add_case, bless, record_corpus
 from experiments.golden.store import INDEX, corpus_to_replace
 from experiments.report import html_run, plots  # noqa: F401 - what children need is there before they are forked
@@ -41,6 +46,9 @@ _STEPS = frozenset(
     ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate")
 )
 _FOREIGN = "of somebody else"
+_SIGNALS = (signal.SIGKILL,) * 3 + (signal.SIGINT, signal.SIGTERM)
+_CLUSTER = "DLA_TEST_CLUSTER"
+"""Where the scheduler of a Dask cluster is."""
 Contents = Mapping[str, bytes | str]
 
 
@@ -60,7 +68,16 @@ class Writer:
 
 
 def _dla(*words: str) -> Callable[[Path], object]:
-    return lambda folder: main([word.replace("DIR", str(folder)) for word in words])
+    """``dla`` with these words, as a process of its own: an interrupt ends it as the signal does."""
+    return lambda folder: dla.__main__.main([
+        word.replace("DIR", str(folder)).replace("CLUSTER", os.environ.get(_CLUSTER, "")) for word in words
+    ])  # fmt: skip
+
+
+def _caching(folder: Path) -> object:
+    os.environ.pop("DLA_NO_CACHE", None)
+    os.environ["DLA_CACHE_DIR"] = str(folder / "cache")
+    return _dla("run", "DIR/tiny.onnx", "--json", "DIR/run.json")(folder)
 
 
 def _no_progress(stage: str) -> None:
@@ -88,6 +105,8 @@ def _model(folder: Path) -> None:
         (folder / name).write_bytes(content + b" older")
         (folder / f"{name}.part").write_text(_FOREIGN)
     (folder / "link.dla").symlink_to("kept.dla")
+    (folder / "pair.toml").write_text('[[accelerator]]\nname = "npu"\ncount = 2\n')
+    _dla("disasm", "DIR/given.prog", "-o", "DIR/given.s")(folder)
 
 
 def _corpus(folder: Path, *, changed: bool = False) -> None:
@@ -134,14 +153,41 @@ WRITERS = (
              "--csv", "DIR/table.csv"),
     ),
     Writer(
+        "kept sweep of a system", _model,
+        _dla("system", "DIR/system.toml", "--sweep", "run.policy=fcfs,edf,jit", "-o", "DIR/results.sqlite"),
+        grows="results.sqlite",
+    ),
+    Writer("cache", _model, _caching),
+    Writer("split", _model, _dla("split", "DIR/given.dla", "DIR/pair.toml", "--by", "rows", "--json", "DIR/run.json")),
+    Writer("explanation", _model, _dla("explain", "DIR/given.dla", "--json", "DIR/run.json")),
+    Writer("partition", _model, _dla("partition", "DIR/given.dla", "--json", "DIR/run.json")),
+    Writer("comparison", _model,
+           _dla("golden", "diff", "DIR/given.json", "DIR/given.json", "--html", "DIR/page.html")),
+    Writer("assembly", _model, _dla("asm", "DIR/given.s", "-o", "DIR/tiny.prog")),
+    Writer("pictures", _model, _dla("report", "DIR/given.json", "--png", "DIR/pages")),
+    Writer("case", _model, _dla("rtl", "case", "DIR/given.dla", "-o", "DIR/tiny.case")),
+    Writer(
         "sweep", _model, _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite"),
         grows="results.sqlite",
+    ),
+    Writer(
+        "exported sweep", _model,
+        _dla("sweep", "DIR/spec.toml", "--workers", "1", "-o", "DIR/results.sqlite", "--export", "DIR/results.csv"),
+        grows="results",
     ),
     Writer(
         "tune", _model,
         _dla("tune", "DIR/given.dla", "--measurements", "4", "--no-model", "--log", "DIR/log.jsonl"), grows="log.jsonl",
     ),
 )  # fmt: skip
+
+
+ON_DASK = Writer(
+    "sweep on Dask", _model,
+    _dla("sweep", "DIR/spec.toml", "--scheduler", "CLUSTER", "-o", "DIR/results.sqlite"), grows="results.sqlite",
+)  # fmt: skip
+BUSY = frozenset(("sweep", "exported sweep"))
+"""Those that make processes, which takes seconds: every fifth time."""
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
@@ -153,25 +199,34 @@ def contents(folder: Path) -> dict[str, bytes | str]:
     }
 
 
-def apart(action: Callable[[], object], stop_at: int | None = None, seconds: float | None = None) -> tuple[int, int]:
+def apart(
+    action: Callable[[], object],
+    stop_at: int | None = None,
+    seconds: float | None = None,
+    number: int = signal.SIGKILL,
+    victim: Callable[[int], int] = lambda child: child,
+) -> tuple[int, int]:
     """Do ``action`` in a process that is killed before step ``stop_at`` or after ``seconds``; (status, steps).
 
-    Steps are what changes something on the disk. The status is negative where it was killed.
+    Steps are what changes something on the disk. The status is negative where it was killed. ``number`` is the signal;
+    ``victim`` says which process hears it, where it is another one than the child.
     """
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
-        _do(action, stop_at, writer)
+        _do(action, stop_at, number, writer)
     os.close(writer)
     if seconds is not None:
         time.sleep(seconds)
-        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim(child), number)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.set_blocking(reader, False)  # what it started may hold the pipe a little longer
     with open(reader, "rb") as pipe:
-        steps = len(pipe.read())
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), steps
+        return status, len(pipe.read() or b"")
 
 
-def _do(action: Callable[[], object], stop_at: int | None, said: int) -> None:
+def _do(action: Callable[[], object], stop_at: int | None, number: int, said: int) -> None:
     """What a child does, and its end."""
     steps = 0
 
@@ -185,10 +240,11 @@ def _do(action: Callable[[], object], stop_at: int | None, said: int) -> None:
         if changes:
             steps += 1
             if steps == stop_at:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
             os.write(said, b".")
 
     status = 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (1, 2):
@@ -196,6 +252,8 @@ def _do(action: Callable[[], object], stop_at: int | None, said: int) -> None:
         sys.addaudithook(step)
         outcome = action()
         status = outcome if isinstance(outcome, int) else 0
+    except KeyboardInterrupt:  # before the command began, or in what is no command
+        status = 130
     finally:
         os._exit(status)
 
@@ -225,7 +283,7 @@ def rehearse(writer: Writer, original: Path, folder: Path) -> Rehearsal:
     seconds, after = time.monotonic() - begun, contents(folder)
     touched = [place for place, found in before.items() if _is_foreign(found) and after.get(place) != found]
     assert not touched, f"{writer.name}: touches {touched} without a kill"
-    parts = _parts(folder / writer.grows) if writer.grows else frozenset[tuple[object, ...]]()
+    parts = _parts(_growing(writer, folder)) if writer.grows else frozenset[tuple[object, ...]]()
     return Rehearsal(before, after, (old, _digest(folder)), steps, seconds, parts)
 
 
@@ -251,9 +309,13 @@ def _digest(folder: Path) -> str:
     return corpus.digest if corpus.entries else "none"
 
 
-def violations(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
-    """What a killed command did that it must not do, and whether the next run makes up for it."""
+def violations(writer: Writer, folder: Path, known: Rehearsal, tidy: bool = False) -> list[str]:
+    """What a killed command did that it must not do, and whether the next run makes up for it.
+
+    ``tidy``: it was interrupted, so that it could take away what was not whole.
+    """
     found = contents(folder)
+    left = [str(path.relative_to(folder)) for path in folder.rglob("*") if tidy and is_leftover(path)]
     wrong = [
         place
         for place in {*found, *known.before, *known.after}
@@ -262,6 +324,7 @@ def violations(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
         and not (writer.grows and place.startswith(writer.grows))
     ]
     said = [f"{place} is neither as before nor as wanted" for place in sorted(wrong)]
+    said += [f"{place} was left by an interrupt" for place in left]
     if writer.grows:
         return said + _unfinished(writer, folder, known)
     if not writer.corpus:
@@ -283,12 +346,17 @@ def violations(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
 
 def _unfinished(writer: Writer, folder: Path, known: Rehearsal) -> list[str]:
     """Whether what is done is lost, and whether the next run ends as one that was never killed."""
-    before = _parts(folder / writer.grows)
+    before = _parts(_growing(writer, folder))
     status, _ = apart(lambda: writer.run(folder))
-    after = _parts(folder / writer.grows)
+    after = _parts(_growing(writer, folder))
     if status or after != known.parts:
         return [f"the next run ends with {status} and {len(after)} parts, not with those of one never killed"]
     return [] if before <= after else ["parts that were done are not those of a run that was never killed"]
+
+
+def _growing(writer: Writer, folder: Path) -> Path:
+    place = folder / writer.grows
+    return place if place.suffix else place.with_suffix(".sqlite")
 
 
 def _parts(path: Path) -> frozenset[tuple[object, ...]]:
@@ -304,41 +372,110 @@ def _parts(path: Path) -> frozenset[tuple[object, ...]]:
         return frozenset()
 
 
-def attack(count: int, seed: int) -> int:
+def attack(count: int, seed: int, on_dask: int = 0, only: str = "") -> int:
     """Kill so many commands, print what came of it, and return how many violations there were."""
     generator = random.Random(seed)
-    outcomes: dict[str, Counter[str]] = {writer.name: Counter() for writer in WRITERS}
-    violated = 0
+    gc.collect()
+    gc.freeze()
     with tempfile.TemporaryDirectory() as root:
-        known: dict[str, Rehearsal] = {}
+        fight = _Fight(Path(root), generator)
+        tried = [writer for writer in WRITERS if only in writer.name]
         for number in range(count):
-            writer = WRITERS[number % len(WRITERS)]
-            original, folder = Path(root) / f"{writer.name} before", Path(root) / "folder"
-            if writer.name not in known:
-                known[writer.name] = rehearse(writer, original, folder)
-            rehearsal = known[writer.name]
-            _copied(original, folder)
-            if generator.random() < 0.5:
-                moment: dict[str, Any] = {"stop_at": generator.randint(1, rehearsal.steps)}
-            else:
-                moment = {"seconds": generator.uniform(0, rehearsal.seconds)}
-            status, _ = apart(lambda: writer.run(folder), **moment)  # noqa: B023 - called at once
-            state = contents(folder)
-            kind = "as before" if state == rehearsal.before else "as wanted" if state == rehearsal.after else "between"
-            outcomes[writer.name][kind if status else "ended before"] += 1
-            for violation in violations(writer, folder, rehearsal):
-                violated += 1
-                print(f"{writer.name}, {json.dumps(moment)}: {violation}")
-    for name, counted in outcomes.items():
-        if counted:
-            print(f"{name}: {', '.join(f'{times} {kind}' for kind, times in sorted(counted.items()))}")
-    print(f"{count} kills, {violated} violations")
-    return violated
+            writer = tried[number % len(tried)]
+            if writer.name in BUSY and generator.random() < 0.8:
+                writer = tried[generator.randrange(len(tried) - len(BUSY)) if len(tried) > len(BUSY) else 0]
+            fight.once(writer)
+        if on_dask:
+            with cluster() as workers:
+                for _ in range(on_dask):
+                    fight.once(ON_DASK, workers if generator.random() < 0.5 else None)
+    for name, counted in fight.outcomes.items():
+        print(f"{name}: {', '.join(f'{times} {kind}' for kind, times in sorted(counted.items()))}")
+    print(f"{count + on_dask} kills, {fight.violated} violations")
+    return fight.violated
+
+
+class _Fight:
+    """Kills one after the other, and what came of them."""
+
+    def __init__(self, root: Path, generator: random.Random) -> None:
+        self._root, self._generator = root, generator
+        self._known: dict[str, Rehearsal] = {}
+        self.outcomes: dict[str, Counter[str]] = {}
+        self.violated = 0
+
+    def once(self, writer: Writer, workers: Callable[[], list[int]] | None = None) -> None:
+        """One kill: of the command, or of one of the ``workers`` that there are at that moment."""
+        generator, original, folder = self._generator, self._root / f"{writer.name} before", self._root / "folder"
+        if writer.name not in self._known:
+            if folder.exists():
+                shutil.rmtree(folder)
+            self._known[writer.name] = rehearse(writer, original, folder)
+        known = self._known[writer.name]
+        _copied(original, folder)
+        number = generator.choice(_SIGNALS) if workers is None else signal.SIGKILL
+        moment: dict[str, Any] = {"number": number}
+        if workers is None and generator.random() < 0.5:
+            moment["stop_at"] = generator.randint(1, known.steps)
+        else:
+            moment["seconds"] = generator.uniform(0, known.seconds)
+        victim = {} if workers is None else {"victim": lambda child: generator.choice(workers())}
+        status, _ = apart(lambda: writer.run(folder), **moment, **victim)
+        state = contents(folder)
+        kind = "as before" if state == known.before else "as wanted" if state == known.after else "between"
+        if workers is not None:
+            kind = "a worker gone"
+        ended = "ended before" if status in (0, 1) and workers is None else kind
+        self.outcomes.setdefault(writer.name, Counter())[ended] += 1
+        found = violations(writer, folder, known, tidy=number == signal.SIGINT)
+        if workers is not None and status:
+            found.append(f"ends with {status} where a worker was killed")
+        for violation in found:
+            self.violated += 1
+            print(f"{writer.name}, {json.dumps(moment)}, status {status}: {violation}", flush=True)
+
+
+@contextlib.contextmanager
+def cluster() -> Iterator[Callable[[], list[int]]]:
+    """A Dask cluster of two workers whose nanny starts another one for each that dies; says which ones there are."""
+    import distributed  # noqa: F401 - children have it from here
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    begin = [sys.executable, "-m", "dask"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    host, port = address.split(":")
+    started = [
+        subprocess.Popen([*begin, "scheduler", "--host", host, "--port", port, "--no-dashboard"], **quiet),
+        subprocess.Popen(
+            [*begin, "worker", f"tcp://{address}", "--nworkers", "2", "--nthreads", "1", "--no-dashboard"], **quiet
+        ),
+    ]
+    os.environ[_CLUSTER] = f"tcp://{address}"
+
+    def workers() -> list[int]:
+        pids = Path(f"/proc/{started[1].pid}/task/{started[1].pid}/children").read_text().split()
+        names = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids}
+        return [pid for pid, name in names.items() if b"spawn_main" in name] or [started[1].pid]
+
+    try:
+        deadline = time.monotonic() + 120
+        while len(workers()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(5)
+        yield workers
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Kill commands that write at random moments.")
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--dask", type=int, default=0, help="kills of sweeps on a Dask cluster beside them")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only commands whose names have this in them")
     chosen = parser.parse_args()
-    sys.exit(1 if attack(chosen.count, chosen.seed) else 0)
+    sys.exit(1 if attack(chosen.count, chosen.seed, chosen.dask, chosen.only) else 0)

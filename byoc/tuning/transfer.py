@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from byoc.operators.layer import Resident, Tiling, working_set
 from byoc.operators.nest import allowed_channels
@@ -58,9 +59,14 @@ class Donor:
 
     @property
     def whole(self) -> Choices | None:
-        """The schedule itself where it is of the same layers: another machine's, or by another compiler."""
-        same = tuple(site.layer for site in self.log.header.layers) == self._subject.names
-        return self.log.best.choices if same else None
+        """The schedule itself where it is of the same layers: another machine's, or by another compiler.
+
+        What stays in the scratchpad there and cannot here is left out.
+        """
+        if tuple(site.layer for site in self.log.header.layers) != self._subject.names:
+            return None
+        best, known = self.log.best.choices, {name for _, name in self._subject.candidates}
+        return replace(best, residents=tuple(name for name in best.residents or () if name in known))
 
     def tilings(self, number: int, resident: Resident, budget: int) -> Iterator[Tiling]:
         """Schedules for the class of site ``number``, each once: with their sizes, and with their numbers of tiles."""

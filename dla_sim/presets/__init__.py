@@ -32,7 +32,7 @@ _WORDS = ("isa", "numerics")
 SETTING_KEYS: tuple[str, ...] = (*_ARCH_KEYS, *_PE_KEYS, *_TIMING_KEYS)
 """Every key that a setting can name."""
 _UNITS = {"": 1, "k": 1000, "M": 10**6, "G": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_QUANTITY = re.compile(r"\s*(\d+)\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*(\d{1,30})\s*([A-Za-z]*)\s*")
 
 Settings = Iterable[str] | Mapping[str, int | str | None]
 """Texts ``key=value``, or values by key; sizes with a unit, "64KiB"."""

@@ -112,6 +112,10 @@ def test_unknown_key(capsys: Capture) -> None:
 def test_value_that_is_no_number(capsys: Capture) -> None:
     expected = "setting sram_bytes=big: 'big' is not an integer; write one: 8, or 64KiB"
     assert refused(capsys, "run", "digits-cnn", "--set", "sram_bytes=big") == expected
+    line = refused(
+        capsys, "run", "digits-cnn", "--set", "burst_bytes=" + "9" * 5000
+    )  # Python itself takes 4,300 digits
+    assert line.endswith("is not an integer; write one: 8, or 64KiB")
 
 
 def test_unknown_isa(capsys: Capture) -> None:
