@@ -104,7 +104,7 @@ def partition(
 def _end_to_end(compiled: CompiledNetwork, timing: Timing) -> EndToEnd:
     """The cycles of the programs, and estimates of the rest."""
     from dla_sim.program_timing import ProgramTiming
-    from experiments.report.end_to_end import end_to_end, host_estimate
+    from experiments.report.assemble import end_to_end, host_estimate
 
     cycles = {index: ProgramTiming(program).run(timing).cycles for index, program in compiled.programs.items()}
     return end_to_end(compiled, host_estimate(compiled.partition), cycles, timing.bus_bytes)

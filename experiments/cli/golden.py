@@ -208,8 +208,7 @@ def list_cases(folder: Folder, level: Levels = None) -> None:
 @options.limited
 def snapshot(model: options.Model, machine: OnMachine = "default", output: options.Output = None) -> None:
     """Run a network and keep values, cycles, instructions and bytes of every layer, for a later diff."""
-    from experiments.compare.snapshot_file import save_snapshot
-    from experiments.compare.sources import machine_snapshot
+    from experiments.compare.sources import machine_snapshot, save_snapshot
 
     with options.stages() as progress:
         taken = machine_snapshot(machine, model, progress)
@@ -223,7 +222,7 @@ def snapshot(model: options.Model, machine: OnMachine = "default", output: optio
 def diff(a: Side, b: Side, model: ModelOption = None, json: options.Json = None, html: Html = None) -> int:
     """Compare two machines on a model, or two snapshots, reports or corpora; exit status 1 when values differ."""
     from experiments.compare.comparison import compare, comparison_json
-    from experiments.compare.page import COMPARISON
+    from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import snapshot_of
     from experiments.report.shown import Document
     from experiments.report.terminal import report_console

@@ -119,7 +119,7 @@ def _saved(file: Path, summary: bool) -> Shown:
 def _comparison(before: Path, after: Path) -> Shown:
     """Two runs side by side; raises InputError when one of the files is none."""
     from experiments.compare.comparison import compare
-    from experiments.compare.page import COMPARISON
+    from experiments.compare.presentation import COMPARISON
     from experiments.compare.sources import report_snapshot
     from experiments.report.shown import Document
 

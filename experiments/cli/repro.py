@@ -59,8 +59,7 @@ def command(
 
 def _figure(name: str, folder: Path, workers: int | None) -> int:
     """Reproduces, prints every claim with its figures; 0 when all hold (under the published schedule)."""
-    from experiments.repro import figure4, table5
-    from experiments.repro.claim import claim_lines
+    from experiments.repro import claim_lines, figure4, table5
 
     with options.stages() as progress:
         if name == table5.NAME:

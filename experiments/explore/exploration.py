@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.explore.objectives import Objective, Objectives, Pair, hypervolume
 from experiments.explore.search import Found
-from experiments.report.charts.model import Measure, Picture, Scatter, Series, Steps
-from experiments.report.charts.style import BLUE, GREY, ORANGE, Style
+from experiments.report.charts.model import BLUE, GREY, ORANGE, Measure, Picture, Scatter, Series, Steps, Style
 from experiments.report.plots import picture
 from experiments.report.shown import Presentation, Shown, data_frame
 from experiments.report.terminal import Printed, ReportTable, line, plain_table

@@ -121,7 +121,7 @@ def _classifiers() -> Iterator[BuiltinModel]:
         ("efficientnet-b0", "EfficientNet-B0, 0.39 GMAC", _built("classifiers.efficientnet_b0")),
         ("squeezenet", "SqueezeNet 1.1, 0.35 GMAC", _built("classifiers.squeezenet")),
         ("shufflenet-v2", "ShuffleNetV2 1.0, 0.15 GMAC", _built("classifiers.shufflenet_v2")),
-        ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", _built("transformers.vit_tiny")),
+        ("vit-tiny", "vision transformer (DeiT-Ti), 1.3 GMAC", _built("sequences.vit_tiny")),
     ):
         yield _photographed(name, f"{title}, 224x224, seeded weights", build, crops=4)
 
@@ -146,13 +146,13 @@ def _of_sequences() -> Iterator[BuiltinModel]:
     for blocks, tokens in ((2, 128), (2, 256), (12, 128), (12, 256)):
         title = f"BERT, {blocks} layers, {tokens} tokens, seeded weights"
         build, feeds = (
-            _built("transformers.bert", blocks=blocks, tokens=tokens),
+            _built("sequences.bert", blocks=blocks, tokens=tokens),
             partial(_sentence, tokens),
         )
         yield _seeded(f"bert-{blocks}-{tokens}", title, build, feeds, samples=4)
     for blocks in (1, 12):
         title = f"GPT-2, {blocks} block{'s' if blocks > 1 else ''}, one token behind {GPT2_PAST} cached, seeded weights"
-        build = _built("transformers.gpt2", blocks=blocks, past=GPT2_PAST)
+        build = _built("sequences.gpt2", blocks=blocks, past=GPT2_PAST)
         yield _seeded(f"gpt2-{blocks}", title, build, partial(_cached_token, blocks), samples=4)
     title = "LSTM, 4 layers of 1,024, 100 steps, seeded weights"
     yield _seeded("lstm", title, _built("sequences.lstm"), partial(_normal, "sequence", (100, 1, 1024)), samples=2)
@@ -173,10 +173,10 @@ def _tiny() -> Iterator[BuiltinModel]:
     title = "ResNet-8 of MLPerf Tiny, large, 76 MMAC, 32x32, seeded weights"
     yield _photographed("resnet-8-large", title, build, 32, crops=16)
     title = "visual wake words of MLPerf Tiny, 7.5 MMAC, 96x96, seeded weights"
-    yield _photographed("visual-wake-words", title, _built("tiny.visual_wake_words"), 96, crops=16)
+    yield _photographed("visual-wake-words", title, _built("classifiers.visual_wake_words"), 96, crops=16)
     title = "person detection of TensorFlow Lite for Microcontrollers, 7.2 MMAC, 96x96, seeded weights"
     feeds: Callable[[int], Feeds] = partial(_luminance, size=96)
-    yield _seeded("person-detection", title, _built("tiny.person_detection"), feeds, samples=16)
+    yield _seeded("person-detection", title, _built("classifiers.person_detection"), feeds, samples=16)
     micro = "of TensorFlow Lite for Microcontrollers"
     for name, title, file, shape in (
         ("keyword-spotting", "keyword spotting of MLPerf Tiny, 2.7 MMAC", "keyword_spotting", (1, 1, 49, 10)),
@@ -184,7 +184,7 @@ def _tiny() -> Iterator[BuiltinModel]:
         ("micro-speech", f"micro speech {micro}, 0.3 MMAC", "micro_speech", (1, 1, 49, 40)),
     ):
         spectrum = partial(_normal, "spectrum", shape)
-        yield _seeded(name, f"{title}, seeded weights", _built(f"tiny.{file}"), spectrum, samples=16)
+        yield _seeded(name, f"{title}, seeded weights", _built(f"classifiers.{file}"), spectrum, samples=16)
 
 
 GPT2_PAST = 63
@@ -214,14 +214,14 @@ def _tokens(words: int, count: int, seed: int) -> Feeds:
 
 
 def _sentence(tokens: int, seed: int) -> Feeds:
-    from experiments.models.transformers import BERT_WORDS
+    from experiments.models.sequences import BERT_WORDS
 
     return _tokens(BERT_WORDS, tokens, seed)
 
 
 def _cached_token(blocks: int, seed: int) -> Feeds:
     """A token, and keys and values as projections of normalised rows are: of variance one."""
-    from experiments.models.transformers import GPT2_WORDS, HEADS
+    from experiments.models.sequences import GPT2_WORDS, HEADS
 
     random, shape = np.random.default_rng(seed), (1, HEADS, GPT2_PAST, 64)
     names = [f"past_{part}_{index}" for index in range(blocks) for part in ("key", "value")]

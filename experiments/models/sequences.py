@@ -1,7 +1,12 @@
-"""Networks over time with seeded weights.
+"""Networks over time, and transformers, with seeded weights, in the forms that exporters write.
 
 The stack of LSTMs is the sequence-to-sequence network of Baghdadi et al. (2020): four layers, 1,024 hidden, 100 steps.
 The dilated convolutions are WaveNet's (van den Oord et al., 2016): two series of ten gated layers.
+
+ViT-tiny is DeiT-Ti (Touvron et al., 2021): width 192, three heads, twelve blocks, one matrix for queries, keys and
+values, Gelu as one operator. BERT is the base model of Devlin et al. (2019) with its pooler and without a mask, all
+tokens being there; its Gelu is written with Erf. GPT-2 is the small model of Radford et al. (2019) as it writes one
+token more: keys and values of those before come from a cache; its Gelu is written with Tanh.
 """
 
 from __future__ import annotations
@@ -68,3 +73,146 @@ def wavenet(seed: int = 0, channels: int = 64, doublings: int = 10, length: int 
     value = net.relu("end_relu", skips)
     value = net.relu("end1_relu", net.convolution("end1", value, (2 * channels, 2 * channels), (1,), bias=0.0))
     return net.model(net.convolution("logits", value, (2 * channels, 256), (1,), bias=0.0), (1, 256, length))
+
+
+WIDTH, HEADS = 768, 12
+BERT_WORDS, GPT2_WORDS = 30_522, 50_257
+
+
+def vit_tiny(seed: int = 0, size: int = 224, blocks: int = 12, width: int = 192, heads: int = 3) -> ModelProto:
+    """Input ``image`` (1, 3, ``size``, ``size``), a multiple of 16; output ``logits`` (1, 1000)."""
+    net = NetworkBuilder("vit-tiny", "image", (1, 3, size, size), seed)
+    patches = (size // 16) ** 2
+    tokens = patches + 1
+    value = net.convolution("patches", "image", (3, width), 16, 16, gain=1.0, bias=0.0, pads=[0] * 4)
+    value = net.reshape("patches_flat", value, (1, width, patches))
+    value = net.node("Transpose", "patches_last", value, perm=[0, 2, 1])
+    value = net.concat("tokens", net.weights("class_token", (1, 1, width), 1, 0.1), value)
+    value = net.node("Add", "embedded", value, net.weights("positions", (1, tokens, width), 1, 0.1))
+    for index in range(blocks):
+        name = f"block{index}"
+        rows = net.linear(f"{name}_qkv", net.layer_norm(f"{name}_norm1", value, width), (width, 3 * width))
+        rows = net.reshape(f"{name}_parts", rows, (1, tokens, 3, heads, width // heads))
+        rows = net.node("Transpose", f"{name}_parts_first", rows, perm=[2, 0, 3, 1, 4])
+        query, key, head = (_at(net, f"{name}_{part}", rows, 0, at) for at, part in enumerate(("q", "k", "v")))
+        key = net.node("Transpose", f"{name}_k_columns", key, perm=[0, 1, 3, 2])
+        mixed = _attended(net, name, query, key, head, width // heads)
+        mixed = net.reshape(f"{name}_joined", mixed, (1, tokens, width))
+        mixed = net.linear(f"{name}_project", mixed, (width, width), 0.5)
+        value = net.node("Add", f"{name}_add1", value, mixed)
+        inner = net.linear(f"{name}_up", net.layer_norm(f"{name}_norm2", value, width), (width, 4 * width))
+        inner = net.linear(f"{name}_down", net.node("Gelu", f"{name}_gelu", inner), (4 * width, width))
+        value = net.node("Add", f"{name}_add2", value, inner)
+    value = _at(net, "class", net.layer_norm("norm", value, width), 1, 0)
+    return net.model(net.fully_connected("logits", value, (width, 1000), 1.0), (1, 1000))
+
+
+def bert(
+    seed: int = 0,
+    blocks: int = 12,
+    tokens: int = 128,
+    *,
+    width: int = WIDTH,
+    heads: int = HEADS,
+    words: int = BERT_WORDS,
+) -> ModelProto:
+    """Input ``input_ids`` (1, ``tokens``), outputs ``hidden`` (1, ``tokens``, ``width``), ``pooled`` (1, ``width``)."""
+    net = NetworkBuilder(f"bert-{blocks}-{tokens}", "input_ids", (1, tokens), seed, np.int64)
+    value = net.node("Gather", "words", net.weights("word_embeddings", (words, width), 1, 0.5), "input_ids")
+    value = net.node("Add", "placed", value, net.weights("positions", (1, tokens, width), 1, 0.5))
+    value = net.layer_norm("embedded", value, width)
+    for index in range(blocks):
+        name = f"block{index}"
+        query, key, head = (
+            _heads(net, f"{name}_{part}", net.linear(f"{name}_{part}_rows", value, (width, width)), tokens, heads, perm)
+            for part, perm in (("q", (0, 2, 1, 3)), ("k", (0, 2, 3, 1)), ("v", (0, 2, 1, 3)))
+        )
+        mixed = _attended(net, name, query, key, head, width // heads)
+        mixed = net.linear(f"{name}_project", net.reshape(f"{name}_joined", mixed, (1, tokens, width)), (width, width))
+        last = index == blocks - 1
+        value = net.layer_norm(f"{name}_norm1", net.node("Add", f"{name}_add1", mixed, value), width)
+        inner = _gelu_erf(net, f"{name}_gelu", net.linear(f"{name}_up", value, (width, 4 * width)))
+        inner = net.linear(f"{name}_down", inner, (4 * width, width), 2.0)
+        name = "hidden" if last else f"{name}_norm2"
+        value = net.layer_norm(name, net.node("Add", f"block{index}_add2", inner, value), width)
+    pooled = net.fully_connected("pooler", _at(net, "first", value, 1, 0), (width, width), 1.0)
+    net.node("Tanh", "pooled", pooled)
+    return net.model("hidden", (1, tokens, width), pooled=(1, width))
+
+
+def gpt2(
+    seed: int = 0, blocks: int = 12, past: int = 63, *, width: int = WIDTH, heads: int = HEADS, words: int = GPT2_WORDS
+) -> ModelProto:
+    """One token ``input_ids`` (1, 1) behind ``past`` others: ``past_key_0`` (1, heads, past, width/heads) and so on.
+
+    Outputs ``logits`` (1, ``words``), made with the word embeddings, and each block's new row for the cache,
+    ``new_key_0`` (1, heads, 1, width/heads) and so on.
+    """
+    net = NetworkBuilder(f"gpt2-{blocks}", "input_ids", (1, 1), seed, np.int64)
+    table, depth = net.weights("word_embeddings", (words, width), 1, 0.02), width // heads
+    value = net.node("Gather", "word", table, "input_ids")
+    value = net.node("Add", "embedded", value, net.weights("position", (1, 1, width), 1, 0.02))
+    new: dict[str, tuple[int, ...]] = {}
+    for index in range(blocks):
+        name = f"block{index}"
+        rows = net.linear(f"{name}_qkv", net.layer_norm(f"{name}_norm1", value, width), (width, 3 * width))
+        parts = net.split(f"{name}_parts", rows, (width,) * 3, axis=2)
+        names = (f"{name}_query", f"new_key_{index}", f"new_value_{index}")
+        heads_of = [_heads(net, *pair, 1, heads, (0, 2, 1, 3)) for pair in zip(names, parts, strict=True)]
+        new |= dict.fromkeys(names[1:], (1, heads, 1, depth))
+        cached = []
+        for key, made in zip(("key", "value"), heads_of[1:], strict=True):
+            before = net.input(f"past_{key}_{index}", (1, heads, past, depth))
+            cached.append(net.concat(f"{name}_every_{key}", before, made, axis=2))
+        columns = net.node("Transpose", f"{name}_columns", cached[0], perm=[0, 1, 3, 2])
+        mixed = net.reshape(
+            f"{name}_joined", _attended(net, name, heads_of[0], columns, cached[1], depth), (1, 1, width)
+        )
+        value = net.node("Add", f"{name}_add1", net.linear(f"{name}_project", mixed, (width, width)), value)
+        inner = net.linear(f"{name}_up", net.layer_norm(f"{name}_norm2", value, width), (width, 4 * width))
+        inner = net.linear(f"{name}_down", _gelu_tanh(net, f"{name}_gelu", inner), (4 * width, width))
+        value = net.node("Add", f"{name}_add2", inner, value)
+    value = net.reshape("last", net.layer_norm("norm", value, width), (1, width))
+    columns = net.node("Transpose", "word_columns", table, perm=[1, 0])
+    net.node("MatMul", "logits", value, columns)
+    return net.model("logits", (1, words), **new)
+
+
+def _at(net: NetworkBuilder, name: str, source: str, axis: int, index: int) -> str:
+    """One slice of an axis, which goes."""
+    return net.node("Gather", name, source, net.constant(f"at{index}", np.array(index, np.int64)), axis=axis)
+
+
+def _heads(net: NetworkBuilder, name: str, rows: str, tokens: int, heads: int, perm: tuple[int, ...]) -> str:
+    """Rows (1, tokens, width) as (1, tokens, heads, depth), permuted."""
+    return net.node("Transpose", name, net.reshape(f"{name}_split", rows, (1, tokens, heads, -1)), perm=list(perm))
+
+
+def _attended(net: NetworkBuilder, name: str, query: str, columns: str, values: str, depth: int) -> str:
+    """Attention: (1, heads, tokens, depth) and keys (1, heads, depth, all) to (1, tokens, heads, depth)."""
+    scores = net.node("MatMul", f"{name}_scores", query, columns)
+    scores = net.node("Mul", f"{name}_scaled", scores, net.constant("scale", np.array(depth**-0.5)))
+    shares = net.node("Softmax", f"{name}_softmax", scores, axis=-1)
+    return net.node(
+        "Transpose", f"{name}_mixed", net.node("MatMul", f"{name}_values", shares, values), perm=[0, 2, 1, 3]
+    )
+
+
+def _gelu_erf(net: NetworkBuilder, name: str, source: str) -> str:
+    """x · (1 + erf(x / √2)) / 2 in five operators."""
+    root, one, half = (
+        net.constant(key, np.array(value)) for key, value in (("root", 2**0.5), ("one", 1.0), ("half", 0.5))
+    )
+    value = net.node("Erf", f"{name}_erf", net.node("Div", f"{name}_div", source, root))
+    value = net.node("Mul", f"{name}_mul", source, net.node("Add", f"{name}_add", value, one))
+    return net.node("Mul", name, value, half)
+
+
+def _gelu_tanh(net: NetworkBuilder, name: str, source: str) -> str:
+    """x · (1 + tanh(√(2 / π) · (x + 0.044715 · x³))) / 2 in eight operators."""
+    constants = {"three": 3.0, "cube": 0.044715, "slope": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
+    three, cube, slope, one, half = (net.constant(key, np.array(value)) for key, value in constants.items())
+    value = net.node("Mul", f"{name}_cube", net.node("Pow", f"{name}_pow", source, three), cube)
+    value = net.node("Mul", f"{name}_slope", net.node("Add", f"{name}_inner", source, value), slope)
+    value = net.node("Add", f"{name}_one", net.node("Tanh", f"{name}_tanh", value), one)
+    return net.node("Mul", name, net.node("Mul", f"{name}_half", source, half), value)

@@ -11,9 +11,9 @@ from dla_sim.engine.causes import CAUSES
 from experiments.figure import SHARE
 from experiments.literal import escaped
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded
+from experiments.report.charts.model import PARTS as STYLES
 from experiments.report.charts.model import Chart
 from experiments.report.charts.run import PART_NAMES, run_charts
-from experiments.report.charts.style import PARTS as STYLES
 from experiments.report.html import (
     CHOOSER,
     Html,

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 from experiments.figure import BYTES, brief
 from experiments.literal import literal
 from experiments.report.charts.model import (
+    BLACK,
+    BLUE,
     CYCLES,
+    ORANGE,
+    VERMILION,
     Bars,
     Gantt,
     Heat,
@@ -25,8 +29,8 @@ from experiments.report.charts.model import (
     Series,
     Spans,
     Steps,
+    shortened,
 )
-from experiments.report.charts.style import BLACK, BLUE, ORANGE, VERMILION, shortened
 from isa.files import write_atomically
 
 if TYPE_CHECKING:

@@ -1,7 +1,44 @@
 """Reproductions of published figures: what is run, how it is drawn, and what the publication says about it."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
 FIGURES: dict[str, str] = {
     "li2022-table5": "Li et al. (2022), table 5: six applications under five ways of scheduling (docs/published.md)",
     "sponner2021-fig4": "Sponner et al. (TinyML 2021), figure 4: MobileNetV1 on 28 configurations (docs/published.md)",
 }
 """The published figures that can be reproduced, by name."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One comparison: whether it supports the claim, and the figures that say so."""
+
+    supports: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, the rule that decides it, and the figures. It holds when every figure supports it."""
+
+    name: str
+    statement: str
+    rule: str
+    figures: tuple[Figure, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the statement is true of our numbers."""
+        return bool(self.figures) and all(figure.supports for figure in self.figures)
+
+
+def claim_lines(claims: Iterable[Claim]) -> Iterator[str]:
+    """The claims with every figure that decides them, a line each, an empty line behind each claim."""
+    for claim in claims:
+        yield f"[{'holds' if claim.holds else 'DOES NOT HOLD'}] {claim.statement}"
+        yield f"    decided by: {claim.rule}"
+        yield from (f"    {'+' if figure.supports else '-'} {figure.text}" for figure in claim.figures)
+        yield ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from experiments.repro.claim import Claim, Figure
+from experiments.repro import Claim, Figure
 
 Scenario = Literal["none", "emulated", "native"]
 Side = Literal["I", "O"]

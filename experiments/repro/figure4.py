@@ -19,8 +19,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.report.charts.style import KINDS as STYLES
-from experiments.repro.claim import Claim, claim_lines
+from experiments.report.charts.model import KINDS as STYLES
+from experiments.repro import Claim, claim_lines
 from experiments.repro.claims import KINDS, MEMORIES, SCENARIOS, Bar, Bars, Scenario, bars_of, evaluate
 from experiments.sweep.session import Session
 from experiments.sweep.spec import load_spec

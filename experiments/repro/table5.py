@@ -18,7 +18,7 @@ from dla_sim.systems.policies import CO_OPTIMISED
 from dla_sim.systems.spec import Conditions, System, parse_system
 from dla_sim.systems.work import Plans
 from experiments.models.detection import point_pillars, ssd_mobilenet_v1, yolo_v8n
-from experiments.repro.claim import Claim, Figure, claim_lines
+from experiments.repro import Claim, Figure, claim_lines
 from experiments.systems.plans import make_plans
 from experiments.systems.report import SystemReport, TaskResult
 from experiments.systems.run import run_system

@@ -21,7 +21,14 @@ from dla_sim.trace import Trace
 from experiments.report.assemble import Conditions, assemble
 from experiments.report.figures import RegionRun
 from experiments.report.schema import Accuracy, Check, HardwareCheck, Suspicion
-from experiments.running.check import Tensors, check_values, find_warnings, joint_check
+from experiments.running.check import (
+    Tensors,
+    check_values,
+    find_warnings,
+    joint_check,
+    labelled_samples,
+    measure_accuracy,
+)
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.given import Given, Host, Machine, RunKeywords, RunRequest
@@ -35,7 +42,6 @@ from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from experiments.cost.table import CostTable
-    from experiments.running.accuracy import Labelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +82,14 @@ def run_requested(wanted: RunRequest) -> Result:
     options, progress, hardware = wanted.options, wanted.progress, hardware_of(wanted)
     table = None if wanted.cost is None else _cost_table(wanted.cost)
     network = load(wanted, progress, keep_float=wanted.accuracy is not None)
-    labelled = _labelled(network, wanted.accuracy)
+    labelled = labelled_samples(network, None if wanted.accuracy is None else Path(wanted.accuracy))
     batch = network_batch(network, wanted.inputs, wanted.seed, options)
     machine = None if wanted.engine is None else _held(wanted.engine(hardware, progress))
     done = infer(network, hardware, batch.feeds[0], options, wanted.host, progress, machine)
     if wanted.timeline is not None:
         _write_timeline(done, Path(wanted.timeline))
     found = _checked(done, batch, progress)
-    measured = None if labelled is None else _accuracy(done, labelled, progress)
+    measured = None if labelled is None else measure_accuracy(network, done.compiled, done.runtime, labelled, progress)
     return _reported(wanted, done, batch, found, measured, table, None if machine is None else machine.check)
 
 
@@ -94,21 +100,6 @@ def _cost_table(name: str) -> CostTable:
     from experiments.cost.table import load_table
 
     return load_table(name)
-
-
-def _labelled(network: Network, file: str | Path | None) -> Labelled | None:
-    """Held-out samples: of a file, or those that a built-in network brings; None where there are none."""
-    if file is None and (network.builtin is None or network.builtin.dataset() is None):
-        return None
-    from experiments.running.accuracy import labelled_samples
-
-    return labelled_samples(network, None if file is None else Path(file))
-
-
-def _accuracy(done: Inference, labelled: Labelled, progress: Progress) -> Accuracy:
-    from experiments.running.accuracy import measure_accuracy
-
-    return measure_accuracy(done.network, done.compiled, done.runtime, labelled, progress)
 
 
 def _write_timeline(done: Inference, place: Path) -> None:

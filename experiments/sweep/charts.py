@@ -12,8 +12,22 @@ from math import log10
 from typing import Any
 
 from experiments.figure import brief, shown
-from experiments.report.charts.model import Heat, Measure, Parallel, Picture, Scatter
-from experiments.report.charts.style import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW, Style
+from experiments.report.charts.model import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    YELLOW,
+    Heat,
+    Measure,
+    Parallel,
+    Picture,
+    Scatter,
+    Style,
+)
 from experiments.sweep.results import MISSED, SIZE, Objectives, Sweep, sign, title, unit, words
 
 GROUPS = (

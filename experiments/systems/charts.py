@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import cycle
 
 from dla_sim.systems.simulate import CAUSES
-from experiments.report.charts.model import Activity, Bars, Chart, Gantt, Series, Steps
-from experiments.report.charts.style import (
+from experiments.report.charts.model import (
     BLACK,
     BLUE,
     GREEN,
@@ -18,6 +17,12 @@ from experiments.report.charts.style import (
     SKY,
     VERMILION,
     YELLOW,
+    Activity,
+    Bars,
+    Chart,
+    Gantt,
+    Series,
+    Steps,
     Style,
 )
 from experiments.systems.report import SAVING, SystemReport

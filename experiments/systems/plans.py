@@ -15,7 +15,7 @@ from dla_sim.presets import Preset
 from dla_sim.systems.spec import CPU, System
 from dla_sim.systems.work import Piecework, Plan, Plans, Stage
 from dla_sim.timing import Timing
-from experiments.report.end_to_end import end_to_end, host_estimate
+from experiments.report.assemble import end_to_end, host_estimate
 from experiments.running.given import Given
 from experiments.running.network import Network, load
 from isa.arch import Arch

@@ -19,7 +19,7 @@ from byoc.splitting import WAYS, RefusedError, Splitter, Step, by_channels, by_p
 from dla_sim.systems.jobs import Account, Job, account, jobs_of_images, simulate
 from dla_sim.systems.spec import System
 from dla_sim.systems.work import Piecework
-from experiments.report.end_to_end import end_to_end, host_estimate
+from experiments.report.assemble import end_to_end, host_estimate
 from experiments.report.schema import Check, Count, Part, Text
 from experiments.report.shown import Presentation, Shown
 from experiments.report.terminal import Column, Printed, ReportTable, line

@@ -9,8 +9,8 @@ import pytest
 
 from byoc import litert_process
 from byoc.litert_process import Session
-from experiments.models.tflite import Quantisation, TfliteBuilder
 from isa.errors import InputError
+from tests.tflite.builder import Quantisation, TfliteBuilder
 
 
 def _table() -> bytes:

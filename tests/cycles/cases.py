@@ -19,7 +19,7 @@ from byoc.operators.operator import Operand, Operator
 from byoc.package.package import Package
 from experiments.models import MODELS
 from experiments.models.builder import NetworkBuilder
-from experiments.models.transformers import vit_tiny
+from experiments.models.sequences import vit_tiny
 from isa.arch import Arch, PeArray
 from isa.program import Program
 from tests.byoc import region_cases as cases

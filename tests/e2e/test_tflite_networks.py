@@ -12,13 +12,13 @@ from byoc.compiler import compile
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import import_model, tflite_package
 from byoc.package.package import Package, load_package, save_package
-from experiments.models.tflite import Quantisation, TfliteBuilder
 from experiments.running import workflow
 from tests.e2e.harness import compare, simulate
 from tests.e2e.tflite_every import arch, every_tensor, feeds_of
 from tests.e2e.tflite_networks import NETWORKS
 from tests.e2e.tflite_random import compared
 from tests.e2e.tflite_twins import twin_of
+from tests.tflite.builder import Quantisation, TfliteBuilder
 
 
 @lru_cache(maxsize=2)

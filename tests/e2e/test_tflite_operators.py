@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.models.tflite import Quantisation
 from isa.arch import Arch
 from tests.e2e.tflite_operators import DRAWN, FIXED, HEADER, UNSIGNED, Draft, outcome
+from tests.tflite.builder import Quantisation
 
 DEFAULT = Arch.model_validate({"isa": "v4"})
 NOT_ALWAYS = {"SPLIT_V", "SUM", "TRANSPOSE_CONV"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 PROBABILITY = Quantisation(1 / 256, -128)
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import tflite_package
-from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 from isa.arch import Arch
 from tests.e2e.harness import compare
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 Generator = np.random.Generator
 FIXED = Arch.model_validate({"isa": "v4", "numerics": "fixed"})

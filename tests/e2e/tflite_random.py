@@ -13,10 +13,10 @@ import numpy as np
 
 from byoc.frontend.tflite.file import read_tflite
 from byoc.importing import tflite_package
-from experiments.models.tflite import Quantisation, Tensor
 from tests.e2e.harness import Comparison
 from tests.e2e.tflite_every import every_tensor
 from tests.e2e.tflite_networks import PROBABILITY, Maker
+from tests.tflite.builder import Quantisation, Tensor
 
 LARGEST = 2048
 """Elements of a tensor that grows no further."""

@@ -17,7 +17,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from experiments.compare.comparison import compare
-from experiments.compare.page import comparison_page
+from experiments.compare.presentation import comparison_page
 from experiments.compare.sources import report_snapshot
 from experiments.figure import brief, shown
 from experiments.report.html_run import run_page

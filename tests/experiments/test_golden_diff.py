@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from experiments.compare.comparison import LayerSnapshot, Snapshot, compare
-from experiments.compare.page import comparison_page
-from experiments.compare.snapshot_file import load_snapshot
+from experiments.compare.presentation import comparison_page
+from experiments.compare.sources import load_snapshot
 from isa.errors import InputError
 from tests.experiments.command_line import dla
 from tests.experiments.golden_corpora import small_corpus

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from byoc import litert
-from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 from isa.errors import InputError
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 PROBABILITY = Quantisation(1 / 256, -128)
 

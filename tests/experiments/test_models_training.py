@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from experiments.models import digits
-from experiments.models.digits import TFLITE_FILE, calibration_digits, digits_graph, digits_model, held_out_digits
-from experiments.models.train_digits import (
+from experiments.models.digits import TFLITE_FILE, calibration_digits, digits_model, held_out_digits
+from tests.byoc.float_models import run
+from tests.digits.__main__ import (
     accuracy,
+    digits_graph,
     forward,
     initial_parameters,
     loss_and_gradients,
     tflite_content,
 )
-from tests.byoc.float_models import run
 
 
 def batch() -> tuple[np.ndarray, np.ndarray]:

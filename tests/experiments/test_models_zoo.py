@@ -17,7 +17,7 @@ from byoc.frontend.onnx.rewriting.edit import shapes_of
 from byoc.frontend.onnx.rewriting.shapes import infer_shapes
 from byoc.graph import Value
 from byoc.importing import import_model
-from experiments.models import MODELS, classifiers, detection, imaging, sequences, tiny, transformers
+from experiments.models import MODELS, classifiers, detection, imaging, sequences
 from isa.arch import Arch
 from tests.e2e.harness import compare
 
@@ -98,14 +98,14 @@ WORDS = 1000
     [
         pytest.param(
             # 109,482,240 in all (Devlin et al., 2019), of which 384 positions and the types of tokens are not there.
-            partial(transformers.bert, blocks=1, words=WORDS),
+            partial(sequences.bert, blocks=1, words=WORDS),
             109_482_240 - 11 * BERT_BLOCK - (30_522 - WORDS + 512 - 128 + 2) * 768,
             12 * 768 * 768 * 128 + 2 * 128 * 128 * 768 + 768 * 768,
             id="bert",
         ),
         pytest.param(
             # 124,439,808 in all (Radford et al., 2019), of which all positions but one are not there.
-            partial(transformers.gpt2, blocks=1, words=WORDS),
+            partial(sequences.gpt2, blocks=1, words=WORDS),
             124_439_808 - 11 * BERT_BLOCK - (50_257 - WORDS + 1023) * 768,
             12 * 768 * 768 + 2 * 64 * 768 + WORDS * 768,
             id="gpt2",
@@ -154,11 +154,13 @@ WORDS = 1000
         pytest.param(imaging.super_resolution, 59_657, 224 * 224 * 59_488, id="super-resolution"),
         # What Vela 5.2 counts in the TensorFlow Lite files: weights, less what it rounds a layer's up by to 16 bytes,
         # and MACs, less those of average pool and softmax. A bias a channel; batch normalisation has two numbers.
-        pytest.param(tiny.keyword_spotting, 22_016 + 588, 2_664_792 - 8_000 - 24, id="keyword-spotting"),
-        pytest.param(tiny.visual_wake_words, 208_128 - 16 + 2_738, 7_491_972 - 2_304 - 4, id="visual-wake-words"),
-        pytest.param(tiny.person_detection, 207_984 - 16 + 2_738, 7_160_196 - 2_304 - 4, id="person-detection"),
-        pytest.param(tiny.streaming_wake_word, 46_048 - 8 + 843, 826_374 - 6, id="streaming-wake-word"),
-        pytest.param(tiny.micro_speech, 16_640 + 12, 336_008 - 8, id="micro-speech"),
+        pytest.param(classifiers.keyword_spotting, 22_016 + 588, 2_664_792 - 8_000 - 24, id="keyword-spotting"),
+        pytest.param(
+            classifiers.visual_wake_words, 208_128 - 16 + 2_738, 7_491_972 - 2_304 - 4, id="visual-wake-words"
+        ),
+        pytest.param(classifiers.person_detection, 207_984 - 16 + 2_738, 7_160_196 - 2_304 - 4, id="person-detection"),
+        pytest.param(classifiers.streaming_wake_word, 46_048 - 8 + 843, 826_374 - 6, id="streaming-wake-word"),
+        pytest.param(classifiers.micro_speech, 16_640 + 12, 336_008 - 8, id="micro-speech"),
         pytest.param(
             partial(classifiers.resnet_8, width=40),
             479_488 - 8 + 2 * 840 + 10,
@@ -179,16 +181,16 @@ SMALL = {
     "shufflenet-v2": partial(classifiers.shufflenet_v2, size=32),
     "unet": partial(imaging.unet, size=32, width=4),
     "autoencoder": imaging.autoencoder,
-    "keyword-spotting": tiny.keyword_spotting,
-    "person-detection": tiny.person_detection,
-    "streaming-wake-word": tiny.streaming_wake_word,
-    "micro-speech": tiny.micro_speech,
+    "keyword-spotting": classifiers.keyword_spotting,
+    "person-detection": classifiers.person_detection,
+    "streaming-wake-word": classifiers.streaming_wake_word,
+    "micro-speech": classifiers.micro_speech,
     "super-resolution": partial(imaging.super_resolution, size=12),
     "yolo-v8n": partial(detection.yolo_v8n, size=64),
     "point-pillars": partial(detection.point_pillars, size=(16, 24)),
-    "vit-tiny": partial(transformers.vit_tiny, size=32, blocks=1, width=48),
-    "bert": partial(transformers.bert, blocks=1, tokens=12, width=48, heads=3, words=50),
-    "gpt2": partial(transformers.gpt2, blocks=1, past=7, width=48, heads=3, words=50),
+    "vit-tiny": partial(sequences.vit_tiny, size=32, blocks=1, width=48),
+    "bert": partial(sequences.bert, blocks=1, tokens=12, width=48, heads=3, words=50),
+    "gpt2": partial(sequences.gpt2, blocks=1, past=7, width=48, heads=3, words=50),
     "lstm": partial(sequences.lstm, layers=2, hidden=12, steps=4),
     "wavenet": partial(sequences.wavenet, channels=8, doublings=4, length=64),
     "c3d": partial(classifiers.c3d, size=32, width=4, hidden=32, classes=10),

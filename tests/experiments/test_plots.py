@@ -9,10 +9,9 @@ import pytest
 
 from dla_sim.engine.breakdown import PARTS as PART_NAMES
 from dla_sim.engine.causes import CAUSES as CAUSE_NAMES
-from experiments.compare.page import comparison_charts
-from experiments.report.charts.model import Bars
+from experiments.compare.presentation import comparison_charts
+from experiments.report.charts.model import CAUSES, KINDS, PARTS, Bars
 from experiments.report.charts.run import layer_cycles, run_charts
-from experiments.report.charts.style import CAUSES, KINDS, PARTS
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
 from experiments.sweep.charts import Scale, sweep_charts
 from isa.errors import InputError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import plotly.graph_objects
 from rich.console import Console
 
-from experiments.compare.page import COMPARISON, comparison_charts, comparison_page
-from experiments.compare.tables import change, signed
+from experiments.compare.presentation import COMPARISON, change, comparison_charts, comparison_page, signed
 from experiments.report.charts.interactive import figure
 from experiments.report.schema import RunReport
 from experiments.report.shown import Document

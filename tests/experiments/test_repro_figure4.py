@@ -11,7 +11,7 @@ from matplotlib import image
 from matplotlib.colors import to_rgb
 
 from experiments.cli.main import main
-from experiments.report.charts.style import KINDS as STYLES
+from experiments.report.charts.model import KINDS as STYLES
 from experiments.repro import FIGURES
 from experiments.repro.figure4 import NAME, Reproduction, reproduce
 from tests.experiments.command_line import dla

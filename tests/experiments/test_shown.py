@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot
 from rich.console import Console
 
-from experiments.compare.page import COMPARISON
+from experiments.compare.presentation import COMPARISON
 from experiments.explore.exploration import EXPLORATION
 from experiments.report.shown import Document, Presentation, Shown, html_table
 from experiments.report.terminal import plain_table

@@ -14,13 +14,13 @@ import pytest
 import byoc
 import experiments
 from byoc import litert
-from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 from experiments.running import workflow
 from isa.arch import Arch
 from isa.extras import remedy
 from tests.experiments.command_line import dla
 from tests.fuzz_inputs.materials import tflite_model
 from tests.fuzz_inputs.mutation import mutate_bytes, mutate_words
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 Capture = pytest.CaptureFixture[str]
 FILE = Path("net.tflite")

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from byoc.package.package import load_package
 from experiments.cli.main import main
-from experiments.models.tflite import Quantisation, TfliteBuilder
 from tests.e2e.random_networks import random_network
 from tests.experiments.golden_corpora import small_corpus
+from tests.tflite.builder import Quantisation, TfliteBuilder
 
 Command = tuple[str, ...]
 PROGRAM_BYTES = 1 << 16
@@ -95,7 +95,7 @@ bus_bytes = [8, 16]
 
 PLUGIN = """
 from dataclasses import replace
-from experiments.models.tflite import Quantisation, TfliteBuilder
+from tests.tflite.builder import Quantisation, TfliteBuilder
 from isa.ops import ALL
 from isa.plugins import Extension
 EXTENSION = Extension((replace(ALL["OP_POOL"], mnemonic="OP_THEIRS", opcode=0x90, aliases={}),))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from byoc import litert
-from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
 from isa import numerics
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 Int8 = NDArray[np.int8]
 Random = np.random.Generator

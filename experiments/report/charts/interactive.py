@@ -7,8 +7,19 @@ from math import log10
 from typing import Any
 
 from experiments.literal import escaped
-from experiments.report.charts.model import CYCLES, Bars, Chart, Gantt, Roofline, Series, Spans, Steps
-from experiments.report.charts.style import BLACK, Style, shortened
+from experiments.report.charts.model import (
+    BLACK,
+    CYCLES,
+    Bars,
+    Chart,
+    Gantt,
+    Roofline,
+    Series,
+    Spans,
+    Steps,
+    Style,
+    shortened,
+)
 
 Figure = dict[str, Any]
 LEAST_PIXELS = 110

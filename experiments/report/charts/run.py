@@ -12,6 +12,15 @@ from collections.abc import Iterator, Sequence
 
 from experiments.figure import BYTES, measure, shown
 from experiments.report.charts.model import (
+    BLUE,
+    CAUSES,
+    KINDS,
+    PARTS,
+    PLACES,
+    READ,
+    SKY,
+    UNKNOWN,
+    WRITTEN,
     Activity,
     Bars,
     Chart,
@@ -22,8 +31,8 @@ from experiments.report.charts.model import (
     Span,
     Spans,
     Steps,
+    Style,
 )
-from experiments.report.charts.style import BLUE, CAUSES, KINDS, PARTS, PLACES, READ, SKY, UNKNOWN, WRITTEN, Style
 from experiments.report.schema import Layer, RunReport, Segment
 
 PART_NAMES = {part: part if part in ("compute", "scratchpad") else f"wait: {part}" for part in PARTS}

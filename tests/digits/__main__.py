@@ -1,12 +1,13 @@
-"""Trains ``digits-cnn`` in plain NumPy and writes the network and its data beside this file.
+"""Trains ``digits-cnn`` in plain NumPy and writes the network and its data into ``experiments/models``.
 
-Run ``python -m experiments.models.train_digits`` (needs the ``train`` extra: scikit-learn, for its handwritten digits
+Run ``python -m tests.digits`` (needs the ``train`` extra: scikit-learn, for its handwritten digits
 only, and ``tflite``). Everything is drawn from one seed. The result, ``digits-cnn.onnx``, the same network quantised as
 ``digits-cnn.tflite``, and ``digits-data.npz``, is committed, so nothing here is needed to run the network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import numpy as np
 import onnx
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from experiments.models.digits import DATA_FILE, MODEL_FILE, TFLITE_FILE, digits_graph
-from experiments.models.tflite import Quantisation, Tensor, TfliteBuilder
+from experiments.models.digits import DATA_FILE, MODEL_FILE, TFLITE_FILE
+from tests.tflite.builder import Quantisation, Tensor, TfliteBuilder
 
 CHANNELS = 16
 FEATURES = 32
@@ -103,6 +105,39 @@ def feature_gradients(p: Parameters, f: dict[str, Any], pooled: Array) -> Parame
 def accuracy(parameters: Parameters, images: Array, labels: NDArray[np.int64]) -> float:
     """Share of images whose largest logit is the label."""
     return float((forward(parameters, images)["logits"].argmax(axis=1) == labels).mean())
+
+
+def digits_graph(parameters: Mapping[str, NDArray[np.float32]]) -> ModelProto:
+    """The ONNX network (opset 21) that holds ``parameters`` as named by ``initial_parameters``."""
+    graph = helper.make_graph(
+        _digits_nodes(),
+        "digits-cnn",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, (1, 1, 8, 8))],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, (1, 10))],
+        [numpy_helper.from_array(np.ascontiguousarray(value), name) for name, value in parameters.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def _digits_nodes() -> list[NodeProto]:
+    def node(op_type: str, name: str, inputs: list[str], output: str, **attributes: Any) -> NodeProto:
+        return helper.make_node(op_type, inputs, [output], name=name, **attributes)
+
+    def weighted(name: str) -> list[str]:
+        return [f"{name}_weight", f"{name}_bias"]
+
+    same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    return [
+        node("Conv", "conv", ["image", *weighted("conv")], "conv_out", **same),
+        node("Relu", "conv_relu", ["conv_out"], "conv_act"),
+        node("Conv", "depthwise", ["conv_act", *weighted("depthwise")], "depthwise_out", group=16, **same),
+        node("Relu", "depthwise_relu", ["depthwise_out"], "depthwise_act"),
+        node("Conv", "pointwise", ["depthwise_act", *weighted("pointwise")], "pointwise_out", kernel_shape=[1, 1]),
+        node("Relu", "pointwise_relu", ["pointwise_out"], "pointwise_act"),
+        node("MaxPool", "pool", ["pointwise_act"], "pooled", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Flatten", "flatten", ["pooled"], "features", axis=1),
+        node("Gemm", "classifier", ["features", *weighted("classifier")], "logits", transB=1),
+    ]
 
 
 HELD_OUT = 450
@@ -239,7 +274,7 @@ def main(seed: int = 1) -> None:
     digits = load_digits(seed)
     parameters = train(digits, seed)
     print(f"held-out accuracy {accuracy(parameters, normalise(digits.test_images), digits.test_labels):.4f}")
-    folder = Path(__file__).parent
+    folder = Path(digits.__file__).parent
     onnx.save_model(digits_graph(parameters), folder / MODEL_FILE)
     calibration = normalise(digits.train_images[:CALIBRATION])
     (folder / TFLITE_FILE).write_bytes(tflite_content(parameters, calibration))

@@ -1,0 +1,289 @@
+"""A comparison as tables for a terminal, as charts, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from experiments.compare.comparison import (
+    COUNTED,
+    FIGURES,
+    MILLISECONDS,
+    MOVERS,
+    OF_RUNS,
+    Comparison,
+    LayerPair,
+    Pair,
+    comparison_rows,
+)
+from experiments.figure import SHARE, measure
+from experiments.report.charts.interactive import MARGIN_PIXELS, figure
+from experiments.report.charts.model import FASTER, FIRST, SECOND, SLOWER, Bars, Chart, Series
+from experiments.report.html import CHOOSER, Section, chart_place, joined, page, pairs, table, table_place
+from experiments.report.shown import Presentation
+from experiments.report.terminal import Printed, ReportTable, line, plain_table
+
+_COLUMNS = {"dram_read_bytes": "bytes read", "dram_write_bytes": "bytes written"}
+_COLUMNS = {name: _COLUMNS.get(name, COUNTED[name].words) for name in FIGURES if name not in ("cycles", "macs")}
+"""Columns of a layer beside its cycles, by figure."""
+_RANKS = {"kind": 2, "cycles B": 1, "instructions": 5, "bytes read": 4, "bytes written": 3}
+"""What the table of layers leaves out where there is no room, the highest first."""
+_SOLE = {"only in A": "only A", "only in B": "only B"}
+NO_CONDITION = ("nothing but the results", "", "")
+"""What stands in place of conditions where none differs."""
+NO_MOVERS = "no layer's cycles changed"
+
+
+def comparison_tables(found: Comparison) -> Iterator[Printed]:
+    """Everything."""
+    for words in side_lines(found):
+        yield line(": ".join(words))
+    yield _table(("what differs", "left"), ("A", "fold"), ("B", "fold"), rows=condition_rows(found))
+    figures = [(name, "right") for name in ("A", "B", "B - A", "change")]
+    yield _table(("total", "left"), *figures, rows=totals_rows(found))
+    movers = found.movers
+    yield _layers_table(found, f"largest movers of {len(movers)}", movers[:MOVERS]) if movers else line(NO_MOVERS)
+    yield _layers_table(found, "layer", found.layers)
+    for layer in found.differing:
+        yield line(f"{layer.name}: {layer.remark}", style="red")
+
+
+def side_lines(found: Comparison) -> Iterable[Sequence[str]]:
+    """Letter, title and, where it is known, command of both sides."""
+    for letter, side in (("A", found.a), ("B", found.b)):
+        yield (letter, side.title, side.command) if side.command else (letter, side.title)
+
+
+def condition_rows(found: Comparison) -> Iterable[Sequence[str]]:
+    """Conditions that differ; one row says so where none does."""
+    return [(name, *pair) for name, pair in found.conditions.items()] or [NO_CONDITION]
+
+
+def totals_rows(found: Comparison) -> Iterable[Sequence[str]]:
+    """Name, A, B, difference, change in percent; the values come first, the cycles by kind last."""
+    if found.has_values:
+        yield "values", "", found.verdict, "", ""
+    rows: list[tuple[str, str, Pair]] = [(*_named(name), pair) for name, pair in found.totals.items()]
+    rows += [(f"cycles of {kind}", "cycles", pair) for kind, pair in found.kinds.items()]
+    for name, unit, (before, after) in rows:
+        if before is not None or after is not None:
+            gap, share = "", ""
+            if before is not None and after is not None:
+                gap, share = signed(after - before), change(before, after) if unit != "%" else ""
+            yield name, _number(before, unit), _number(after, unit), gap, share
+
+
+def _named(name: str) -> tuple[str, str]:
+    """A total in words, and its unit."""
+    if name == MILLISECONDS:
+        return "time", "ms"
+    figure = OF_RUNS[name]
+    return figure.head, "%" if figure.unit == SHARE else figure.unit
+
+
+def _number(value: float | None, unit: str) -> str:
+    """A figure as a cell: whole numbers with separators, others with three decimals."""
+    if value is None:
+        return "-"
+    return f"{value:,} {unit}".strip() if isinstance(value, int) else f"{value:,.3f} {unit}".strip()
+
+
+def signed(value: float) -> str:
+    """A difference: with its sign, empty where there is none."""
+    if not value:
+        return ""
+    return f"{value:+,}" if isinstance(value, int) else f"{value:+,.3f}"
+
+
+def change(before: float, after: float) -> str:
+    """The change from ``before`` to ``after`` in percent; empty where nothing changes."""
+    if not before:
+        return "" if not after else "new"
+    share = (after - before) / before
+    return "" if not share else f"{share:+.1%}".replace("%", " %")
+
+
+def layer_headings(found: Comparison) -> tuple[str, ...]:
+    """Headings of the columns beside the layer's name: words first, then figures; what no side knows is left out."""
+    known = [heading for name, heading in _COLUMNS.items() if _known(found, name)]
+    return (*_words(found), "cycles A", "cycles B", "B - A", "change", *known)
+
+
+def _words(found: Comparison) -> tuple[str, ...]:
+    kinds = ("kind",) if any(layer.kinds for layer in found.layers) else ()
+    return (*kinds, "values") if found.has_values else kinds
+
+
+def first_figure(found: Comparison) -> int:
+    """How many of :func:`layer_headings` are of words."""
+    return len(_words(found))
+
+
+def _known(found: Comparison, name: str) -> bool:
+    return any(value is not None for layer in found.layers for value in layer.figures[name])
+
+
+def layer_row(found: Comparison, layer: LayerPair) -> Sequence[str]:
+    """The cells under :func:`layer_headings`."""
+    cells = {"kind": " + ".join(layer.kinds), "values": layer.values}
+    before, after = layer.figures["cycles"]
+    cells |= {"cycles A": _number(before, ""), "cycles B": _number(after, ""), "B - A": signed(layer.change)}
+    cells["change"] = _SOLE.get(layer.values) or change(before or 0, after or 0)
+    cells |= {heading: _arrow(layer.figures[name]) for name, heading in _COLUMNS.items()}
+    return [cells[heading] for heading in layer_headings(found)]
+
+
+def _arrow(pair: Pair) -> str:
+    """``1,000 → 900``; one number where nothing changed, nothing where nothing is known."""
+    if pair == (None, None):
+        return ""
+    return " → ".join(_number(value, "") for value in dict.fromkeys(pair))
+
+
+def _layers_table(found: Comparison, heading: str, layers: Iterable[LayerPair]) -> ReportTable:
+    """A row a layer."""
+    headings, words = layer_headings(found), first_figure(found)
+    columns = [
+        (name, "left" if number < words else "right", _RANKS.get(name, 0)) for number, name in enumerate(headings)
+    ]
+    return _table((heading, "fold"), *columns, rows=[(layer.name, *layer_row(found, layer)) for layer in layers])
+
+
+def _table(*columns: tuple[str, str] | tuple[str, str, int], rows: Iterable[Sequence[str]]) -> ReportTable:
+    table = plain_table(*columns)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+_LAYERS = ("layer-changes", "layer-cycles", "layer-traffic")
+
+
+def comparison_charts(found: Comparison) -> tuple[Chart, ...]:
+    """All charts; none where neither side has a layer, and none of kinds where one side does not know them."""
+    if not found.layers:
+        return ()
+    return (
+        change_chart(found),
+        cycles_chart(found),
+        traffic_chart(found),
+        *([kinds_chart(found)] if found.kinds else []),
+    )
+
+
+def _names(found: Comparison) -> tuple[str, ...]:
+    return tuple(layer.name for layer in found.layers)
+
+
+def change_chart(found: Comparison) -> Bars:
+    """How many cycles each layer gained or lost."""
+    changes = [layer.change for layer in found.layers]
+    series = (
+        Series("B is faster", tuple(min(change, 0) for change in changes), FASTER),
+        Series("B is slower", tuple(max(change, 0) for change in changes), SLOWER),
+    )
+    axis = "change (cycles of B less cycles of A)"
+    note = (
+        "Bars are as long as the change is large. A layer and its requantisation count as one. The changes add up to "
+        "the change of the total."
+    )
+    title = "Change of cycles per layer"
+    return Bars("layer-changes", title, axis, "cycles", _names(found), series, note=note, signed=True)
+
+
+def cycles_chart(found: Comparison) -> Bars:
+    """Cycles of each layer on both sides."""
+    series = _both([layer.figures["cycles"] for layer in found.layers])
+    return Bars("layer-cycles", "Cycles per layer", "cycles", "cycles", _names(found), series, grouped=True)
+
+
+def traffic_chart(found: Comparison) -> Bars:
+    """Bytes that each layer read from and wrote to system memory, on both sides."""
+    moved = []
+    for layer in found.layers:
+        read, written = layer.figures["dram_read_bytes"], layer.figures["dram_write_bytes"]
+        moved.append(tuple((one or 0) + (other or 0) for one, other in zip(read, written, strict=True)))
+    size, unit = measure(bytes_ for pair in moved for bytes_ in pair)
+    series = _both([tuple(bytes_ / size for bytes_ in pair) for pair in moved])
+    title, axis = "DRAM traffic per layer, read and written", f"DRAM traffic ({unit})"
+    return Bars("layer-traffic", title, axis, unit, _names(found), series, grouped=True)
+
+
+def kinds_chart(found: Comparison) -> Bars:
+    """Cycles of the run by kind, on both sides."""
+    series = _both(found.kinds.values())
+    return Bars(
+        "kind-cycles", "Cycles by kind", "cycles", "cycles", tuple(found.kinds), series, layers=False, grouped=True
+    )
+
+
+def _both(rows: Iterable[tuple[float | None, ...]]) -> tuple[Series, Series]:
+    """A series a side; what is not there counts as 0."""
+    first, second = zip(*rows, strict=True)
+    return Series("A", tuple(one or 0 for one in first), FIRST), Series("B", tuple(one or 0 for one in second), SECOND)
+
+
+def comparison_page(found: Comparison) -> str:
+    """The page as HTML text; equal comparisons give equal text."""
+    charts = comparison_charts(found)
+    drawn = {chart.identity: chart for chart in charts}
+    sides = [(f"{letter}: {title}", "".join(command)) for letter, title, *command in side_lines(found)]
+    conditions = table(("what differs", "A", "B"), condition_rows(found))
+    totals = table(("total", "A", "B", "B − A", "change"), totals_rows(found), range(1, 5))
+    sections = [Section("summary", "Summary", joined(pairs(sides), conditions, totals))]
+    if found.differing:
+        remarks = table(("layer", "values"), [(layer.name, layer.remark) for layer in found.differing])
+        sections.append(Section("values", "Values that differ", remarks))
+    if drawn:
+        places = (chart_place(name, drawn[name].title, drawn[name].note) for name in _LAYERS)
+        sections.append(Section("layers", "Layers", joined(CHOOSER, *places)))
+    if "kind-cycles" in drawn:
+        sections.append(Section("kinds", "Kinds", chart_place("kind-cycles", drawn["kind-cycles"].title)))
+    if drawn:
+        sections.append(Section("table", "All layers, largest movers first", table_place("layer-table")))
+    return page(f"{found.a.title} against {found.b.title}", sections, _data(found, charts), ["gantt.js", "layers.js"])
+
+
+def _data(found: Comparison, charts: tuple[Chart, ...]) -> dict[str, Any]:
+    return {
+        "figures": [figure(chart) for chart in charts],
+        "layers": [{"name": layer.name, "kind": layer.kinds[0] if layer.kinds else ""} for layer in found.layers],
+        "table": _layer_table(found),
+        "weights": [abs(layer.change) for layer in found.layers],
+        "weight": "change",
+        "order": "change",
+        "margin": MARGIN_PIXELS,
+    }
+
+
+def _layer_table(found: Comparison) -> dict[str, Any]:
+    """Every figure of every layer on both sides, the largest movers first; ``layers``: the layer of a row."""
+    known = [name for name in FIGURES if any(set(layer.figures[name]) != {None} for layer in found.layers)]
+    columns = [("layer", "text"), ("kind", "text"), *([("values", "text")] if found.has_values else [])]
+    columns += [("change", "share"), ("B − A", "cycles")]
+    columns += [(f"{COUNTED[name].head} {side}", COUNTED[name].unit) for name in known for side in "AB"]
+    number = {layer.name: place for place, layer in enumerate(found.layers)}
+    members = (*found.movers, *(layer for layer in found.layers if not layer.change))
+    return {
+        "columns": [{"heading": heading, "unit": unit} for heading, unit in columns],
+        "rows": [[*_said(found, one), *(side for name in known for side in one.figures[name])] for one in members],
+        "layers": [number[layer.name] for layer in members],
+    }
+
+
+def _said(found: Comparison, layer: LayerPair) -> Iterable[Any]:
+    """Name, kind, what became of the values, and the change of the cycles: none where a side has no such layer."""
+    before, after = layer.figures["cycles"]
+    yield from (layer.name, " + ".join(layer.kinds), *([layer.values] if found.has_values else []))
+    yield round(layer.change / before, 6) if before and after is not None else None
+    yield layer.change
+
+
+COMPARISON = Presentation(
+    lines=lambda found: [f"{found.a.title} against {found.b.title}: {found.verdict}"],
+    tables=comparison_tables,
+    records=comparison_rows,
+    charts=comparison_charts,
+    page=comparison_page,
+)
+"""How a comparison is presented."""
