@@ -26,8 +26,8 @@ from dla_sim.rtl.simulator.running import Straps, run_cases
 from dla_sim.timing import Timing
 from experiments.rtl.cases import network_cases
 from experiments.rtl.hardware import pipelined
+from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
-from experiments.running.workflow import infer
 from isa.arch import Arch
 
 

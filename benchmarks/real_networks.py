@@ -133,8 +133,8 @@ def wheel_file(cache: Path, wheel: str) -> Path:
 def run_one(real: Real, cache: Path | None, machines: Sequence[str]) -> Iterator[Outcome]:
     """Run one network in this process, on one machine after another."""
     from byoc.package.package import save_package
+    from experiments.running.inference import run
     from experiments.running.network import load_network
-    from experiments.running.workflow import run
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

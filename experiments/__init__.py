@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from experiments.running.workflow import run
+    from experiments.running.inference import run
     from experiments.sweep.results import load
 else:
     from isa.exports import lazily
 
     __getattr__, __dir__ = lazily(
-        __name__, {"load": "experiments.sweep.results", "run": "experiments.running.workflow"}
+        __name__, {"load": "experiments.sweep.results", "run": "experiments.running.inference"}
     )
 
 __all__ = ["load", "run"]

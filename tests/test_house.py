@@ -40,7 +40,7 @@ LATE = {
     "experiments.report.shown": "what draws is for those who draw",
     "experiments.running.network": "what comes from a package or the cache does not wait for what imports models",
     "experiments.running.result": "what draws is for those who draw",
-    "experiments.running.workflow": "costs and timelines are for those who ask for them",
+    "experiments.running.inference": "costs and timelines are for those who ask for them",
 }
 """Files, and folders with a dot behind, that import inside functions what is not slow in itself, and why."""
 SLOW = {

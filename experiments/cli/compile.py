@@ -80,8 +80,8 @@ def partition(
         from byoc.compiler import refuse_fallback
         from experiments.report.assemble import placement_entries
         from experiments.report.tables import placement_rows
+        from experiments.running.inference import hardware_of
         from experiments.running.network import load
-        from experiments.running.workflow import hardware_of
 
     machine, choices = hardware_of(wanted), wanted.options
     with options.stages() as progress:
@@ -182,8 +182,8 @@ def emit(
     """Write the program of each region for one machine; with several regions into a folder, or choose one."""
     with options.loading():
         from byoc.compiler import compile as compile_network
+        from experiments.running.inference import hardware_of
         from experiments.running.network import load
-        from experiments.running.workflow import hardware_of
         from isa import program_file
 
     if input is not None and not save_inputs:
@@ -216,9 +216,9 @@ def _given(
     network: Network, machine: Preset, choices: CompileOptions, input: Path | None, seed: int, progress: Progress
 ) -> dict[int, Tensors]:
     """What each region is given in a run of the network, by its index."""
+    from experiments.running.inference import infer
     from experiments.running.network import network_feeds
     from experiments.running.simulate import regions_given
-    from experiments.running.workflow import infer
 
     feeds = network_feeds(network, input, seed, choices)
     return regions_given(infer(network, machine, feeds, choices, progress=progress))

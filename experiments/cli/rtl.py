@@ -216,7 +216,7 @@ def waves(
 
 
 def _machine(chosen: Machine) -> Preset:
-    from experiments.running.workflow import hardware_of
+    from experiments.running.inference import hardware_of
 
     return hardware_of(chosen)
 

@@ -29,7 +29,7 @@ def command(
         from experiments.report.store import default_path
         from experiments.report.tables import layer_rows
         from experiments.report.terminal import report_console
-        from experiments.running.workflow import hardware_of, run_requested
+        from experiments.running.inference import hardware_of, run_requested
 
     if engine is options.EngineChoice.rtl:
         wanted = _on_hardware(wanted)

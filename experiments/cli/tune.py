@@ -96,8 +96,8 @@ LayerName = Annotated[str | None, typer.Argument(metavar="[LAYER]", help="A laye
 @options.expanded
 def explain(wanted: Compiling, layer: LayerName = None, json: options.Json = None, csv: options.Csv = None) -> None:
     """Say which tilings of a layer were considered, their estimates, why the winner won, and what did not fit."""
+    from experiments.running.inference import hardware_of
     from experiments.running.network import load
-    from experiments.running.workflow import hardware_of
     from experiments.tune.explain import compiled_regions, taken
     from experiments.tune.explain import explain as explain_layer
 

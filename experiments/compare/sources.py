@@ -26,8 +26,8 @@ from experiments.golden.case import StoredCase
 from experiments.golden.store import INDEX, open_corpus
 from experiments.report.schema import Layer, RunReport
 from experiments.report.store import load_report
+from experiments.running.inference import Inference, infer
 from experiments.running.network import Network, load_network, network_feeds
-from experiments.running.workflow import Inference, infer
 from experiments.version import tool_version
 from isa.arch import flat
 from isa.errors import InputError

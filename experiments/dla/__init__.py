@@ -82,8 +82,8 @@ if TYPE_CHECKING:
     from experiments.models import MODELS
     from experiments.report.schema import RunReport
     from experiments.report.store import load_report
+    from experiments.running.inference import import_model, run
     from experiments.running.result import Result
-    from experiments.running.workflow import import_model, run
     from experiments.sweep.results import load
     from experiments.sweep.session import Swept, sweep
     from experiments.systems.report import SystemReport
@@ -119,13 +119,13 @@ else:
             "Tuned": "experiments.tune.tuning",
             "compile": "byoc.compiler",
             "explore": "experiments.explore.exploring",
-            "import_model": "experiments.running.workflow",
+            "import_model": "experiments.running.inference",
             "load": "experiments.sweep.results",
             "load_hardware": "dla_sim.presets",
             "load_package": "byoc.package.package",
             "load_report": "experiments.report.store",
             "preset_names": "dla_sim.presets",
-            "run": "experiments.running.workflow",
+            "run": "experiments.running.inference",
             "save_package": "byoc.package.package",
             "split": "experiments.systems.workflow",
             "sweep": "experiments.sweep.session",

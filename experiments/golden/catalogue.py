@@ -27,8 +27,8 @@ from dla_sim.timing import Timing
 from experiments.golden.case import Case
 from experiments.golden.store import Reader
 from experiments.models.builder import NetworkBuilder
+from experiments.running.inference import infer
 from experiments.running.network import Network, load_network, network_feeds
-from experiments.running.workflow import infer
 from isa.assembler import assemble
 from isa.program import Segment
 

@@ -10,8 +10,8 @@ from experiments.golden.check import require_variant, runnable, timing_of
 from experiments.golden.observe import tensors
 from experiments.golden.store import Corpus
 from experiments.rtl.export import Source
+from experiments.running.inference import Inference
 from experiments.running.simulate import regions_given
-from experiments.running.workflow import Inference
 from isa.arch import Arch
 
 

@@ -21,7 +21,7 @@ from isa.progress import Progress, silent
 
 if TYPE_CHECKING:
     from dla_sim.presets import Preset, Settings
-    from experiments.running.in_memory import Held, Inputs, Model, Samples
+    from experiments.running.in_memory import ComparedExecutor, Inputs, Model, Samples
 
 DEFAULT_PRESET = "balanced-64"
 Host = Literal["onnxruntime", "reference"]
@@ -280,7 +280,7 @@ class RunRequest(Inferring, Compiling):
         default=None,
         metadata=_result("--cost", "Estimate energy and area by this cost table.", metavar="NAME|FILE.toml"),
     )
-    engine: Callable[[Preset, Progress], Held] | None = field(
+    engine: Callable[[Preset, Progress], ComparedExecutor] | None = field(
         default=None, metadata=option("--engine", "What runs the programs.", None, texts=lambda engine: ["rtl"])
     )
     progress: Progress = silent

@@ -78,7 +78,7 @@ def model_name(model: ModelProto) -> str:
     return model.graph.name or "model"
 
 
-class Held(Executor[Trace], Protocol):
+class ComparedExecutor(Executor[Trace], Protocol):
     """An executor that is held to the simulator, as ``experiments.rtl.device.HardwareDevice`` is."""
 
     @property

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 
 def _charts(report: RunReport) -> tuple[Chart, ...]:
-    from experiments.report.charts.run import run_charts
+    from experiments.report.run_charts import run_charts
 
     return run_charts(report)
 
 
 def _page(report: RunReport) -> str:
-    from experiments.report.html_run import run_page
+    from experiments.report.run_page import run_page
 
     return run_page(report)
 
 
 def _notebook(report: RunReport) -> str:
-    from experiments.report.html_run import layers_html
+    from experiments.report.run_page import layers_html
 
     return layers_html(report)
 

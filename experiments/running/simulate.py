@@ -22,8 +22,8 @@ from experiments.models.inputs import load_input
 from experiments.report.figures import RegionRun, figures
 from experiments.report.schema import Figures
 from experiments.running.given import Machine, ProgramRequest
+from experiments.running.inference import Inference, hardware_of, infer
 from experiments.running.network import load_network, network_batch
-from experiments.running.workflow import Inference, hardware_of, infer
 from isa import program_file
 from isa.arch import flat
 from isa.errors import InputError

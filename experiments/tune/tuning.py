@@ -32,8 +32,8 @@ from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from experiments.report.shown import Presentation, Shown
 from experiments.running.door import door
+from experiments.running.inference import hardware_of
 from experiments.running.network import Network, load
-from experiments.running.workflow import hardware_of
 from experiments.tune.model import CostModel, load_model, require_library
 from experiments.tune.request import Report, Search, TuneKeywords, TuneRequest
 from experiments.tune.search import Evolution

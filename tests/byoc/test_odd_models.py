@@ -23,7 +23,7 @@ from byoc.importing import import_model
 from byoc.package.package import load_package, save_package
 from experiments.report.schema import RunReport
 from experiments.report.tables import total_lines
-from experiments.running.workflow import run
+from experiments.running.inference import run
 from isa.errors import InputError
 
 node, info = helper.make_node, helper.make_tensor_value_info

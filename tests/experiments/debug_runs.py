@@ -10,9 +10,9 @@ from byoc.host.runtime import region_inputs
 from dla_sim.device import Device
 from dla_sim.presets import Preset, load_hardware
 from dla_sim.timing import Timing
+from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
 from experiments.running.simulate import SimulatedRegion
-from experiments.running.workflow import infer
 from isa.assembler import assemble
 from isa.program import Program
 

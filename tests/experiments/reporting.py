@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from experiments.compare.comparison import Comparison, compare
 from experiments.compare.sources import report_snapshot
 from experiments.report.schema import RunReport
-from experiments.running.workflow import run
+from experiments.running.inference import run
 from experiments.sweep.results import Sweep, load_sweep
 from experiments.sweep.session import run_sweep
 from experiments.sweep.spec import parse_spec

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.models import digits
 from experiments.report.schema import Accuracy
-from experiments.running.workflow import run
+from experiments.running.inference import run
 from isa.errors import InputError
 
 FOLDER = Path(digits.__file__).parent

@@ -20,9 +20,9 @@ from experiments.compare.comparison import compare
 from experiments.compare.presentation import comparison_page
 from experiments.compare.sources import report_snapshot
 from experiments.figure import brief, shown
-from experiments.report.html_run import run_page
+from experiments.report.run_page import run_page
 from experiments.report.schema import TIMELINE_SPANS, UNITS, RunReport, Spans, Timeline
-from experiments.running.workflow import run
+from experiments.running.inference import run
 from experiments.sweep.presentation import sweep_page
 from experiments.sweep.results import load_sweep
 from experiments.sweep.session import run_sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.compare.presentation import comparison_page
-from experiments.report.html_run import run_page
+from experiments.report.run_page import run_page
 from tests.experiments.browser import Browser, browser
 from tests.experiments.reporting import SCRIPT, compared, tiny_run, with_layers, with_scripts
 

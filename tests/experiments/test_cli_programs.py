@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
-from experiments.running.workflow import infer
 from isa import program_file
 from tests.experiments.command_line import dla, save_tiny
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from dla_sim.presets import load_hardware
 from experiments.report.schema import EndToEnd, RunReport
-from experiments.running.workflow import run
+from experiments.running.inference import run
 from tests.experiments.command_line import dla, tiny_model
 from tests.experiments.reporting import compared, tiny_run
 

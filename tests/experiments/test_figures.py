@@ -10,7 +10,7 @@ from experiments.compare.comparison import FIGURES, OF_RUNS
 from experiments.cost.estimate import COLUMNS as COSTS
 from experiments.explore.objectives import OBJECTIVES
 from experiments.figure import Counts, Figure, Machine, all_figures, figures_of, measured, summed
-from experiments.report.html_run import _HEADINGS
+from experiments.report.run_page import _HEADINGS
 from experiments.report.schema import Layer, PointFigures, RunReport, Totals
 from experiments.report.tables import LAYER_COLUMNS, total_lines
 from experiments.sweep.constraints import parse_constraint

@@ -11,7 +11,8 @@ import pytest
 
 from experiments.report.charts.interactive import figure
 from experiments.report.charts.model import Bars, Gantt, Roofline, Spans
-from experiments.report.charts.run import (
+from experiments.report.html import embedded
+from experiments.report.run_charts import (
     intensity,
     layer_cycles,
     layer_traffic,
@@ -21,8 +22,7 @@ from experiments.report.charts.run import (
     unit_causes,
     whole_run,
 )
-from experiments.report.html import embedded
-from experiments.report.html_run import run_page
+from experiments.report.run_page import run_page
 from experiments.report.schema import RunReport
 from tests.experiments.reporting import Page, tiny_run, with_layers
 

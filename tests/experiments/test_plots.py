@@ -11,8 +11,8 @@ from dla_sim.engine.breakdown import PARTS as PART_NAMES
 from dla_sim.engine.causes import CAUSES as CAUSE_NAMES
 from experiments.compare.presentation import comparison_charts
 from experiments.report.charts.model import CAUSES, KINDS, PARTS, Bars
-from experiments.report.charts.run import layer_cycles, run_charts
 from experiments.report.plots import HATCHES, MARKERS, MOST_ROWS, bars_height, save_charts
+from experiments.report.run_charts import layer_cycles, run_charts
 from experiments.sweep.charts import Scale, sweep_charts
 from isa.errors import InputError
 from isa.instruction import KINDS as KIND_NAMES

@@ -8,8 +8,8 @@ from rich.console import Console
 from experiments.report.schema import LayerGroup, RunReport, report_json
 from experiments.report.shown import Document
 from experiments.report.tables import MOST_GROUPS, groups_line
+from experiments.running.inference import run
 from experiments.running.result import RUN
-from experiments.running.workflow import run
 
 
 def _small_resnext() -> RunReport:

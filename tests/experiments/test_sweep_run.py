@@ -11,8 +11,8 @@ import pytest
 from byoc.options import CompileOptions
 from dla_sim.presets import load_hardware
 from experiments.report.figures import RegionRun, figures
+from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
-from experiments.running.workflow import infer
 from experiments.sweep import pools, preparation, worker
 from experiments.sweep.results import flat_rows, load
 from experiments.sweep.session import Session, run_sweep

@@ -18,7 +18,7 @@ from dla_sim.systems.pieces import Interruptible
 from dla_sim.systems.simulate import Interval
 from dla_sim.systems.spec import System, Variant, parse_system
 from experiments.cli.main import main
-from experiments.running.workflow import run
+from experiments.running.inference import run
 from experiments.systems.plans import make_plans
 from experiments.systems.report import SystemReport, report_json
 from experiments.systems.run import RATE_STEPS, _by_quality, co_optimise, highest_rate, run_system

@@ -264,7 +264,7 @@ def test_a_bug_of_ours_is_one_line_and_a_file(capsys: Capture, monkeypatch: pyte
     def broken(*_: object) -> None:
         raise KeyError("surprise")
 
-    monkeypatch.setattr("experiments.running.workflow.load_hardware", broken)
+    monkeypatch.setattr("experiments.running.inference.load_hardware", broken)
     monkeypatch.setattr("tempfile.tempdir", str(Path.cwd()))
     assert main(["run", str(save_tiny(Path()))]) == 3
     line = capsys.readouterr().err

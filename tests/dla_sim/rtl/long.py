@@ -33,8 +33,8 @@ from experiments.golden.check import runnable, timing_of
 from experiments.golden.store import choose, open_corpus
 from experiments.rtl.cases import corpus_cases, network_cases
 from experiments.rtl.hardware import BUILDS, SMALL, THREE_AXES, batches, build_of, pipelined, within
+from experiments.running.inference import infer
 from experiments.running.network import load_network, network_feeds
-from experiments.running.workflow import infer
 from tests.dla_sim.rtl.random_programs import has_long_pipeline, random_cases
 
 CORPUS = Path(__file__).parents[3] / "tests/golden"

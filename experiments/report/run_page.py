@@ -13,7 +13,6 @@ from experiments.literal import escaped
 from experiments.report.charts.interactive import MARGIN_PIXELS, figure, rounded
 from experiments.report.charts.model import PARTS as STYLES
 from experiments.report.charts.model import Chart
-from experiments.report.charts.run import PART_NAMES, run_charts
 from experiments.report.html import (
     CHOOSER,
     Html,
@@ -27,6 +26,7 @@ from experiments.report.html import (
     table,
     table_place,
 )
+from experiments.report.run_charts import PART_NAMES, run_charts
 from experiments.report.schema import UNITS, EndToEnd, Layer, RunReport
 from experiments.report.tables import (
     LAYER_COLUMNS,
