@@ -12,7 +12,7 @@ from byoc.graph import Graph
 from byoc.interface import Interface, connect
 from byoc.operators.onnx_view import BOUNDARIES
 from byoc.options import DEFAULTS, CompileOptions, target_of
-from byoc.package.package import Package
+from byoc.package.package import Package, summary_html
 from byoc.partition import Partition, partition
 from isa.arch import Arch
 from isa.errors import InputError
@@ -37,6 +37,16 @@ class CompiledNetwork:
 
     def __repr__(self) -> str:
         return f"<CompiledNetwork {self.package.source!r}: {len(self.programs)} programs for {self.arch.digest()}>"
+
+    def _repr_html_(self) -> str:
+        ours = sum(len(region.nodes) for region in self.partition.regions)
+        rows = {
+            "machine": repr(self.arch),
+            "compiled with": " ".join(self.options.words) or "the defaults",
+            "on the accelerator": f"{ours} of {len(self.graph.nodes)} nodes in {len(self.programs)} regions",
+            "words": ", ".join(f"{len(program.words):,}" for program in self.programs.values()),
+        }
+        return summary_html(repr(self), rows)
 
     @property
     def graph(self) -> Graph:

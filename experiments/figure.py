@@ -213,6 +213,12 @@ def shown(value: Any, unit: str = "", exact: bool = True) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:,.4g}"
 
 
+def told(figure: Figure, value: Any) -> str:
+    """A figure with its unit."""
+    text = shown(value, figure.unit)
+    return text if figure.unit in ("", BYTES, SHARE) else f"{text} {figure.unit}"
+
+
 def _significant(value: float, digits: int) -> str:
     """Without an exponent, however large."""
     rounded = float(f"{value:.{digits}g}")

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
@@ -163,6 +165,17 @@ class Package:
     def __repr__(self) -> str:
         return f"<Package {self.source!r}: {len(self.graph.nodes)} nodes, SHA-256 {self.digest[:16]}>"
 
+    def _repr_html_(self) -> str:
+        kinds = Counter(node.op_type for node in self.graph.nodes).most_common()
+        ports = {"inputs": self.graph.inputs, "outputs": self.graph.outputs}
+        values = {role: [self.graph.values[name].in_model for name in names] for role, names in ports.items()}
+        rows = {"nodes": ", ".join(f"{count} {kind}" for kind, count in kinds)}
+        rows |= {
+            role: ", ".join(f"{value.name} {value.dtype} {list(value.shape)}" for value in found)
+            for role, found in values.items()
+        }
+        return summary_html(repr(self), rows)
+
     def __reduce__(self) -> tuple[Callable[[str, bytes], Package], tuple[str, bytes]]:
         """Other processes get its file."""
         return load_package, (self.source, package_bytes(self))
@@ -171,6 +184,12 @@ class Package:
     def digest(self) -> str:
         """SHA-256 of the manifest, and with it of everything in the package."""
         return hashlib.sha256(_manifest(self)).hexdigest()
+
+
+def summary_html(said: str, rows: Mapping[str, str]) -> str:
+    """What a notebook shows of something large: a line, and facts by name."""
+    facts = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+    return f"<div><p>{escape(said)}</p><table><tbody>{facts}</tbody></table></div>"
 
 
 def build_package(

@@ -172,17 +172,9 @@ def measured_logic(table: CostTable, arch: Arch) -> MeasuredLogic | None:
 
 
 def _sources(table: CostTable, logic: MeasuredLogic | None) -> dict[str, str]:
-    figures: dict[str, Sourced] = {
-        "energy.mac": table.energy.mac,
-        "energy.sram": table.energy.sram,
-        "energy.dram": table.energy.dram,
-        "energy.register_write": table.energy.register_write,
-        "area.pe": table.area.pe,
-        "area.sram": table.area.sram,
-    }
-    if logic is not None and table.area.gate is not None:
-        figures["area.gate"] = table.area.gate
-    return {name: f"{figure.node}: {figure.source}" for name, figure in figures.items()}
+    figures: dict[str, Sourced | None] = {f"energy.{name}": figure for name, figure in table.energy}
+    figures |= {f"area.{name}": figure for name, figure in table.area if name != "gate" or logic is not None}
+    return {name: f"{figure.node}: {figure.source}" for name, figure in figures.items() if figure is not None}
 
 
 COMMAND_WORD_BYTES = 8

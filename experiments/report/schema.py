@@ -15,11 +15,21 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from byoc.package.package import Fidelity
+from byoc.package.package import Fidelity, summary_html
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.engine.causes import CAUSES
 from experiments.cost.estimate import Estimate
-from experiments.figure import SHARE, Figure, added, largest, lower_bound, roofline, utilization
+from experiments.figure import (
+    SHARE,
+    Figure,
+    added,
+    largest,
+    lower_bound,
+    roofline,
+    told,
+    utilization,
+    values_of,
+)
 from isa.arch import flat
 from isa.instruction import KINDS
 
@@ -508,6 +518,11 @@ class RunReport(Part):
     occupancy: Occupancy | None = None
     timeline: Timeline | None = None
     cost: Estimate | None = None
+
+    def _repr_html_(self) -> str:
+        rows = {"command": self.command, "mismatches": f"{self.check.mismatches:,} of {self.check.elements:,} elements"}
+        rows |= {figure.words: told(figure, value) for figure, value in values_of(self) if value is not None}
+        return summary_html(f"{self.model}: run report", rows)
 
     @model_validator(mode="after")
     def _consistent(self) -> RunReport:

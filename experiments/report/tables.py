@@ -15,7 +15,7 @@ from byoc.package.package import Calibration, Fidelity
 from dla_sim.engine.breakdown import PARTS
 from dla_sim.presets.modes import SRAM_MODES
 from experiments.cost.estimate import COMMAND_WORD_BYTES, MICROJOULE, cost_lines
-from experiments.figure import BYTES, SHARE, Figure, figures_of, shown, values_of
+from experiments.figure import figures_of, shown, told, values_of
 from experiments.report.schema import (
     Bus,
     EndToEnd,
@@ -86,8 +86,6 @@ def _host_record(layer: HostLayer) -> Row:
 
 HEADINGS = {part: part if part in ("compute", "scratchpad") else f"wait {part}" for part in PARTS}
 """Column headings of the parts."""
-_ENERGY = 4
-"""The place of energy in a row of a layer."""
 _TOLD = {
     "cycles", "macs", "utilization", "lower_bound_cycles", "roofline_cycles", "dram_read_bytes", "dram_write_bytes",
     "flash_read_bytes", "sram_peak_bytes", "instructions",
@@ -170,23 +168,23 @@ def machine_line(report: RunReport) -> str:
 
 def layer_table(report: RunReport) -> ReportTable:
     """One row a layer, the CPU's among them in the network's order, marked as estimates."""
-    return _filled([_host_row(one) if isinstance(one, HostLayer) else _layer_row(one) for one in in_order(report)])
+    return _filled(layer_rows(report))
 
 
 def figures_table(figures: Figures) -> ReportTable:
     """One row a layer of what the machine did."""
-    return _filled([_layer_row(layer) for layer in figures.layers])
+    return _filled(figure_rows(figures))
 
 
-def _filled(rows: Sequence[tuple[str, ...]]) -> ReportTable:
+def _filled(rows: Sequence[Row]) -> ReportTable:
     """The table of layers; without the column of energy where no layer has any."""
-    energy = [("~µJ", "right", 1)] if any(row[_ENERGY] for row in rows) else []
+    priced = any(row["energy_pj"] is not None for row in rows)
     table = plain_table(
         ("layer", "fold"),
         ("where", "left", 2),
         ("kind", "fold", 1),
         ("cycles", "right"),
-        *energy,
+        *([("~µJ", "right", 1)] if priced else []),
         ("MACs", "right", 5),
         ("util.", "right", 3),
         ("DRAM bytes", "right", 4),
@@ -194,40 +192,24 @@ def _filled(rows: Sequence[tuple[str, ...]]) -> ReportTable:
         *((figure.head, "right", 7) for figure in _FURTHER),
     )
     for row in rows:
-        table.add_row(*(row if energy else (*row[:_ENERGY], *row[_ENERGY + 1 :])))
+        table.add_row(*_cells_of(row, priced))
     return table
 
 
-def _layer_row(layer: Layer) -> tuple[str, ...]:
-    moved = layer.dram_read_bytes + layer.dram_write_bytes
-    return (
-        layer.name,
-        f"dla {layer.region}",
-        layer.kind,
-        f"{layer.cycles:,}",
-        "" if layer.energy_pj is None else f"~{layer.energy_pj / MICROJOULE:,.3f}",
-        f"{layer.macs:,}",
-        f"{layer.utilization:.1%}" if layer.macs else "",
-        f"{moved:,}",
-        str(layer.tiles),
-        *(shown(getattr(layer, figure.name), figure.unit) for figure in _FURTHER),
-    )
-
-
-def _host_row(layer: HostLayer) -> tuple[str, ...]:
-    further = [""] * len(_FURTHER)
-    return (
-        layer.node,
-        "cpu",
-        layer.op_type,
-        f"~{layer.estimated_cycles:,}",
-        "",
-        f"{layer.macs:,}",
-        "",
-        "",
-        "",
-        *further,
-    )
+def _cells_of(row: Row, priced: bool) -> Iterator[str]:
+    """A row of data as a person reads it."""
+    ours = row["on"] == "dla"
+    yield row["layer"]
+    yield f"dla {row['region']}" if ours else "cpu"
+    yield row["kind"]
+    yield f"{row['cycles']:,}" if ours else f"~{row['cycles']:,}"
+    if priced:
+        yield "" if row["energy_pj"] is None else f"~{row['energy_pj'] / MICROJOULE:,.3f}"
+    yield f"{row['macs']:,}"
+    yield f"{row['utilization']:.1%}" if ours and row["macs"] else ""
+    yield f"{row['dram_read_bytes'] + row['dram_write_bytes']:,}" if ours else ""
+    yield str(row["tiles"]) if ours else ""
+    yield from (shown(row[figure.name], figure.unit) for figure in _FURTHER)
 
 
 def _numbers(*values: int) -> tuple[str, ...]:
@@ -316,12 +298,6 @@ def total_lines(report: RunReport) -> Iterator[tuple[str, str | Text]]:
         yield "accuracy", _accuracy_line(report)
     if report.cost is not None:
         yield from cost_lines(report.cost)
-
-
-def told(figure: Figure, value: float) -> str:
-    """A figure with its unit."""
-    text = shown(value, figure.unit)
-    return text if figure.unit in ("", BYTES, SHARE) else f"{text} {figure.unit}"
 
 
 def _traffic_lines(report: RunReport) -> Iterator[tuple[str, str]]:

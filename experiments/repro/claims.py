@@ -130,88 +130,61 @@ BENT = 0.01
 
 def evaluate(bars: Bars) -> tuple[Claim, ...]:
     """Every claim on the bars of one schedule. Raises KeyError where a bar that decides one is missing."""
-    return (
-        _output_wins(bars),
-        _input_wins(bars),
-        _starved(bars),
-        _more_elements(bars),
-        _emulation(bars),
-        _smallest(bars),
-        _not_linear(bars),
-    )
-
-
-def _output_wins(bars: Bars) -> Claim:
-    return Claim(
-        "output-parallel-wins-untiled",
-        "at 256 MiB, where nothing is tiled, output-parallel beats input-parallel",
-        "O takes fewer EX cycles than I for every scenario and number of PEs",
-        tuple(_faster(bars.at(s, LARGE, n, "O"), bars.at(s, LARGE, n, "I")) for s in SCENARIOS for n in PES),
-    )
-
-
-def _input_wins(bars: Bars) -> Claim:
-    return Claim(
-        "input-parallel-wins-tiled",
-        "at 512 KiB, where layers are tiled along the output channels, input-parallel wins",
-        "I takes fewer EX cycles than O for every scenario and number of PEs",
-        tuple(_faster(bars.at(s, SMALL, n, "I"), bars.at(s, SMALL, n, "O")) for s in SCENARIOS for n in PES),
-    )
-
-
-def _starved(bars: Bars) -> Claim:
-    return Claim(
-        "tiles-starve-output-parallel",
-        "the reason: tiles of few output channels leave processing elements of the output-parallel machine idle",
-        f"from 256 MiB to 512 KiB, EX cycles of CONV grow by {STARVED:g} x or more for O and by less for I",
-        tuple(_growth(bars, s, n) for s in SCENARIOS for n in PES),
-    )
-
-
-def _more_elements(bars: Bars) -> Claim:
     fast = bars.at("native", MIDDLE, 128, "O")
-    return Claim(
-        "128-pes-1-mib-beat-64-pes-256-mib",
-        "128 PEs with 1 MiB, output-parallel, can be faster than 64 PEs with 256 MiB",
-        "in the native scenario, 1 MiB 128 O takes fewer EX cycles than 256 MiB 64 O, and than 256 MiB 64 I",
-        tuple(_faster(fast, bars.at("native", LARGE, 64, side)) for side in ("O", "I")),
-    )
-
-
-def _emulation(bars: Bars) -> Claim:
     places = [(memory, pes, side) for memory in (SMALL, LARGE) for pes in PES for side in SIDES]
-    return Claim(
-        "emulation-drastically-slower",
-        "emulated depthwise convolution is drastically slower than native",
-        f"the bar is higher, and EX cycles of DEPTH are at least {DRASTIC:g} times the native ones, in every pair",
-        tuple(_slower(bars.at("emulated", *place), bars.at("native", *place)) for place in places),
-    )
-
-
-def _smallest(bars: Bars) -> Claim:
     small = [bars.at(s, SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
     smaller = [bars.at(s, TOO_SMALL, n, side) for s in SCENARIOS for n in PES for side in SIDES]
     reasons = "; ".join(dict.fromkeys(bar.message or "no reason given" for bar in smaller if not bar.ran))
-    return Claim(
-        "512-kib-is-the-smallest",
-        "512 KiB is the smallest power of two that tiling along the output channels supports",
-        "every configuration runs with 512 KiB and none with 256 KiB",
-        (
-            Figure(all(bar.ran for bar in small), f"512 KiB: {_ran(small)} of {len(small)} configurations run"),
-            Figure(
-                not any(bar.ran for bar in smaller),
-                f"256 KiB: {_ran(smaller)} of {len(smaller)} configurations run" + (f" ({reasons})" if reasons else ""),
+    return (
+        Claim(
+            "output-parallel-wins-untiled",
+            "at 256 MiB, where nothing is tiled, output-parallel beats input-parallel",
+            "O takes fewer EX cycles than I for every scenario and number of PEs",
+            tuple(_faster(bars.at(s, LARGE, n, "O"), bars.at(s, LARGE, n, "I")) for s in SCENARIOS for n in PES),
+        ),
+        Claim(
+            "input-parallel-wins-tiled",
+            "at 512 KiB, where layers are tiled along the output channels, input-parallel wins",
+            "I takes fewer EX cycles than O for every scenario and number of PEs",
+            tuple(_faster(bars.at(s, SMALL, n, "I"), bars.at(s, SMALL, n, "O")) for s in SCENARIOS for n in PES),
+        ),
+        Claim(
+            "tiles-starve-output-parallel",
+            "the reason: tiles of few output channels leave processing elements of the output-parallel machine idle",
+            f"from 256 MiB to 512 KiB, EX cycles of CONV grow by {STARVED:g} x or more for O and by less for I",
+            tuple(_growth(bars, s, n) for s in SCENARIOS for n in PES),
+        ),
+        Claim(
+            "128-pes-1-mib-beat-64-pes-256-mib",
+            "128 PEs with 1 MiB, output-parallel, can be faster than 64 PEs with 256 MiB",
+            "in the native scenario, 1 MiB 128 O takes fewer EX cycles than 256 MiB 64 O, and than 256 MiB 64 I",
+            tuple(_faster(fast, bars.at("native", LARGE, 64, side)) for side in ("O", "I")),
+        ),
+        Claim(
+            "emulation-drastically-slower",
+            "emulated depthwise convolution is drastically slower than native",
+            f"the bar is higher, and EX cycles of DEPTH are at least {DRASTIC:g} times the native ones, in every pair",
+            tuple(_slower(bars.at("emulated", *place), bars.at("native", *place)) for place in places),
+        ),
+        Claim(
+            "512-kib-is-the-smallest",
+            "512 KiB is the smallest power of two that tiling along the output channels supports",
+            "every configuration runs with 512 KiB and none with 256 KiB",
+            (
+                Figure(all(bar.ran for bar in small), f"512 KiB: {_ran(small)} of {len(small)} configurations run"),
+                Figure(
+                    not any(bar.ran for bar in smaller),
+                    f"256 KiB: {_ran(smaller)} of {len(smaller)} configurations run"
+                    + (f" ({reasons})" if reasons else ""),
+                ),
             ),
         ),
-    )
-
-
-def _not_linear(bars: Bars) -> Claim:
-    return Claim(
-        "not-linear-in-memory",
-        "cycles do not scale linearly with the memory",
-        f"at 1 MiB, EX cycles are off the straight line from 512 KiB to 256 MiB by more than {BENT:.0%}",
-        tuple(_bend(bars, n, side) for n in PES for side in SIDES),
+        Claim(
+            "not-linear-in-memory",
+            "cycles do not scale linearly with the memory",
+            f"at 1 MiB, EX cycles are off the straight line from 512 KiB to 256 MiB by more than {BENT:.0%}",
+            tuple(_bend(bars, n, side) for n in PES for side in SIDES),
+        ),
     )
 
 

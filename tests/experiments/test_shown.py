@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import pickle
 
 import matplotlib
 import pytest
 from matplotlib import pyplot
 from rich.console import Console
 
+import dla
+from experiments.compare.comparison import comparison_json
 from experiments.compare.presentation import COMPARISON
 from experiments.explore.exploration import EXPLORATION
 from experiments.report.shown import Document, Presentation, Shown, html_table
@@ -87,3 +90,24 @@ def test_a_notebook_has_the_first_rows_of_a_long_table() -> None:
     text = html_table(table)
     assert text.startswith("<table><thead><tr><th>&lt;name&gt;</th></tr></thead><tbody><tr><td>&lt;0&gt;</td></tr>")
     assert text.endswith("</table><p>10 more rows.</p>")
+
+
+def test_a_notebook_shows_a_summary_of_what_is_large() -> None:
+    result = dla.run("digits-cnn")
+    network = dla.compile(result.package, dla.load_hardware().arch)
+    for one, facts in (
+        (result.package, ("Conv", "image float32 [1, 1, 8, 8]", "logits float32 [1, 10]")),
+        (network, ("in 1 regions", "the defaults")),
+        (result.report, (f"{result.report.totals.cycles:,} cycles", "0 of ", "dla run")),
+    ):
+        page = one._repr_html_()
+        assert page.startswith("<div><p>")
+        assert all(fact in page for fact in facts), page
+        assert len(page) < 4000
+
+
+def test_a_comparison_comes_back_from_another_process() -> None:
+    found = compared(tiny_run("seed"), tiny_run())
+    again = pickle.loads(pickle.dumps(found))
+    assert again.layers == found.layers
+    assert comparison_json(again) == comparison_json(found)
