@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from experiments.models.tflite import Quantisation, TfliteBuilder
 from isa.errors import InputError
+from tests.tflite.builder import Quantisation, TfliteBuilder
 
 ODD_INTEGERS = (0, -1, -2, 3, 7, 100, 2**20, 2**31, 2**62, -(2**62))
 ODD_NUMBERS = (0.0, -1.0, 1e-40, 1e38, -1e38, float("nan"), float("inf"), -float("inf"))
