@@ -32,7 +32,7 @@ from experiments.running.check import (
 from experiments.running.declared import command_of
 from experiments.running.door import door
 from experiments.running.given import Given, Host, Machine, RunKeywords, RunRequest
-from experiments.running.in_memory import Batch, Feeds, Held
+from experiments.running.in_memory import Batch, ComparedExecutor, Feeds
 from experiments.running.network import Network, load, network_batch
 from experiments.running.result import Result
 from isa.errors import InputError
@@ -112,7 +112,7 @@ def _write_timeline(done: Inference, place: Path) -> None:
 run = door("run", RunKeywords, RunRequest, run_requested)
 
 
-def _held(machine: Held) -> Held:
+def _held(machine: ComparedExecutor) -> ComparedExecutor:
     """What an engine made; raises InputError where it is nothing that runs programs."""
     if not callable(getattr(machine, "run", None)) or not hasattr(machine, "check"):
         raise InputError(
