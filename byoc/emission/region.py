@@ -106,11 +106,11 @@ def compile_region(
         found = []
         for number, order in enumerate(_orders(region, values)):
             subject = (region, data, number)
-            ground = shared.ground(subject, arch, partial(_layers_within, order, values, arch))
-            if not choices.apply_to([layer.name for layer in ground.layers]):
+            context = shared.context(subject, arch, partial(_layers_within, order, values, arch))
+            if not choices.apply_to([layer.name for layer in context.layers]):
                 continue
-            fresh = _fresh(ground.lowered, arch, data=data)
-            found.append(schedule_default(ground, fresh, shared, subject if pool is not None else None, choices))
+            fresh = _fresh(context.lowered, arch, data=data)
+            found.append(schedule_default(context, fresh, shared, subject if pool is not None else None, choices))
         if not found:
             raise InputError(f"{choices.source}: made for other layers; tune this network again")
         scheduled = min(found, key=_price) if len(found) > 1 else found[0]

@@ -17,7 +17,7 @@ from byoc.estimate.account import LayerCost
 from byoc.estimate.commands import Compute, copy_cycles
 from byoc.operators.layer import Layer
 from byoc.operators.nest import Box, Dim, Span, Transfer, make_tile, plane_transfer, split
-from byoc.scheduling.groups import Fabric, Group, Member, members_of, stays, window_bytes
+from byoc.scheduling.groups import FusionGraph, Group, Member, members_of, stays, window_bytes
 from byoc.scheduling.stream import (
     Memory,
     Operands,
@@ -48,13 +48,13 @@ class Band:
     wanted: Mapping[str, Span]
 
 
-def bands_of(group: Group, layers: Sequence[Layer], fabric: Fabric) -> tuple[Band, ...]:
+def bands_of(group: Group, layers: Sequence[Layer], graph: FusionGraph) -> tuple[Band, ...]:
     """All bands of a group.
 
     Every layer runs ahead of the last one by the rows that windows reach over, and begins by so many bands earlier: no
     band is larger than others, and windows are as small as they can be.
     """
-    walk = _Walk(group, layers, fabric)
+    walk = _Walk(group, layers, graph)
     last = ceil_div(walk.rows, group.rows) - 1
     found = [walk.band(number, final=number == last) for number in range(1 - walk.early(), last + 1)]
     return tuple(band for band in found if any(band.rows))
@@ -63,10 +63,10 @@ def bands_of(group: Group, layers: Sequence[Layer], fabric: Fabric) -> tuple[Ban
 class _Walk:
     """Bands of a group in order, each worked out backwards from the rows that layers must have made at its end."""
 
-    def __init__(self, group: Group, layers: Sequence[Layer], fabric: Fabric) -> None:
-        self._group, self._fabric = group, fabric
-        self._members, self._layers = members_of(fabric, group.first, group.last), layers[group.first : group.last + 1]
-        self.rows = fabric.planes[self._members[-1].writes.buffer].rows
+    def __init__(self, group: Group, layers: Sequence[Layer], graph: FusionGraph) -> None:
+        self._group, self._graph = group, graph
+        self._members, self._layers = members_of(graph, group.first, group.last), layers[group.first : group.last + 1]
+        self.rows = graph.planes[self._members[-1].writes.buffer].rows
         self._done = [0] * len(self._members)
 
     def early(self) -> int:
@@ -80,7 +80,7 @@ class _Walk:
         stops = [0] * len(self._members)
         for position in reversed(range(len(self._members))):
             member = self._members[position]
-            step = ceil_div(self._group.rows * self._fabric.planes[member.writes.buffer].rows, self.rows)
+            step = ceil_div(self._group.rows * self._graph.planes[member.writes.buffer].rows, self.rows)
             stops[position] = stop = wanted.get(member.writes.buffer, (number + 1) * step)
             reach = (stop - 1) * member.stride - member.pad + member.extent
             for piece in member.reads:
@@ -94,7 +94,7 @@ class _Walk:
         stops = self._stops(number)
         for position in reversed(range(len(self._members))):
             member, done = self._members[position], self._done[position]
-            buffer, own = self._fabric.planes[member.writes.buffer], wanted.get(member.writes.buffer)
+            buffer, own = self._graph.planes[member.writes.buffer], wanted.get(member.writes.buffer)
             if self._inside(member) and member.writes.buffer not in self._group.kept:
                 span = own or Span(0, 0)
             else:
@@ -120,7 +120,7 @@ class _Walk:
 
     def _leaves(self, member: Member) -> bool:
         """Whether all that a layer makes is wanted outside of the group."""
-        return not self._inside(member) or stays(self._fabric.planes[member.writes.buffer], self._group.last)
+        return not self._inside(member) or stays(self._graph.planes[member.writes.buffer], self._group.last)
 
 
 def window_rows(bands: Sequence[Band], buffer: str, made: Sequence[int]) -> int:
@@ -159,10 +159,10 @@ class Timed(NamedTuple):
 
 
 def stream_group(
-    group: Group, layers: Sequence[Layer], fabric: Fabric, costs: Sequence[LayerCost], memory: Memory
+    group: Group, layers: Sequence[Layer], graph: FusionGraph, costs: Sequence[LayerCost], memory: Memory
 ) -> list[Timed]:
     """The steps of all bands of a group, in order. ``layers`` and ``costs`` are those of the whole region."""
-    stream = _GroupStream(group, layers, fabric, costs, memory)
+    stream = _GroupStream(group, layers, graph, costs, memory)
     return [timed for band in stream.bands for timed in stream.band_steps(band)]
 
 
@@ -170,11 +170,11 @@ class _GroupStream:
     """Windows and layers of one group while its bands are made."""
 
     def __init__(
-        self, group: Group, layers: Sequence[Layer], fabric: Fabric, costs: Sequence[LayerCost], memory: Memory
+        self, group: Group, layers: Sequence[Layer], graph: FusionGraph, costs: Sequence[LayerCost], memory: Memory
     ) -> None:
-        self._group, self._fabric, self._memory = group, fabric, memory
-        self._members = members_of(fabric, group.first, group.last)
-        self.bands = bands_of(group, layers, fabric)
+        self._group, self._graph, self._memory = group, graph, memory
+        self._members = members_of(graph, group.first, group.last)
+        self.bands = bands_of(group, layers, graph)
         self._layers = [
             _LayerBands(layers[group.first + position], group, position, costs[group.first + position].compute, memory)
             for position in range(len(self._members))
@@ -208,7 +208,7 @@ class _GroupStream:
                 yield name
 
     def _window(self, name: str) -> Window:
-        planes = self._fabric.planes[name]
+        planes = self._graph.planes[name]
         if name in self._memory.residents:
             return Window(self._memory.residents[name], 0, planes.rows, planes.row_bytes)
         span = self._sources.get(name, Span(0, planes.count))
@@ -238,13 +238,13 @@ class _GroupStream:
 
     def _dense(self, name: str, band: Band) -> Window:
         """A window for what one band makes of a buffer."""
-        planes, wanted = self._fabric.planes[name], band.wanted[name]
+        planes, wanted = self._graph.planes[name], band.wanted[name]
         pointer = self._memory.reserve(f"{name} band", planes.count * wanted.size * planes.row_bytes)
         return Window(pointer.moved(-wanted.start * planes.row_bytes), 0, wanted.size, planes.row_bytes)
 
     def _load(self, name: str, wanted: Span, windows: dict[str, Window], source: Source) -> Iterator[Step]:
         """Bring what a band reads of a buffer in system memory, less what is there."""
-        memory, planes, span = self._memory, self._fabric.planes[name], self._sources[name]
+        memory, planes, span = self._memory, self._graph.planes[name], self._sources[name]
         if name in memory.residents:
             return
         rows = wanted
@@ -264,7 +264,7 @@ class _GroupStream:
     def _round(self, name: str) -> TileBuffers:
         """The buffers for the bands of what is read."""
         if name not in self._rounds:
-            planes = self._fabric.planes[name]
+            planes = self._graph.planes[name]
             most = max(band.wanted[name].size for band in self.bands if name in band.wanted)
             nbytes = self._sources[name].size * most * planes.row_bytes
             self._rounds[name] = TileBuffers(self._memory, f"{name} band", self._group.slots, nbytes)
@@ -275,7 +275,7 @@ class _GroupStream:
     ) -> Iterator[Timed]:
         """The tiles of a layer in one band, with the stores of what is wanted outside."""
         member, layer = self._members[position], self._layers[position]
-        piece, planes = member.writes, self._fabric.planes[member.writes.buffer]
+        piece, planes = member.writes, self._graph.planes[member.writes.buffer]
         sources = [windows[read.buffer] for read in member.reads]
         outside = self._stored(piece.buffer)
         layer.begin()
@@ -308,7 +308,7 @@ class _GroupStream:
         """Whether what the group makes of a buffer goes to system memory."""
         if name in self._memory.residents:
             return name in self._memory.stored
-        planes = self._fabric.planes[name]
+        planes = self._graph.planes[name]
         return not self._inside(name) or stays(planes, self._group.last)
 
 

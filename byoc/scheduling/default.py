@@ -36,7 +36,7 @@ from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.rehearsal import Rehearsed
-from byoc.scheduling.residency import Ground, LayerPlan, choice_of, ground_of, group_choice_of, pins_of, plan_layers
+from byoc.scheduling.residency import LayerPlan, RegionContext, choice_of, group_choice_of, pins_of, plan_layers
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps, stream_layer
 from byoc.tiling import Answers, Budget, TileSearch
 from isa.arch import Arch
@@ -44,32 +44,32 @@ from isa.errors import InputError
 
 
 def schedule_default(
-    ground: Ground,
+    context: RegionContext,
     fresh: Callable[[], Memory],
     pool: SearchPool[Any],
     subject: Hashable = None,
     choices: Choices = NOTHING,
 ) -> Scheduled:
-    """The schedule of a region on its ``ground``, as ``choices`` say. ``fresh`` makes an empty memory for each attempt.
+    """The schedule of the region of ``context``, as ``choices`` say. ``fresh`` makes an empty memory for each attempt.
 
     What ``pool`` has kept of ``subject`` (equal ones have equal layers) may serve again.
     """
     arch = fresh().arch
     best: _Candidate | None = None
     for share in RESIDENT_SHARES if choices.residents is None else RESIDENT_SHARES[:1]:
-        chosen = plan_layers(ground, arch, arch.sram_bytes * share // 100, choices)
+        chosen = plan_layers(context, arch, arch.sram_bytes * share // 100, choices)
         first = share == RESIDENT_SHARES[0]
         kept = pool.schedule(subject, chosen, arch) if first and subject is not None else None
         if kept is not None:
             return kept
-        best = _candidate(ground, chosen, fresh())
+        best = _candidate(context, chosen, fresh())
         if best is not None:
             break
     if best is None:
         raise _no_place(arch, choices)
     if choices.residents is not None:
         return best.finished
-    trials = _Trials(best, ground, fresh, choices, free=best.free and first)
+    trials = _Trials(best, context, fresh, choices, free=best.free and first)
     trials.smaller()
     trials.nearby()
     found = trials.best.finished
@@ -108,18 +108,18 @@ class _Candidate(NamedTuple):
         return self.cycles <= ENOUGH * self.least
 
 
-def _candidate(ground: Ground, plan: LayerPlan, memory: Memory) -> _Candidate | None:
+def _candidate(context: RegionContext, plan: LayerPlan, memory: Memory) -> _Candidate | None:
     """The schedule of a plan; None where that finds no place."""
-    streamed, cycles = _stream(ground, plan, memory)
+    streamed, cycles = _stream(context, plan, memory)
     found = pipelined(streamed, cycles, memory.scratch, memory.arch, memory.apart, memory.windows)
     if found is None:
         return None
-    choices = _as_choices(ground.layers, plan)
+    choices = _as_choices(context.layers, plan)
     scheduled = Scheduled(found.steps, memory, found.requests, found.addresses, choices)
     shared = memory.windows.union(pointer.buffer for pointer in memory.residents.values())
     compute = sum(cycles)
     # Of a batch the last image: those before it have the same constants.
-    image = ground.searches[-len({layer.name for layer in ground.layers}) :]
+    image = context.searches[-len({layer.name for layer in context.layers}) :]
     least = least_cycles([search.cost for search in image], compute, memory.arch.sram_bytes)
     return _Candidate(plan, scheduled, found.rehearsed(shared), compute, least, len(streamed), found.free)
 
@@ -131,13 +131,13 @@ class _Trials:
     """
 
     def __init__(
-        self, best: _Candidate, ground: Ground, fresh: Callable[[], Memory], choices: Choices, *, free: bool
+        self, best: _Candidate, context: RegionContext, fresh: Callable[[], Memory], choices: Choices, *, free: bool
     ) -> None:
         self.best, self.free, self._strict = best, free, free
-        self._ground, self._fresh, self._choices = ground, fresh, choices
+        self._context, self._fresh, self._choices = context, fresh, choices
         self._tried, self._tiles = {best.plan}, best.tiles
         self._arch = best.scheduled.memory.arch
-        self._images = len(ground.layers) // len({layer.name for layer in ground.layers})
+        self._images = len(context.layers) // len({layer.name for layer in context.layers})
 
     def smaller(self) -> None:
         """Try plans with fewer residents and those of smaller scratchpads.
@@ -154,7 +154,7 @@ class _Trials:
                 break
             try:
                 smaller = self._arch.model_copy(update={"sram_bytes": nbytes})
-                plan = plan_layers(self._ground, smaller, share, self._choices)
+                plan = plan_layers(self._context, smaller, share, self._choices)
             except InputError:  # a layer has no tiling that is so small
                 break
             self._try(plan, BETTER)
@@ -166,7 +166,7 @@ class _Trials:
         """
         if self._images > 1 or self.best.tiles > FEW_TILES:
             return
-        pins = pins_of(self._choices, self._ground.layers, self._arch)
+        pins = pins_of(self._choices, self._context.layers, self._arch)
         self._strict = self._strict and self._arch.sram_bytes >= LARGEST_FREE
         before, self._tiles = None, 0
         while before is not self.best:
@@ -179,11 +179,11 @@ class _Trials:
 
     def _beside(self, index: int) -> Iterator[LayerPlan]:
         """The best plan with other tilings of a layer, if those need not compute too long."""
-        best, search, plan = self.best, self._ground.searches[index], self.best.plan
+        best, search, plan = self.best, self._context.searches[index], self.best.plan
         if any(group.first <= index <= group.last for group in plan.groups):
             return
         capacity = min(self._arch.sram_bytes, LARGEST_FREE) if self._strict else self._arch.sram_bytes
-        room = self._ground.rooms.of(index, plan.residents, capacity)
+        room = self._context.rooms.of(index, plan.residents, capacity)
         others = best.compute - search.computed(plan.tilings[index])
         for tiling in search.near(plan.tilings[index], *room):
             if others + search.computed(tiling) < best.cycles:
@@ -194,7 +194,7 @@ class _Trials:
         if plan in self._tried:
             return
         self._tried.add(plan)
-        other = _candidate(self._ground, plan, self._fresh())
+        other = _candidate(self._context, plan, self._fresh())
         self.free = self.free and self._strict and other is not None and other.free
         if other is not None and (other.free or not self._strict):
             self._tiles += other.tiles
@@ -218,15 +218,15 @@ def _as_choices(layers: Sequence[Layer], chosen: LayerPlan) -> Choices:
     return Choices(tilings, chosen.residents, groups)
 
 
-def _stream(ground: Ground, chosen: LayerPlan, memory: Memory) -> tuple[list[TileSteps], list[int]]:
+def _stream(context: RegionContext, chosen: LayerPlan, memory: Memory) -> tuple[list[TileSteps], list[int]]:
     """The tiles of all layers with the estimated cycles of their computation."""
-    layers = ground.layers
+    layers = context.layers
     nbytes = {buffer.name: buffer.nbytes for buffer in memory.lowered.buffers}
     for name in chosen.residents:
         memory.residents[name] = memory.reserve(name, nbytes[name])
     steps: list[TileSteps] = []
     cycles: list[int] = []
-    costs = [search.cost for search in ground.searches]
+    costs = [search.cost for search in context.searches]
     groups, done = {group.first: group for group in chosen.groups}, 0
     for index, (layer, tiling) in enumerate(zip(layers, chosen.tilings, strict=True)):
         if index < done:
@@ -234,11 +234,11 @@ def _stream(ground: Ground, chosen: LayerPlan, memory: Memory) -> tuple[list[Til
         group = groups.get(index)
         done = index + 1 if group is None else group.last + 1
         if group is not None and not group.rides:
-            for timed in stream_group(group, layers, ground.fabric, costs, memory):
+            for timed in stream_group(group, layers, context.graph, costs, memory):
                 steps.append(timed.steps)
                 cycles.append(timed.cycles)
             continue
-        cut, computed = ground.searches[index].cut(tiling)
+        cut, computed = context.searches[index].cut(tiling)
         steps += stream_layer(layer, tiling, memory, cut, None if group is None else layers[group.last])
         if group is not None:
             computed = tuple(map(sum, zip(computed, _riding(costs[group.last].compute, cut), strict=True)))
@@ -278,7 +278,7 @@ class SearchPool(Generic[Compiled]):
         self._schedules: dict[Hashable, _Kept] = {}
         self._compiled: dict[Scheduled, Compiled | None] = {}
         self._once: dict[Hashable, Any] = {}
-        self._grounds = Answers[tuple[Hashable, Arch], Ground]()
+        self._contexts = Answers[tuple[Hashable, Arch], RegionContext]()
 
     def schedule(self, subject: Hashable, plan: Hashable, arch: Arch) -> Scheduled | None:
         """A schedule kept for this subject and plan that serves ``arch`` too."""
@@ -307,17 +307,19 @@ class SearchPool(Generic[Compiled]):
         found: Shared = self._once[key]
         return found
 
-    def ground(
+    def context(
         self, subject: Hashable, arch: Arch, make: Callable[[Budget], tuple[Lowered, Sequence[Layer]]]
-    ) -> Ground:
-        """The ground of a subject on a machine; ``make`` makes its layers, asking of a budget what decides on them."""
+    ) -> RegionContext:
+        """What plans of a subject have in common on a machine; ``make`` makes its layers, asking of a budget what
+        decides on them.
+        """
         machine = sizeless(arch)
 
-        def made(budget: Budget) -> Ground:
+        def made(budget: Budget) -> RegionContext:
             lowered, layers = make(budget)
-            return ground_of(layers, self.searches(layers, machine), lowered, machine)
+            return RegionContext(layers, self.searches(layers, machine), lowered, machine)
 
-        return self._grounds.find((subject, machine), arch.sram_bytes, made)
+        return self._contexts.find((subject, machine), arch.sram_bytes, made)
 
     def searches(self, layers: Sequence[Layer], arch: Arch) -> list[TileSearch]:
         """A search for every layer."""

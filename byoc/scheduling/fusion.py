@@ -18,7 +18,7 @@ from byoc.estimate.commands import again_cycles, copy_cycles, rows_slots, run_sl
 from byoc.estimate.constants import AGAIN_SHARES, BAND_CUTS, GAIN, LONGEST
 from byoc.operators.layer import Layer, Resident, aligned, counts
 from byoc.scheduling.groups import (
-    Fabric,
+    FusionGraph,
     Group,
     Member,
     Planes,
@@ -81,8 +81,8 @@ class Facts:
     ``computed``: cycles of layer, bands, their rows, whether some are made again, and channels a tile.
     """
 
-    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], fabric: Fabric, arch: Arch) -> None:
-        self.layers, self.searches, self.fabric, self.arch = layers, searches, fabric, arch
+    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch) -> None:
+        self.layers, self.searches, self.graph, self.arch = layers, searches, graph, arch
         self.computed: dict[tuple[int, int, int, bool, int], int] = {}
         self._facts: dict[int, _Fact] = {}
         self._parts: dict[int, tuple[_Part, ...]] = {}
@@ -95,10 +95,10 @@ class Facts:
         return found
 
     def _make_fact(self, index: int) -> _Fact:
-        member = self.fabric.members[index]
+        member = self.graph.members[index]
         assert member is not None
         whole = self._part(index, self.layers[index].nest.channels)
-        return _Fact(member, self.fabric.planes[member.writes.buffer], whole)
+        return _Fact(member, self.graph.planes[member.writes.buffer], whole)
 
     def parts(self, index: int) -> tuple[_Part, ...]:
         """All tiles of a layer that there are, large ones first."""
@@ -174,7 +174,7 @@ class Growth:
 
     def __init__(self, facts: Facts, last: int, height: int, keep: bool, residents: Collection[str]) -> None:
         self._facts, self._last, self._height, self._keep = facts, last, height, keep
-        self._residents, self._planes, self._alignment = residents, facts.fabric.planes, facts.arch.alignment
+        self._residents, self._planes, self._alignment = residents, facts.graph.planes, facts.arch.alignment
         self._rows = facts[last].made.rows
         self._bands = ceil_div(self._rows, height)
         self._wanted: dict[str, _Wanted] = {}
@@ -533,9 +533,9 @@ class _Tried:
 class Fusion:
     """Groups of one region on machines that differ in the scratchpad's size at most; remembers its covers."""
 
-    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], fabric: Fabric, arch: Arch) -> None:
-        self._layers, self._searches, self._fabric = layers, searches, fabric
-        self._facts = Facts(layers, searches, fabric, arch)
+    def __init__(self, layers: Sequence[Layer], searches: Sequence[TileSearch], graph: FusionGraph, arch: Arch) -> None:
+        self._layers, self._searches, self._graph = layers, searches, graph
+        self._facts = Facts(layers, searches, graph, arch)
         self._covers = Answers[Question, tuple[Group, ...]]()
 
     def cover(self, question: Question, capacity: Budget) -> tuple[Group, ...]:
@@ -569,10 +569,10 @@ class Fusion:
     def _ridden(self, last: int, region: _Region, cheapest: _Cheapest) -> None:
         """Offer a layer on the tiles of the one before it, if that pays."""
         first = last - 1
-        if not (last and self._able(first) and self._able(last) and may_ride(self._layers, self._fabric, last)):
+        if not (last and self._able(first) and self._able(last) and may_ride(self._layers, self._graph, last)):
             return
-        before = members_of(self._fabric, first, last)[0]
-        if not region.residents.isdisjoint(ridden_buffers(self._fabric, last) - {before.writes.buffer}):
+        before = members_of(self._graph, first, last)[0]
+        if not region.residents.isdisjoint(ridden_buffers(self._graph, last) - {before.writes.buffer}):
             return
         sources = tuple(piece.buffer in region.residents for piece in before.reads)
         beside = len(self._layers[last].operation.inputs) - 1
@@ -637,4 +637,4 @@ class Fusion:
 
     def _able(self, index: int) -> bool:
         """Whether a layer can be in a group."""
-        return self._fabric.members[index] is not None and not self._pinned[index]
+        return self._graph.members[index] is not None and not self._pinned[index]

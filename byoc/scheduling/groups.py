@@ -110,15 +110,15 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Fabric:
+class FusionGraph:
     """What of a region can be in groups: a member a layer, None for one that cannot, and buffers as planes."""
 
     members: tuple[Member | None, ...]
     planes: Mapping[str, Planes]
 
 
-def fabric_of(layers: Sequence[Layer], lowered: Lowered) -> Fabric:
-    """The fabric of a region's layers."""
+def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
+    """What of a region's layers can be in groups."""
     uses = [
         (tuple(lowered.place(item) for item in layer.operation.inputs), lowered.place(layer.operation.output))
         for layer in layers
@@ -133,7 +133,7 @@ def fabric_of(layers: Sequence[Layer], lowered: Lowered) -> Fabric:
     types = [layer.geometry.operator.mapping for layer in layers]
     thorough = [_reads_all(layer) for layer in layers]
     linked = (_linked(number, alone, planes, types, thorough) for number in range(len(layers)))
-    return Fabric(tuple(linked), planes)
+    return FusionGraph(tuple(linked), planes)
 
 
 def _reads_all(layer: Layer) -> bool:
@@ -271,39 +271,39 @@ def _slice(place: Place, nbytes: int, planes: Mapping[str, Planes]) -> Slice | N
     return Slice(place.buffer, place.offset // size, nbytes // size)
 
 
-def lawful(fabric: Fabric, first: int, last: int) -> bool:
+def lawful(graph: FusionGraph, first: int, last: int) -> bool:
     """Whether layers ``first`` to ``last`` may be a group."""
-    members = fabric.members[first : last + 1]
+    members = graph.members[first : last + 1]
     if first == last or any(member is None or member.limit <= last for member in members):
         return False
     inside = {member.writes.buffer for member in members if member is not None and member.reader <= last}
-    return all(fabric.planes[name].makers[0] >= first for name in inside)
+    return all(graph.planes[name].makers[0] >= first for name in inside)
 
 
-def may_ride(layers: Sequence[Layer], fabric: Fabric, last: int) -> bool:
+def may_ride(layers: Sequence[Layer], graph: FusionGraph, last: int) -> bool:
     """Whether layer ``last`` can be computed on the tiles of the one before it, which makes an operand for it alone.
 
     Tiles of both lie densely in their buffers: nothing that ``last`` reads or makes may be resident.
     """
-    rider = fabric.members[last]
-    if rider is None or not rider.flat or not last or not lawful(fabric, last - 1, last):
+    rider = graph.members[last]
+    if rider is None or not rider.flat or not last or not lawful(graph, last - 1, last):
         return False
-    (first, _), needs = members_of(fabric, last - 1, last), layers[last].geometry
-    made = fabric.planes[first.writes.buffer]
+    (first, _), needs = members_of(graph, last - 1, last), layers[last].geometry
+    made = graph.planes[first.writes.buffer]
     alone = (made.makers, made.readers, made.leaves) == ((last - 1,), (last,), False)
     plain = not needs.has_constants and needs.tables == "none" and not layers[last - 1].geometry.in_place
     return not first.undivided and alone and plain and rider.reads.count(first.writes) == 1
 
 
-def ridden_buffers(fabric: Fabric, last: int) -> set[str]:
+def ridden_buffers(graph: FusionGraph, last: int) -> set[str]:
     """Operands and result of a layer that rides: none can be resident."""
-    _, rider = members_of(fabric, last - 1, last)
+    _, rider = members_of(graph, last - 1, last)
     return {piece.buffer for piece in (*rider.reads, rider.writes)}
 
 
-def members_of(fabric: Fabric, first: int, last: int) -> tuple[Member, ...]:
+def members_of(graph: FusionGraph, first: int, last: int) -> tuple[Member, ...]:
     """The members of lawful layers ``first`` to ``last``."""
-    return tuple(member for member in fabric.members[first : last + 1] if member is not None)
+    return tuple(member for member in graph.members[first : last + 1] if member is not None)
 
 
 def read_after(planes: Planes, last: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from byoc.estimate.commands import bytes_in, cycles_of
 from byoc.lowering import Buffer, Lowered
@@ -16,7 +17,7 @@ from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts
 from byoc.operators.nest import allowed_channels
 from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice
 from byoc.scheduling.fusion import Fusion, Question
-from byoc.scheduling.groups import Fabric, Group, fabric_of, lawful, may_ride, members_of, ridden_buffers, stays
+from byoc.scheduling.groups import FusionGraph, Group, fusion_graph, lawful, may_ride, members_of, ridden_buffers, stays
 from byoc.tiling import Answers, Budget, Choice, TileSearch, may_cut_rows
 from isa.arch import Arch
 from isa.errors import InputError
@@ -44,26 +45,33 @@ class Life:
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class RegionContext:
     """What all plans of a region have in common, for machines that differ in the scratchpad's size at most.
 
-    ``plans`` are those made so far for all of the scratchpad, of which nothing has been chosen beforehand.
+    Each of its ``layers`` has its search. ``plans`` are those made so far for all of the scratchpad, of which nothing
+    has been chosen beforehand.
     """
 
     layers: Sequence[Layer]
     searches: Sequence[TileSearch]
     lowered: Lowered
-    fabric: Fabric
-    fusion: Fusion
-    rooms: Rooms
+    arch: Arch
     plans: Answers[None, LayerPlan] = field(default_factory=Answers)
 
+    @cached_property
+    def rooms(self) -> Rooms:
+        """What could stay in the scratchpad."""
+        return Rooms(self.layers, self.lowered, self.arch)
 
-def ground_of(layers: Sequence[Layer], searches: Sequence[TileSearch], lowered: Lowered, arch: Arch) -> Ground:
-    """The ground of a region's layers, of which each has its search."""
-    fabric = fabric_of(layers, lowered)
-    fusion = Fusion(layers, searches, fabric, arch)
-    return Ground(layers, searches, lowered, fabric, fusion, Rooms(layers, lowered, arch))
+    @cached_property
+    def graph(self) -> FusionGraph:
+        """What can be in groups."""
+        return fusion_graph(self.layers, self.lowered)
+
+    @cached_property
+    def fusion(self) -> Fusion:
+        """The search for groups."""
+        return Fusion(self.layers, self.searches, self.graph, self.arch)
 
 
 class Rooms:
@@ -92,39 +100,39 @@ class Rooms:
         return Resident(tuple([name in residents for name in sources]), target in residents, follows=index > 0), taken
 
 
-def plan_layers(ground: Ground, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
+def plan_layers(context: RegionContext, arch: Arch, capacity: int, choices: Choices = NOTHING) -> LayerPlan:
     """Residents and tilings for a scratchpad of ``capacity`` bytes; with 0 residents are not even considered.
 
     What ``choices`` say is so. Tilings may always use the whole scratchpad where nothing is resident. Raises InputError
     for a layer that has no tiling at all, or none that agrees with the choices.
     """
     if choices or capacity != arch.sram_bytes:
-        return _planned(ground, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices)
-    return ground.plans.find(None, capacity, lambda budget: _planned(ground, arch, budget, budget, choices))
+        return _planned(context, arch, Budget(arch.sram_bytes), Budget(capacity) if capacity else None, choices)
+    return context.plans.find(None, capacity, lambda budget: _planned(context, arch, budget, budget, choices))
 
 
-def _planned(ground: Ground, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices) -> LayerPlan:
+def _planned(context: RegionContext, arch: Arch, whole: Budget, capacity: Budget | None, choices: Choices) -> LayerPlan:
     """:func:`plan_layers` for ``whole``, all bytes of the scratchpad, and ``capacity``, those beside residents."""
-    planner = _Planner(ground, arch, whole, choices)
+    planner = _Planner(context, arch, whole, choices)
     if capacity is not None and choices.residents is None:
         planner.choose_residents(capacity)
-    if capacity is not None and choices.residents is None and choices.groups is None:
-        planner.choose_groups(ground.fusion)
+    if capacity is not None and choices.residents is None and choices.groups is None and len(context.layers) > 1:
+        planner.choose_groups(context.fusion)
     return LayerPlan(planner.tilings(), tuple(planner.residents), planner.groups)
 
 
 class _Planner:
     """The residents so far and the best tilings beside them."""
 
-    def __init__(self, ground: Ground, arch: Arch, whole: Budget, choices: Choices) -> None:
-        layers = ground.layers
-        self._searches = ground.searches
+    def __init__(self, context: RegionContext, arch: Arch, whole: Budget, choices: Choices) -> None:
+        layers = context.layers
+        self._searches = context.searches
         self._arch = arch
         self._chosen, self._pins = choices, pins_of(choices, layers, arch)
         self._image = len({layer.name for layer in layers})  # layers of one; those of all have their names
-        self._rooms = ground.rooms
-        groups = chosen_groups(choices, layers, ground.fabric)
-        dense = {name for group in groups if group.rides for name in ridden_buffers(ground.fabric, group.last)}
+        self._rooms = context.rooms
+        groups = chosen_groups(choices, layers, context.graph) if choices.groups else ()
+        dense = {name for group in groups if group.rides for name in ridden_buffers(context.graph, group.last)}
         self._lives = {name: life for name, life in self._rooms.lives.items() if name not in dense}
         self.residents = {name: self._lives[name] for name in chosen_residents(choices, self._lives) or ()}
         self._operands = [len(layer.operation.inputs) for layer in layers]
@@ -271,7 +279,7 @@ def group_choice_of(names: Sequence[str], group: Group) -> GroupChoice:
     return GroupChoice(named, group.rows, group.kept, group.channels, group.held, group.slots)
 
 
-def chosen_groups(choices: Choices, layers: Sequence[Layer], fabric: Fabric) -> tuple[Group, ...]:
+def chosen_groups(choices: Choices, layers: Sequence[Layer], graph: FusionGraph) -> tuple[Group, ...]:
     """The groups that have been chosen of a region's layers; raises InputError for one that cannot be.
 
     A group that names layers which do not follow one another here is another region's.
@@ -281,7 +289,7 @@ def chosen_groups(choices: Choices, layers: Sequence[Layer], fabric: Fabric) -> 
         for choice in wanted:
             last = at + len(choice.layers) - 1
             if tuple(layer.name for layer in layers[at : last + 1]) == choice.layers:
-                found.append(_group(choices, choice, layers, fabric, at))
+                found.append(_group(choices, choice, layers, graph, at))
                 wanted.remove(choice)
                 at = last
                 break
@@ -289,15 +297,15 @@ def chosen_groups(choices: Choices, layers: Sequence[Layer], fabric: Fabric) -> 
     return tuple(found)
 
 
-def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabric: Fabric, first: int) -> Group:
+def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], graph: FusionGraph, first: int) -> Group:
     last, count = first + len(choice.layers) - 1, len(choice.layers)
     named = f"{choices.source}: group '{choice.layers[0]}' to '{choice.layers[-1]}'"
-    if not lawful(fabric, first, last):
+    if not lawful(graph, first, last):
         raise InputError(f"{named}: bands of rows cannot pass all of these layers; 'dla explain MODEL' shows what can")
     if not choice.rows:
-        return _riding(choices, named, layers, fabric, first, last)
-    members = members_of(fabric, first, last)
-    rows = fabric.planes[members[-1].writes.buffer].rows
+        return _riding(choices, named, layers, graph, first, last)
+    members = members_of(graph, first, last)
+    rows = graph.planes[members[-1].writes.buffer].rows
     if choice.rows > rows:
         raise InputError(f"{named}: rows is {choice.rows}; it is 1 to {rows}")
     channels = choice.channels or tuple(layer.nest.channels for layer in layers[first : last + 1])
@@ -309,20 +317,20 @@ def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], fabri
         _check_channels(choices, layer, size)
     read = tuple(dict.fromkeys(piece.buffer for member in members for piece in member.reads))
     made = {member.writes.buffer for member in members}
-    always = [name for name in read if name in made and stays(fabric.planes[name], last)]
+    always = [name for name in read if name in made and stays(graph.planes[name], last)]
     wanted = read if choice.kept is None else (name for name in choice.kept if name in read)
     kept = tuple(dict.fromkeys((*wanted, *always)))
     return Group(first, last, choice.rows, kept, channels, held, choice.slots or 2)
 
 
-def _riding(choices: Choices, named: str, layers: Sequence[Layer], fabric: Fabric, first: int, last: int) -> Group:
+def _riding(choices: Choices, named: str, layers: Sequence[Layer], graph: FusionGraph, first: int, last: int) -> Group:
     """The group of two layers of which the last rides."""
-    if last != first + 1 or not may_ride(layers, fabric, last):
+    if last != first + 1 or not may_ride(layers, graph, last):
         raise InputError(
             f"{named}: rows is 0, tile by tile; that is for a convolution or pool and an element-wise layer that alone "
             "reads what it makes"
         )
-    stuck = sorted(ridden_buffers(fabric, last) & set(choices.residents or ()))
+    stuck = sorted(ridden_buffers(graph, last) & set(choices.residents or ()))
     if stuck:
         raise InputError(
             f"{named}: rows is 0, tile by tile, so that '{stuck[0]}' is no resident; leave one of both out"

@@ -21,7 +21,7 @@ from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices, GroupChoice
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
-from byoc.scheduling.groups import Fabric, fabric_of, lawful, may_ride, ridden_buffers
+from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
 from byoc.scheduling.pipelining import pipelined
 from byoc.scheduling.residency import Rooms, chosen_groups, tiling_of
 from byoc.scheduling.stream import ConstantPool, Memory, TileSteps, lifetimes, slots_of
@@ -141,7 +141,7 @@ class Subject:
         self._own: list[Choices] = []
         self._rooms: list[Rooms] = []
         self._firsts: list[int] = []
-        self._fabrics: list[Fabric] = []
+        self._graphs: list[FusionGraph] = []
         self._lowered: list[tuple[Lowered, tuple[Layer, ...]]] = []
         self._searches: list[TileSearch] = []
         self._accounts: dict[tuple[int, GroupChoice, tuple[str, ...]], GroupAccount] = {}
@@ -152,7 +152,7 @@ class Subject:
             self._own.append(own)
             self._lowered.append((lowered, layers))
             self._rooms.append(Rooms(layers, lowered, arch))
-            self._fabrics.append(fabric_of(layers, lowered))
+            self._graphs.append(fusion_graph(layers, lowered))
             self._firsts.append(len(sites))
             self._searches += self._pool.searches(layers, arch)
             sites += [
@@ -176,7 +176,7 @@ class Subject:
         if first < 0 or last >= len(self.sites) or self.sites[first].region != self.sites[last].region:
             return False
         ends = self.sites[first].index, self.sites[last].index
-        return lawful(self._fabrics[self.sites[first].region], *ends)
+        return lawful(self._graphs[self.sites[first].region], *ends)
 
     def beside(self, number: int) -> int:
         """Operands that are loaded beside those of a site when the next one is computed on its tiles."""
@@ -184,11 +184,11 @@ class Subject:
 
     def ridden(self, number: int) -> frozenset[str] | None:
         """The tensors that cannot stay when the next site is computed on a site's tiles; None where it cannot be."""
-        site, fabric = self.sites[number], self._fabrics[self.sites[number].region]
+        site, graph = self.sites[number], self._graphs[self.sites[number].region]
         layers = self._lowered[site.region][1]
-        if site.index + 1 >= len(layers) or not may_ride(layers, fabric, site.index + 1):
+        if site.index + 1 >= len(layers) or not may_ride(layers, graph, site.index + 1):
             return None
-        return frozenset(ridden_buffers(fabric, site.index + 1))
+        return frozenset(ridden_buffers(graph, site.index + 1))
 
     def _layer(self, number: int) -> Layer:
         site = self.sites[number]
@@ -197,10 +197,10 @@ class Subject:
     def rows(self, number: int) -> int:
         """The rows of the planes that a site makes which can be in groups: its bands are of these."""
         site = self.sites[number]
-        fabric = self._fabrics[site.region]
-        member = fabric.members[site.index]
+        graph = self._graphs[site.region]
+        member = graph.members[site.index]
         assert member is not None
-        return fabric.planes[member.writes.buffer].rows
+        return graph.planes[member.writes.buffer].rows
 
     def account(self, first: int, group: GroupChoice, residents: Collection[str]) -> GroupAccount:
         """What a group that begins with site number ``first`` takes, beside ``residents``."""
@@ -215,11 +215,11 @@ class Subject:
 
     def _accounted(self, site: Site, group: GroupChoice, residents: Sequence[str]) -> GroupAccount:
         lowered, layers = self._lowered[site.region]
-        fabric, rooms = self._fabrics[site.region], self._rooms[site.region]
-        chosen = next(one for one in chosen_groups(Choices(groups=(group,)), layers, fabric) if one.first == site.index)
+        graph, rooms = self._graphs[site.region], self._rooms[site.region]
+        chosen = next(one for one in chosen_groups(Choices(groups=(group,)), layers, graph) if one.first == site.index)
         costs = [search.cost for search in self._pool.searches(layers, self.arch)]
         memory = bare_memory(self.arch, lowered, residents)
-        timed = stream_group(chosen, layers, fabric, costs, memory)
+        timed = stream_group(chosen, layers, graph, costs, memory)
         members = range(chosen.first, chosen.last + 1)
         budget = min(rooms.of(index, residents, self.arch.sram_bytes)[1] for index in members)
         tiles, cycles = [one.steps for one in timed], [one.cycles for one in timed]

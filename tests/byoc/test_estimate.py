@@ -18,7 +18,7 @@ from byoc.operators.layer import Resident, Tiling, streamed, tile_count
 from byoc.operators.movement import StridedCopy
 from byoc.operators.nest import Dim
 from byoc.operators.operator import Operand, Operator
-from byoc.scheduling.residency import ground_of, plan_layers
+from byoc.scheduling.residency import RegionContext, plan_layers
 from byoc.scheduling.stream import TileSteps, slots_of, stream_layer
 from byoc.tiling import TileSearch, buffered, shapes
 from byoc.tuning.subject import bare_memory
@@ -182,7 +182,7 @@ def test_layers_leave_room_for_what_is_loaded_long_after_them() -> None:
     region, values = cases.region((first, second, third, last), ("x",), ("d",))
     lowered, layers = layers_of(region, values, arch)
     searches = [TileSearch(layer.geometry, arch) for layer in layers]
-    tilings = plan_layers(ground_of(layers, searches, lowered, arch), arch, 0).tilings
+    tilings = plan_layers(RegionContext(layers, searches, lowered, arch), arch, 0).tilings
     resident = Resident((False,), follows=True)
     assert searches[3].cost.waits(tilings[3], resident) > 10_000
     assert searches[2].cost.waits(tilings[2], resident) < 0
@@ -201,6 +201,6 @@ def test_groups_are_for_what_gains_by_them(kib: int, together: bool) -> None:
     region, values = cases.region((first, second), ("x",), ("b",))
     lowered, layers = layers_of(region, values, arch)
     searches = [TileSearch(layer.geometry, arch) for layer in layers]
-    plan = plan_layers(ground_of(layers, searches, lowered, arch), arch, arch.sram_bytes)
+    plan = plan_layers(RegionContext(layers, searches, lowered, arch), arch, arch.sram_bytes)
     assert bool(plan.groups) == together
     assert plan.residents == (() if together else ("a",))

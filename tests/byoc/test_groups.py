@@ -20,7 +20,7 @@ from byoc.operators.operator import COMBINED, MappingType, Operand, Operator
 from byoc.options import Choices, GroupChoice, LayerChoice
 from byoc.scheduling.groups import (
     Group,
-    fabric_of,
+    fusion_graph,
     lawful,
     mapping_allows,
     may_ride,
@@ -99,23 +99,23 @@ def shuffle(source: Operand, name: str, groups: int) -> StridedCopy:
 
 def drawn_groups(layers: Sequence[Layer], lowered: Lowered, random: Random) -> tuple[Group, ...]:
     """Lawful groups one behind the other, everything about them drawn."""
-    fabric = fabric_of(layers, lowered)
+    graph = fusion_graph(layers, lowered)
     groups, first = [], 0
     while first < len(layers) - 1:
-        lasts = [last for last in range(first + 1, len(layers)) if lawful(fabric, first, last)]
+        lasts = [last for last in range(first + 1, len(layers)) if lawful(graph, first, last)]
         if not lasts or random.random() < 0.15:
             first += 1
             continue
-        if may_ride(layers, fabric, first + 1) and random.random() < 0.6:
+        if may_ride(layers, graph, first + 1) and random.random() < 0.6:
             groups.append(Group(first, first + 1, 0, (), (), ()))
             first += 2
             continue
         last = lasts[int(random.integers(len(lasts)))]
-        members = [member for member in fabric.members[first : last + 1] if member is not None]
-        rows = fabric.planes[members[-1].writes.buffer].rows
+        members = [member for member in graph.members[first : last + 1] if member is not None]
+        rows = graph.planes[members[-1].writes.buffer].rows
         made = {member.writes.buffer for member in members}
         read = dict.fromkeys(piece.buffer for member in members for piece in member.reads)
-        always = [name for name in read if name in made and stays(fabric.planes[name], last)]
+        always = [name for name in read if name in made and stays(graph.planes[name], last)]
         kept = [*(name for name in read if name not in always and random.random() < 0.5), *always]
         channels = tuple(drawn_channels(layer, random) for layer in layers[first : last + 1])
         held = tuple(bool(random.random() < 0.5) for _ in members)
@@ -194,9 +194,9 @@ def drawn_residents(
     layers: Sequence[Layer], lowered: Lowered, groups: Sequence[Group], random: Random
 ) -> tuple[str, ...]:
     """Some of what may stay in the scratchpad and no group has to itself."""
-    fabric = fabric_of(layers, lowered)
-    ridden = {name for group in groups if group.rides for name in ridden_buffers(fabric, group.last)}
-    inside = {member.writes.buffer for group in groups for member in members_of(fabric, group.first, group.last)}
+    graph = fusion_graph(layers, lowered)
+    ridden = {name for group in groups if group.rides for name in ridden_buffers(graph, group.last)}
+    inside = {member.writes.buffer for group in groups for member in members_of(graph, group.first, group.last)}
     free = (name for name in Rooms(layers, lowered, Arch()).lives if name not in ridden)
     return tuple(name for name in free if name not in inside or random.random() < 0.3)
 
