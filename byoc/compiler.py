@@ -80,7 +80,8 @@ def compile(
     """
     options = options.replaced(choices)
     chosen = options.chosen
-    chosen.check_made_for(package.digest, arch.digest())
+    if chosen:
+        chosen.check_made_for(package.digest, arch.digest())
     interface = connect(package, options)
     found = _partition(interface, arch, options)
     if options.strict:

@@ -92,7 +92,7 @@ class _Batch:
     def _parts(self, operation: Operator) -> tuple[Operator, ...]:
         """An operation an image, where it does the same to all."""
         operands = tuple(_variable(operation))
-        same = operation.cuttable and not operation.constant_operands
+        same = operation.cutting.images and not operation.constant_operands
         whole = all(operand.offset == 0 and operand.elements == self._sizes[operand.value] for operand in operands)
         if not same or not whole or any(operand.shape[0] % self._images for operand in operands):
             return (operation,)
@@ -220,7 +220,7 @@ def _has_channels(maker: Operator, channels: int, elements: int) -> bool:
     Those of a matrix of several rows are its columns, which a function of channels does not mean.
     """
     nest = maker.nest()
-    dense = not maker.single and not maker.flat and (not nest.matrix or nest.rows == 1)
+    dense = not maker.cutting.single and not maker.traits.flat and (not nest.matrix or nest.rows == 1)
     return dense and nest.channels == channels and maker.output.elements == elements
 
 
@@ -238,7 +238,7 @@ def _function(operation: Operator, arch: Arch) -> Tables | None:
     """
     if operation.mnemonic in LOOKING_UP and (several := channel_tables(operation)) is not None:
         return several
-    whole = operation.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
+    whole = operation.traits.flat and len(operation.inputs) == 1 and operation.mnemonic is not None
     if not whole or operation.inputs[0].element_bytes != 1 or operation.output.element_bytes != 1:
         return None
     layer = make_layer(operation, arch)

@@ -11,8 +11,8 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import FLAGS
 from byoc.operators.layer import Shortage
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Finding, Operator, Refusal, finding
-from byoc.operators.registry import Annotation, annotate, installed, open_shape, unknown_operator
+from byoc.operators.operator import Finding, Operator, Refusal, finding, open_shape, unknown_operator
+from byoc.operators.registry import Annotation, annotate, installed
 from byoc.options import Target
 
 Outcome = tuple[Operator, ...] | Refusal
@@ -155,7 +155,7 @@ def _only_moves(graph: Graph, group: Group, outcomes: dict[str, Outcome]) -> boo
         found = outcomes[node.name]
         if all(graph.values[name].dtype == FLAGS for name in (*node.inputs, *node.outputs)):
             return True
-        return not isinstance(found, Refusal) and all(operation.moves for operation in found)
+        return not isinstance(found, Refusal) and all(operation.traits.moves for operation in found)
 
     return all(map(moves, group.nodes))
 

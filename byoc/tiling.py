@@ -218,7 +218,7 @@ def is_flat(geometry: Geometry) -> bool:
 def may_cut_rows(geometry: Geometry, channels: int) -> bool:
     """Whether bands of rows are possible. Where channels cannot lie apart: of one channel, or of a matrix."""
     nest = geometry.nest
-    return nest.splits_rows and not (geometry.operator.whole_planes and channels > 1 and not nest.matrix)
+    return nest.splits_rows and not (geometry.operator.traits.whole_planes and channels > 1 and not nest.matrix)
 
 
 def may_cut_depth(geometry: Geometry, resident: Resident) -> bool:

@@ -1,7 +1,7 @@
 """Accounts: estimated cycles of a layer under a tiling, and of a group in bands, computation against bytes moved.
 
 They rank tilings and groups and promise nothing: the compiler never reads a Timing. What a layer leaves to those before
-and after it is priced, for each is looked at alone; the clock (:mod:`byoc.estimate.clock`) knows all of a region.
+and after it is priced, for each is looked at alone; the clock (:mod:`byoc.estimate.commands`) knows all of a region.
 """
 
 from __future__ import annotations

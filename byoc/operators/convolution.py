@@ -18,6 +18,7 @@ from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     ChannelConstants,
     Constraint,
+    Cuts,
     Finding,
     Geometry,
     Operand,
@@ -360,9 +361,9 @@ class Convolution(Product, Window):
         return self.groups
 
     @property
-    def single(self) -> bool:
+    def cutting(self) -> Cuts:
         """Emulation computes one filter at a time."""
-        return self.emulated
+        return Cuts(single=self.emulated)
 
     def settings(self, arch: Arch) -> Settings:
         """Requantisation, window, what padding reads, and what idle lanes do where the instruction leaves a choice."""

@@ -17,11 +17,11 @@ from byoc.operators.operator import (
     Cuts,
     Finding,
     Geometry,
-    MappingType,
     Operand,
     Operator,
     Registers,
     Repeat,
+    Traits,
     finding,
     rule,
 )
@@ -35,13 +35,12 @@ class Elementwise(Operator):
     elements, its result at EX_OUTPUT_ADDRESS.
     """
 
-    flat: ClassVar[bool] = True
-    mapping: ClassVar[MappingType] = "one-to-one"
+    traits: ClassVar[Traits] = Traits(flat=True, mapping="one-to-one")
 
     @property
-    def cuttable(self) -> bool:
+    def cutting(self) -> Cuts:
         """Elements are on their own."""
-        return True
+        return Cuts(images=True)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -194,7 +193,7 @@ class Pair(Elementwise):
     arity: ClassVar[tuple[int, int]] = (2, 2)
     dense: ClassVar[str] = ""
     repeating: ClassVar[str] = ""
-    whole_planes: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Elementwise.traits._replace(whole_planes=True)
 
     @classmethod
     def misfit(cls, graph: Graph, node: Node) -> str | None:
@@ -205,11 +204,6 @@ class Pair(Elementwise):
         except ValueError:
             fits = False
         return None if fits else f"'{node.name}' makes {result} of {' and '.join(map(str, shapes))}"
-
-    @property
-    def cuttable(self) -> bool:
-        """Where no operand repeats."""
-        return not self.repeats
 
     repeats: tuple[Repeat, ...] = ()
     starts: tuple[tuple[int, int, int], ...] = ((0, 0, 0),)
@@ -262,7 +256,7 @@ class Pair(Elementwise):
     @property
     def cutting(self) -> Cuts:
         """Both alike, each but where it repeats."""
-        return Cuts(repeats=self.repeats)
+        return Cuts(repeats=self.repeats, images=not self.repeats)
 
 
 def pair_of(node: Node, a: Value, b: Value, result: Value) -> dict[str, Any]:

@@ -5,9 +5,9 @@ Sources: the ONNX operator documentation and ONNX Runtime's contrib operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,3 +168,69 @@ class Written:
     def result_shape(self) -> tuple[int, ...]:
         """Static shape of the result."""
         return self.view.shape(self.result)
+
+
+_PLAIN = (str, int, float, tuple)
+Limits = tuple[float, float]
+"""The smallest and the largest number of a float tensor."""
+
+
+class Reading:
+    """How models write a family: its ``forms``, and what it says of a node that is written in one of them.
+
+    ``closes``: ONNX operators of which a whole subgraph can be one node of the family.
+    """
+
+    forms: ClassVar[tuple[Form, ...]] = ()
+    closes: ClassVar[Closes] = Closes()
+
+    @classmethod
+    def canonical_type(cls, written: Written) -> str:
+        """Type of the canonical node."""
+        return written.form.op_type
+
+    @classmethod
+    def attributes(cls, written: Written) -> dict[str, Any]:
+        """Attributes of the canonical node: Python numbers, text and tuples only, nothing that depends on the opset.
+
+        As written in the model, unless the family says otherwise.
+        """
+        return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
+
+    @classmethod
+    def channel_axis(cls, node: OnnxNode, rank: int) -> int | None:
+        """The axis of a second operand of this rank along which its scales run; None where it has one scale only."""
+        return rank - 1
+
+    @classmethod
+    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
+        """What about ``node`` keeps it in float that no quantiser could mend; empty where there is nothing.
+
+        With ``integers``, all its operands and its result are quantised, as these: why ONNX Runtime computes it in
+        float nevertheless; empty where it does not, or no bit differs.
+        """
+        return ""
+
+    @classmethod
+    def misshapen(cls, written: Written) -> str:
+        """Why its attributes cannot be read: shapes of another rank than they have; empty where they can."""
+        return ""
+
+    @classmethod
+    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether the quantiser must leave a float ``node`` alone."""
+        return False
+
+    @classmethod
+    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
+        """Beyond which numbers an operand makes no difference to a result that is cut to ``result``; None: no such.
+
+        So numbers that stand for infinity, and infinity itself, leave room for others, and have a scale. ``ranges``: of
+        all operands, None where that is not known.
+        """
+        return None
+
+    @classmethod
+    def macs(cls, written: Written) -> int:
+        """Multiply-accumulates of an ONNX node, padded taps included."""
+        return 0

@@ -30,6 +30,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Traits,
     rule,
 )
 from byoc.operators.rows import shared_constants
@@ -143,11 +144,9 @@ class Interpolation(Operator):
     )
     instructions: ClassVar[tuple[str, ...]] = ("OP_RESIZE",)
     arity: ClassVar[tuple[int, int]] = (1, 1)
-    banded: ClassVar[bool] = True
-    planes: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(banded=True, planes=True, constants_name="coordinates")
     requirements: ClassVar[tuple[Requirement, ...]] = SINGLE
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, scales_in_int32)
-    constants_name: ClassVar[str] = "coordinates"
     kinds: ClassVar[Kinds] = {"rows": several(numeric), "columns": several(numeric)}
 
     rows: Coordinates

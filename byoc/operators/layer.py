@@ -51,7 +51,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     Raises InputError for an instruction that the machine's ISA lacks, and for a register or field that the operator
     sets and the instruction lacks.
     """
-    mnemonic = operation.mnemonic
+    mnemonic, cutting = operation.mnemonic, operation.cutting
     isa = variant(arch.isa)
     if mnemonic is not None and mnemonic not in isa.mnemonics:
         raise InputError(
@@ -66,7 +66,7 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
     weight_bytes, nest, apart = (
         0 if weights is None else weights[0].size,
         operation.nest(),
-        operation.cutting.second != "alike",
+        cutting.second != "alike",
     )
     if apart:
         weight_bytes = operation.inputs[1].nbytes // nest.channels
@@ -79,13 +79,13 @@ def make_layer(operation: Operator, arch: Arch) -> Layer:
         record_bytes=arch.channel_record_bytes if records else 0,
         input_bytes=operation.inputs[0].element_bytes if operation.inputs else 1,
         output_bytes=operation.output.element_bytes,
-        single=operation.single,
+        single=cutting.single,
         registers=tuple((name, value) for name, value in registers.items() if name not in operation.numbers),
         fields=tuple((name, value) for name, value in fields.items() if name not in operation.numbers),
-        second=operation.cutting.second,
+        second=cutting.second,
         tables="none" if operation.tables is None else "one" if len(operation.tables) == 1 else "each",
-        repeats=operation.cutting.repeats,
-        dims=operation.cutting.dims,
+        repeats=cutting.repeats,
+        dims=cutting.dims,
     )
     layer = Layer(operation, geometry, registers, fields)
     if geometry.instruction is not None:
@@ -115,7 +115,7 @@ def address_registers(geometry: Geometry) -> tuple[str, ...]:
     names += ["EX_OPERAND_ADDRESS"] if geometry.weight_bytes or geometry.inputs > 1 else []
     names += ["EX_CHANNEL_ADDRESS"] if geometry.record_bytes else []
     names += [EX_TABLE_ADDRESS.name] if geometry.tables != "none" else []
-    return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.operator.planes else ()))
+    return (*names, *(("EX_INPUT_PLANE", "EX_OUTPUT_PLANE") if geometry.operator.traits.planes else ()))
 
 
 class Slots(NamedTuple):
@@ -312,7 +312,7 @@ def buffer_sizes(geometry: Geometry, tiling: Tiling) -> dict[str, int]:
         name = f"output {unit}{many}{kind}" if not band else f"output row{kind}"
         sizes[name] = geometry.output_tile_bytes(channels, tiling.rows)
     if geometry.weight_bytes:
-        sizes[geometry.operator.constants_name if geometry.second == "alike" else "second input"] = (
+        sizes[geometry.operator.traits.constants_name if geometry.second == "alike" else "second input"] = (
             geometry.constant_bytes(channels, tiling.depth) - geometry.weights_offset(channels)
         )
     if geometry.record_bytes:

@@ -13,13 +13,12 @@ from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, rescaled_constant, unscalable
 from byoc.operators.elementwise import Pair, pair_of
-from byoc.operators.forms import Form, QLinear, Written
+from byoc.operators.forms import Form, Limits, QLinear, Written
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
     MANY,
     Constraint,
     Finding,
-    Limits,
     Operand,
     Operator,
     Requirement,

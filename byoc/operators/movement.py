@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from byoc.graph import Graph, Node, Value
 from byoc.operators import domain, elementwise
 from byoc.operators.activation import rescaled, unscalable
-from byoc.operators.forms import Form, Kinds, Positions, Written, integer, numeric, several
+from byoc.operators.forms import Form, Kinds, Limits, Positions, Written, integer, numeric, several
 from byoc.operators.nest import NOTHING, Axis, Dim, Nest, Piece, Tile, Transfer, find_pieces, merged, spread_of
 from byoc.operators.onnx_view import OnnxNode
 from byoc.operators.operator import (
@@ -26,13 +26,13 @@ from byoc.operators.operator import (
     Cuts,
     Finding,
     Geometry,
-    Limits,
     Operand,
     Operator,
     Part,
     Registers,
     Requirement,
     Settings,
+    Traits,
     Whole,
     finding,
     rule,
@@ -283,14 +283,14 @@ class Alias(Operator):
     where they cannot, lowering inserts a :class:`Copy`.
     """
 
-    moves: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(moves=True)
 
     offsets: tuple[int, ...] = (0,)
 
     @property
-    def cuttable(self) -> bool:
-        """Where there is one input."""
-        return len(self.inputs) == 1
+    def cutting(self) -> Cuts:
+        """Where there is one input, by images."""
+        return Cuts(images=len(self.inputs) == 1)
 
     def slices(self) -> tuple[tuple[Operand, Operand], ...]:
         """Each input, and where it is in the output."""
@@ -365,7 +365,7 @@ class Strided(Operator):
     """
 
     instructions: ClassVar[tuple[str, ...]] = ("OP_PERMUTE",)
-    moves: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(moves=True)
 
     channels: Dim
     rows: Dim
@@ -551,5 +551,4 @@ def _transfers(offset: int, axes: tuple[Axis, ...], spread: int, whole: bool = F
 class Copy(Operator):
     """Bytes moved unchanged through the scratchpad by the two DMA units: no ONNX operator and no instruction."""
 
-    flat: ClassVar[bool] = True
-    in_place: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(flat=True, in_place=True)

@@ -25,6 +25,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Traits,
     finding,
     rule,
 )
@@ -116,7 +117,7 @@ class Normalisation(Rows):
     )
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numbers)
     kinds: ClassVar[Kinds] = {"axis": integer(0), "groups": integer(1), "epsilon": numeric}
-    constants_name: ClassVar[str] = "gains and biases"
+    traits: ClassVar[Traits] = Rows.traits._replace(constants_name="gains and biases")
 
     centred: bool
     gain: NDArray[np.float64]
@@ -249,7 +250,7 @@ class Normalisation(Rows):
 class GroupNormalisation(Normalisation):
     """Instance or group normalisation: every row has gains and biases of its own, so rows are channels of the nest."""
 
-    banded: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Normalisation.traits._replace(banded=False)
 
     def nest(self) -> Nest:
         """A row is a plane."""

@@ -9,7 +9,7 @@ A node that breaks a rule of its family is refused: what was found are facts as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, ParamSpec
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from byoc.graph import Graph, Node
 from byoc.operators.definition import Definition
-from byoc.operators.forms import Closes, Form, Kinds, Written
+from byoc.operators.forms import Kinds, Reading
 from byoc.operators.nest import Box, Dim, Nest, Span, Tile, Transfer, band_rows, matrix_transfer, plane_transfer
-from byoc.operators.onnx_view import OnnxNode, OnnxView
 from byoc.operators.sharding import Along, Sharding
 from byoc.options import Target
 from isa.arch import Arch
@@ -97,9 +96,6 @@ class Refusal:
 Requirement = Rule[[Graph, Node]]
 Constraint = Rule[[Any, Target]]
 Registers = Mapping[str, int]
-Limits = tuple[float, float]
-"""The smallest and the largest number of a float tensor."""
-
 MANY = 1 << 16
 Tables = Literal["none", "one", "each"]
 """In how many tables results are looked up last: none, one for all, or one an output channel."""
@@ -119,7 +115,6 @@ COMBINED: Mapping[tuple[MappingType, MappingType], MappingType | None] = {
     (first, second): fused for second, row in _FUSED.items() for first, fused in zip(_TYPES, row, strict=True)
 }
 """What two operators, (first, second), are as one: table 1 of the same source; None: it says that they do not pay."""
-_PLAIN = (str, int, float, tuple)
 NUMBERS = frozenset(
     {"EX_INPUT_ZERO_POINT", "EX_OPERAND_ZERO_POINT", "EX_OUTPUT_ZERO_POINT", "EX_OFFSET"}
     | {"EX_CLAMP_LOW", "EX_CLAMP_HIGH"}
@@ -164,15 +159,41 @@ class Repeat(NamedTuple):
 _NO_REPEAT = Repeat()
 
 
+class Traits(NamedTuple):
+    """What is so of all operations of a class, whatever their shapes.
+
+    ``flat``: they work on elements without channels, so that tiles are lengths. ``banded``: tiles are rows, by the
+    published schedule, too, which cuts channels else. ``in_place``: a tile's result takes the place of its (only)
+    operand in the scratchpad. ``planes``: the instruction finds channels in planes that may lie apart.
+    ``whole_planes``: it takes channels one right after the other, so that a tile of several has all of their rows.
+    ``mapping``: where results come from; "shuffle": nothing is known, and bands do not pass. ``moves``: they hand on
+    what others compute, and are alone not worth a call of the accelerator. ``constants_name``: what weights are called
+    where they do not fit.
+    """
+
+    flat: bool = False
+    banded: bool = False
+    in_place: bool = False
+    planes: bool = False
+    whole_planes: bool = False
+    mapping: MappingType = "shuffle"
+    moves: bool = False
+    constants_name: str = "weights"
+
+
 class Cuts(NamedTuple):
     """How operands are cut: the ``second`` of two, and how each of them repeats; empty: none does.
 
     ``dims``, where all it does is to copy or to fill by strides: its dimensions, those of channels and rows first.
+    ``single``: a command computes one output channel of a tile, not all of them. ``images``: any equal slices of
+    operands and result along their first dimension belong together alone.
     """
 
     second: Second = "alike"
     repeats: tuple[Repeat, ...] = ()
     dims: tuple[Dim, ...] = ()
+    single: bool = False
+    images: bool = False
 
 
 class Whole(NamedTuple):
@@ -250,12 +271,12 @@ class Geometry:
     @property
     def flat(self) -> bool:
         """Whether the layer works on elements without channels, so that tiles are lengths."""
-        return self.operator.flat and not self.nest.grouped
+        return self.operator.traits.flat and not self.nest.grouped
 
     @property
     def in_place(self) -> bool:
         """Whether a tile's result takes the place of its (only) operand in the scratchpad."""
-        return self.operator.in_place
+        return self.operator.traits.in_place
 
     @property
     def splits_depth(self) -> bool:
@@ -342,7 +363,7 @@ class Geometry:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Operator:
+class Operator(Reading):
     """One operator family; an instance is one operation: a layer ``name`` of account ``kind`` from ``onnx_nodes``.
 
     A family declares: ``family``, its name; ``forms``, how models write it; ``requirements`` on graph and node, which
@@ -353,30 +374,12 @@ class Operator:
     """
 
     family: ClassVar[str] = ""
-    forms: ClassVar[tuple[Form, ...]] = ()
     inner_types: ClassVar[tuple[str, ...]] = ()
     requirements: ClassVar[tuple[Requirement, ...]] = ()
     constraints: ClassVar[tuple[Constraint, ...]] = ()
     instructions: ClassVar[tuple[str, ...]] = ()
     arity: ClassVar[tuple[int, int]] = (1, MANY)
-    moves: ClassVar[bool] = False
-    """Hands on what others compute: alone not worth a call of the accelerator."""
-    flat: ClassVar[bool] = False
-    """Works on elements without channels, so that tiles are lengths."""
-    banded: ClassVar[bool] = False
-    """Its tiles are rows, by the published schedule, too, which cuts channels else."""
-    mapping: ClassVar[MappingType] = "shuffle"
-    """Where its results come from; of a family that does not say so nothing is known, and bands do not pass it."""
-    in_place: ClassVar[bool] = False
-    """A tile's result takes the place of its (only) operand in the scratchpad."""
-    planes: ClassVar[bool] = False
-    """Its instruction finds channels in planes that may lie apart."""
-    whole_planes: ClassVar[bool] = False
-    """Its instruction takes channels one right after the other: a tile of several of them has all of their rows."""
-    constants_name: ClassVar[str] = "weights"
-    """What its weights are called where they do not fit."""
-    closes: ClassVar[Closes] = Closes()
-    """ONNX operators of which a whole subgraph can be one node of the family."""
+    traits: ClassVar[Traits] = Traits()
     kinds: ClassVar[Kinds] = {}
     """What the attributes of its canonical nodes are; they have no others."""
     numbers: ClassVar[frozenset[str]] = NUMBERS
@@ -391,59 +394,6 @@ class Operator:
     """In which its results are looked up last: (1, 256), or one an output channel; None: they are not."""
     constant_operands: Mapping[str, NDArray[np.int8]] = field(default_factory=dict)
     """The operands that are constant, by the names of their values, in the accelerator's int8 domain."""
-
-    # From an ONNX model to a canonical node. ------------------------------------------------------------------------
-
-    @classmethod
-    def canonical_type(cls, written: Written) -> str:
-        """Type of the canonical node."""
-        return written.form.op_type
-
-    @classmethod
-    def attributes(cls, written: Written) -> dict[str, Any]:
-        """Attributes of the canonical node: Python numbers, text and tuples only, nothing that depends on the opset.
-
-        As written in the model, unless the family says otherwise.
-        """
-        return {key: found for key, found in written.node.attributes.items() if isinstance(found, _PLAIN)}
-
-    @classmethod
-    def channel_axis(cls, node: OnnxNode, rank: int) -> int | None:
-        """The axis of a second operand of this rank along which its scales run; None where it has one scale only."""
-        return rank - 1
-
-    @classmethod
-    def float_reason(cls, view: OnnxView, node: OnnxNode, integers: Sequence[str] = ()) -> str:
-        """What about ``node`` keeps it in float that no quantiser could mend; empty where there is nothing.
-
-        With ``integers``, all its operands and its result are quantised, as these: why ONNX Runtime computes it in
-        float nevertheless; empty where it does not, or no bit differs.
-        """
-        return ""
-
-    @classmethod
-    def misshapen(cls, written: Written) -> str:
-        """Why its attributes cannot be read: shapes of another rank than they have; empty where they can."""
-        return ""
-
-    @classmethod
-    def stays_float(cls, node: OnnxNode, constants: Mapping[str, NDArray[Any]]) -> bool:
-        """Whether the quantiser must leave a float ``node`` alone."""
-        return False
-
-    @classmethod
-    def useful(cls, node: OnnxNode, position: int, ranges: Sequence[Limits | None], result: Limits) -> Limits | None:
-        """Beyond which numbers an operand makes no difference to a result that is cut to ``result``; None: no such.
-
-        So numbers that stand for infinity, and infinity itself, leave room for others, and have a scale. ``ranges``: of
-        all operands, None where that is not known.
-        """
-        return None
-
-    @classmethod
-    def macs(cls, written: Written) -> int:
-        """Multiply-accumulates of an ONNX node, padded taps included."""
-        return 0
 
     # From a canonical node to operations. ---------------------------------------------------------------------------
 
@@ -528,11 +478,6 @@ class Operator:
         """The registers that a tile's shape sets (addresses and planes apart)."""
         return {"EX_LENGTH": tile.output.elements}
 
-    @property
-    def single(self) -> bool:
-        """Whether a command computes one output channel of a tile, not all of them."""
-        return False
-
     def commands(self, geometry: Geometry, tile: Tile, registers: Registers, whole: Whole) -> tuple[Part, ...]:
         """The commands that compute a tile; ``registers`` are those of layer and tile, planes included."""
         return (Part(registers, {}),)
@@ -562,11 +507,6 @@ class Operator:
         """How its operands are cut."""
         return Cuts()
 
-    @property
-    def cuttable(self) -> bool:
-        """Whether any equal slices of operands and result along their first dimension belong together alone."""
-        return False
-
     def rows_read(self) -> NDArray[np.bool_] | None:
         """Which rows of every plane of its (only) input it reads; None where it reads every element of its inputs."""
         return None
@@ -592,3 +532,16 @@ class Operator:
 def missing_instruction(mnemonic: str, isa: str) -> Finding:
     """That the machine's ISA lacks an instruction."""
     return finding("{mnemonic} is not in ISA {isa}; choose an ISA that has it (dla isa)", mnemonic=mnemonic, isa=isa)
+
+
+def open_shape(graph: Graph, node: Node) -> Refusal | None:
+    """That a tensor of an integer node has a shape that depends on the data; None where none has."""
+    for name in (*node.inputs, *node.outputs) if node.integer else ():
+        if graph.values[name].open:
+            return Refusal(node.name, "static_shape", finding("the shape of '{name}' depends on the data", name=name))
+    return None
+
+
+def unknown_operator(node: Node) -> Refusal:
+    """That no family knows a node's operator."""
+    return Refusal(node.name, "known", finding("operator {operator} has no pattern", operator=node.op_type))

@@ -13,7 +13,7 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Finding, Registers, Requirement, Settings, finding, rule
+from byoc.operators.operator import Constraint, Cuts, Finding, Registers, Requirement, Settings, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,
@@ -127,9 +127,9 @@ class Pool(Window):
         )
 
     @property
-    def cuttable(self) -> bool:
+    def cutting(self) -> Cuts:
         """Channels are on their own."""
-        return True
+        return Cuts(images=True)
 
     @property
     def mnemonic(self) -> str:

@@ -26,6 +26,7 @@ from byoc.operators.operator import (
     Operator,
     Registers,
     Settings,
+    Traits,
     finding,
     rule,
 )
@@ -83,8 +84,7 @@ class Requantisation(Operator):
     No ONNX operator: what :meth:`Operator.split` takes off a product.
     """
 
-    in_place: ClassVar[bool] = True
-    whole_planes: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True)
 
     requantise: Requantise
 
@@ -220,7 +220,7 @@ class Product(Operator):
 class WideAdd(Operator):
     """Sum of two int32 tensors. No ONNX operator: what puts products together whose weights take several."""
 
-    flat: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(flat=True)
 
     @property
     def mnemonic(self) -> str:

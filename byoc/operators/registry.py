@@ -25,7 +25,7 @@ from byoc import operators
 from byoc.graph import Graph, Node
 from byoc.operators.forms import Closes, Form, IntegerProduct, QLinear
 from byoc.operators.onnx_view import BOUNDARIES
-from byoc.operators.operator import Operator, Refusal, finding
+from byoc.operators.operator import Operator, Refusal, finding, open_shape, unknown_operator
 from isa.errors import InputError
 from isa.plugins import loaded
 
@@ -158,19 +158,6 @@ def find_family(graph: Graph, node: Node) -> type[Operator] | Refusal:
         if not isinstance(outcome, Refusal):
             break
     return outcome
-
-
-def open_shape(graph: Graph, node: Node) -> Refusal | None:
-    """That a tensor of an integer node has a shape that depends on the data; None where none has."""
-    for name in (*node.inputs, *node.outputs) if node.integer else ():
-        if graph.values[name].open:
-            return Refusal(node.name, "static_shape", finding("the shape of '{name}' depends on the data", name=name))
-    return None
-
-
-def unknown_operator(node: Node) -> Refusal:
-    """That no family knows a node's operator."""
-    return Refusal(node.name, "known", finding("operator {operator} has no pattern", operator=node.op_type))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Traits,
     finding,
     rule,
 )
@@ -83,7 +84,7 @@ REQUIREMENTS = (*SINGLE, adjacent_axes)
 class Rows(Operator):
     """Dense rows (rows, elements): tiles are rows."""
 
-    banded: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(banded=True)
 
     def nest(self) -> Nest:
         """One channel; a row of the matrix is a row."""
@@ -105,8 +106,7 @@ class Rows(Operator):
 class Columns(Operator):
     """Rows that stand across: (elements, rows), a row's elements in as many planes; tiles are rows."""
 
-    banded: ClassVar[bool] = True
-    planes: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(banded=True, planes=True)
 
     def nest(self) -> Nest:
         """Planes of one column, all in a tile."""
@@ -201,7 +201,7 @@ class Softmax(Rows):
     requirements: ClassVar[tuple[Requirement, ...]] = REQUIREMENTS
     kinds: ClassVar[Kinds] = {**AXES, "beta": numeric}
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields, finite_numerators, small_sums)
-    constants_name: ClassVar[str] = "exponentials"
+    traits: ClassVar[Traits] = Rows.traits._replace(constants_name="exponentials")
 
     count: int
     input_scale: float
@@ -269,3 +269,5 @@ class Softmax(Rows):
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ColumnSoftmax(Columns, Softmax):
     """Softmax of rows that stand across."""
+
+    traits: ClassVar[Traits] = Columns.traits._replace(constants_name="exponentials")

@@ -26,6 +26,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Traits,
     finding,
     rule,
 )
@@ -84,7 +85,7 @@ class Table(Elementwise):
         domain.not_empty,
         domain.per_tensor,
     )
-    constants_name: ClassVar[str] = "table"
+    traits: ClassVar[Traits] = Elementwise.traits._replace(constants_name="table")
 
     table: NDArray[np.int8]
 
@@ -170,7 +171,7 @@ class ChannelTable(Operator):
     """
 
     instructions: ClassVar[tuple[str, ...]] = LOOKING_UP
-    constants_name: ClassVar[str] = "tables"
+    traits: ClassVar[Traits] = Traits(constants_name="tables")
 
     table: NDArray[np.int8]
 

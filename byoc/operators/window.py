@@ -13,7 +13,17 @@ from byoc.graph import Graph, Node
 from byoc.operators.domain import oversized, too_large
 from byoc.operators.forms import Kinds, Written, integer, several
 from byoc.operators.nest import Nest, Tile
-from byoc.operators.operator import MANY, Finding, Geometry, MappingType, Operand, Operator, Registers, finding, rule
+from byoc.operators.operator import (
+    MANY,
+    Finding,
+    Geometry,
+    Operand,
+    Operator,
+    Registers,
+    Traits,
+    finding,
+    rule,
+)
 from byoc.operators.sharding import AXES, Along, Sharding, Span
 from byoc.options import Target
 
@@ -49,8 +59,7 @@ class _Rows(NamedTuple):
 class Window(Operator):
     """Windows over the planes of one input (C, H, W) to one output (OC, OH, OW). ``pads``: top, left, bottom, right."""
 
-    planes: ClassVar[bool] = True
-    mapping: ClassVar[MappingType] = "many-to-many"
+    traits: ClassVar[Traits] = Traits(planes=True, mapping="many-to-many")
     kinds: ClassVar[Kinds] = {
         **dict.fromkeys(("kernel", "strides", "dilations"), several(integer(1))),
         "pads": several(integer(-MANY)),

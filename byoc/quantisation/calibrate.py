@@ -16,8 +16,7 @@ from byoc.frontend.onnx.rewriting.attention import softmax_operands
 from byoc.frontend.onnx.rewriting.edit import ConstantArrays, is_float32, use_counts
 from byoc.frontend.onnx.rewriting.lookups import rows_to_choose
 from byoc.frontend.onnx.rewriting.recurrent import step_family
-from byoc.operators.forms import Form
-from byoc.operators.operator import Limits
+from byoc.operators.forms import Form, Limits
 from byoc.operators.reduction import EXTREMES_AND_SUM
 from byoc.operators.registry import installed
 from byoc.session import LARGE_BYTES, keep_no_memory, lean_session, readable_errors, value_bytes

@@ -34,8 +34,7 @@ from byoc.operators.nest import Tile
 from byoc.operators.operator import Geometry
 from byoc.options import NOTHING, Choices
 from byoc.scheduling.banding import stream_group
-from byoc.scheduling.pipelining import pipelined
-from byoc.scheduling.rehearsal import Rehearsed
+from byoc.scheduling.pipelining import Rehearsed, pipelined
 from byoc.scheduling.residency import LayerPlan, RegionContext, choice_of, group_choice_of, pins_of, plan_layers
 from byoc.scheduling.stream import Memory, Scheduled, TileSteps, stream_layer
 from byoc.tiling import Answers, Budget, TileSearch

@@ -130,7 +130,7 @@ def fusion_graph(layers: Sequence[Layer], lowered: Lowered) -> FusionGraph:
         if (size := sizes.get(buffer.name)) is not None
     }
     alone = tuple(_member(layer, *use, planes) for layer, use in zip(layers, uses, strict=True))
-    types = [layer.geometry.operator.mapping for layer in layers]
+    types = [layer.geometry.operator.traits.mapping for layer in layers]
     thorough = [_reads_all(layer) for layer in layers]
     linked = (_linked(number, alone, planes, types, thorough) for number in range(len(layers)))
     return FusionGraph(tuple(linked), planes)
@@ -187,7 +187,7 @@ def mapping_allows(first: MappingType, second: MappingType) -> bool:
 def _planar(layer: Layer) -> bool:
     """Whether the layer cuts planes into bands of rows."""
     geometry, nest = layer.geometry, layer.nest
-    planes = geometry.operator.planes and geometry.inputs == 1 and geometry.second == "alike"
+    planes = geometry.operator.traits.planes and geometry.inputs == 1 and geometry.second == "alike"
     return planes and nest.splits_rows and not nest.matrix and not nest.reads and not geometry.repeats
 
 
@@ -198,7 +198,7 @@ def _element_wise(layer: Layer) -> bool:
 
 def _moves(layer: Layer, nbytes: int) -> tuple[Dim, ...] | None:
     geometry = layer.geometry
-    if geometry.operator.mapping != "shuffle" or not geometry.inputs:
+    if geometry.operator.traits.mapping != "shuffle" or not geometry.inputs:
         return None
     return plane_dims(geometry.dims, nbytes, layer.operation.output.elements)
 

@@ -23,7 +23,7 @@ def smallest_seed_tiling(geometry: Geometry) -> Tiling:
 
 
 def _banded(geometry: Geometry) -> bool:
-    return geometry.flat or geometry.operator.banded
+    return geometry.flat or geometry.operator.traits.banded
 
 
 def seed_tiling(layer: Layer, arch: Arch) -> Tiling:

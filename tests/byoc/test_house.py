@@ -9,6 +9,7 @@ from pathlib import Path
 from onnx import defs
 
 import byoc
+from byoc.operators.forms import Reading
 from byoc.operators.operator import Operator
 from byoc.operators.registry import built_in
 
@@ -42,9 +43,10 @@ def test_operators_are_named_by_families_and_readers_only() -> None:
 
 def test_what_one_family_answers_is_its_own() -> None:
     assert built_in().families
-    classes = list(_subclasses(Operator))
-    hooks = {name for name, item in vars(Operator).items() if not name.startswith("_") and _is_hook(item)}
-    hooks |= {name for name, kind in Operator.__annotations__.items() if str(kind).startswith("ClassVar")}
+    classes, bases = list(_subclasses(Operator)), (Operator, Reading)
+    questions = [question for base in bases for question in vars(base).items()]
+    hooks = {name for name, item in questions if not name.startswith("_") and _is_hook(item)}
+    hooks |= {name for base in bases for name, kind in base.__annotations__.items() if str(kind).startswith("ClassVar")}
     answers = {name: {item.__name__ for item in classes if name in vars(item)} for name in hooks}
     alone = {name: found for name, found in answers.items() if len(found) == 1}
     assert len(alone) <= MOST_ALONE, alone

@@ -11,8 +11,8 @@ import onnx
 import pytest
 
 from byoc.frontend.onnx.importer import import_graph
-from byoc.operators.operator import Refusal
-from byoc.operators.registry import built_in, installed, support_table, unknown_operator
+from byoc.operators.operator import Refusal, unknown_operator
+from byoc.operators.registry import built_in, installed, support_table
 from byoc.options import Grouped, Target
 from byoc.partition import partition
 from tests.byoc.oracle_check import V1, V2, placed

@@ -11,8 +11,7 @@ from benchmarks.brute_force import LAYERS, measured
 from byoc.operators.layer import make_layer, streamed, tile_count
 from byoc.operators.nest import Transfer
 from byoc.scheduling.memplan import Request
-from byoc.scheduling.pipelining import Pipelined
-from byoc.scheduling.rehearsal import Cue, Rehearsed, rehearse
+from byoc.scheduling.pipelining import Cue, Pipelined, Rehearsed, rehearse
 from byoc.scheduling.stream import Pointer, Source, Step, load, store
 from byoc.tiling import buffered, shapes
 from isa.arch import Arch, PeArray

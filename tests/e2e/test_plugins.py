@@ -171,7 +171,7 @@ def test_a_package_file_made_with_the_plugin_runs_without_it(averaging: None, tm
 
 
 DIVIDED = """
-    flat = True
+    traits = Traits(flat=True)
 
     @classmethod
     def divide(cls, graph, node, along):
@@ -184,7 +184,7 @@ DIVIDED = """
 
 def test_a_family_of_a_package_that_is_none_of_ours_is_divided_as_it_says(tmp_path: Path) -> None:
     source = installation.source_of("dla_e_mean_operator").replace("(Elementwise):", "(Operator):")
-    imports = "from byoc.operators.operator import Operator\nfrom byoc.operators.sharding import Sharding\n"
+    imports = "from byoc.operators.operator import Operator, Traits\nfrom byoc.operators.sharding import Sharding\n"
     source = source.replace("from byoc.operators.operator import", f"{imports}from byoc.operators.operator import")
     for name, end in (("undivided", ""), ("divided", DIVIDED)):
         folder = tmp_path / name
