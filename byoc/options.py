@@ -69,6 +69,24 @@ class GroupChoice:
         return f"in bands of {self.rows} rows" if self.rows else "tile by tile"
 
 
+PlacedGroups = tuple[tuple[int, GroupChoice], ...]
+"""Groups in order, each with the number of its first layer."""
+
+
+def placed(names: Sequence[str], groups: Sequence[GroupChoice]) -> PlacedGroups:
+    """Groups in their order, each with the number of its first layer among ``names``, as the compiler finds them."""
+    wanted, found, at = list(groups), list[tuple[int, GroupChoice]](), 0
+    while at < len(names):
+        group = next((one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None)
+        if group is None:
+            at += 1
+            continue
+        wanted.remove(group)
+        found.append((at, group))
+        at += len(group.layers)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class Choices:
     """What is chosen of a network. Falsy where that is nothing.

@@ -79,27 +79,39 @@ def _first_fit(
     addresses: list[int],
 ) -> int | None:
     """Fill in ``addresses`` in this order; the first request without a place, or None."""
-    placed: list[tuple[int, int, int, int]] = []  # address, end, first, last; sorted by address
+    placed: list[Taken] = []  # sorted by address
     for index in order:
         request = requests[index]
-        address = _lowest_gap(placed, request, alignment)
+        address = lowest_gap(placed, request.nbytes, request.first, request.last, alignment)
         if request.apart and banks.nbytes:
             address = _quiet_gap(placed, request, capacity, alignment, banks, address)
         if address + request.nbytes > capacity:
             return index
         addresses[index] = address
         end = banks.kept(request, address + request.nbytes, capacity)
-        insort(placed, (address, end, request.first, request.last))
+        insort(placed, Taken(address, end, request.first, request.last, index))
     return None
 
 
-def _lowest_gap(placed: Sequence[tuple[int, int, int, int]], request: Request, alignment: int, address: int = 0) -> int:
-    """The lowest free address from ``address`` on."""
-    needed, first, last = request.nbytes, request.first, request.last
-    for start, end, born, died in placed:
+class Taken(NamedTuple):
+    """Bytes of the scratchpad that buffer ``buffer`` has from ``first`` to ``last``."""
+
+    address: int
+    end: int
+    first: int
+    last: int
+    buffer: int
+
+
+def lowest_gap(taken: Sequence[Taken], nbytes: int, first: int, last: int, alignment: int, address: int = 0) -> int:
+    """The lowest address, from ``address`` on, from which so many bytes are free from ``first`` to ``last``.
+
+    ``taken`` is sorted by address.
+    """
+    for start, end, born, died, _ in taken:
         if born > last or died < first:
             continue
-        if address + needed <= start:
+        if address + nbytes <= start:
             break
         if end > address:
             address = -(-end // alignment) * alignment
@@ -107,7 +119,7 @@ def _lowest_gap(placed: Sequence[tuple[int, int, int, int]], request: Request, a
 
 
 def _quiet_gap(
-    placed: Sequence[tuple[int, int, int, int]],
+    placed: Sequence[Taken],
     request: Request,
     capacity: int,
     alignment: int,
@@ -115,16 +127,16 @@ def _quiet_gap(
     lowest: int,
 ) -> int:
     """The lowest free address in banks that few others use during the request's life; ``lowest`` if there is none."""
-    lives = [(low, high) for low, high, first, last in placed if first <= request.last and last >= request.first]
+    lives = [one for one in placed if one.first <= request.last and one.last >= request.first]
     bank = banks.nbytes
     for most in banks.neighbours:
         address = lowest
         while address + request.nbytes <= capacity:
             start = address // bank * bank
             end = -(-(address + request.nbytes) // bank) * bank
-            if sum(low < end and start < high for low, high in lives) <= most:
+            if sum(one.address < end and start < one.end for one in lives) <= most:
                 return address
-            address = _lowest_gap(placed, request, alignment, end)
+            address = lowest_gap(placed, request.nbytes, request.first, request.last, alignment, end)
     return lowest
 
 

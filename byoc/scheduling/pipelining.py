@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from byoc.estimate.commands import Stored, Task, TileClock, cycles_of, registers_of, run, transfer_cycles
 from byoc.estimate.constants import AHEAD_SHARES, DISTANCE, FORGOTTEN, MARGIN, TRIES, WINDOW
-from byoc.scheduling.memplan import Request, check_plan, plan
+from byoc.scheduling.memplan import Request, Taken, check_plan, lowest_gap, plan
 from byoc.scheduling.stream import Pointer, Step, TileSteps, lifetimes, slots_of, used_buffers
 from isa.access import Access, strided, touch
 from isa.arch import Arch
@@ -468,16 +468,6 @@ def _candidates(fetches: Sequence[Fetch], head: int, number: int) -> Iterator[Fe
             yield fetch
 
 
-class _Taken(NamedTuple):
-    """Bytes of the scratchpad that buffer ``buffer`` has from tile ``first`` to tile ``last``."""
-
-    address: int
-    end: int
-    first: int
-    last: int
-    buffer: int
-
-
 class _Space:
     """What of the scratchpad is taken when: by the buffers of the first plan, and by copies as they come."""
 
@@ -490,11 +480,11 @@ class _Space:
         self._capacity, self._alignment = arch.sram_bytes, arch.alignment
         placed = zip(requests, addresses, strict=True)
         taken = [
-            _Taken(address, address + request.nbytes, request.first, request.last, buffer)
+            Taken(address, address + request.nbytes, request.first, request.last, buffer)
             for buffer, (request, address) in enumerate(placed)
         ]
         self._coming = sorted(taken, key=lambda item: -item.first)
-        self._taken: list[_Taken] = []
+        self._taken: list[Taken] = []
         self._pruned = 0
         self._held: dict[int, Fetch] = {}
         self._failed = 0
@@ -543,14 +533,14 @@ class _Space:
     def _copy(self, fetch: Fetch, position: int, last: int) -> bool:
         """Whether there is a place for a copy from tile ``position`` to tile ``last``; it is the fetch's then."""
         request = self.requests[fetch.buffer]
-        address = self._gap(request.nbytes, position, last)
+        address = lowest_gap(self._taken, request.nbytes, position, last, self._alignment)
         end = address + request.nbytes
         if end > self._capacity:
             self.free = False
             self._failed += 1
             return False
         fetch.position, fetch.place = position, len(self.requests)
-        insort(self._taken, _Taken(address, end, position, last, fetch.place))
+        insort(self._taken, Taken(address, end, position, last, fetch.place))
         self.addresses.append(address)
         self.requests.append(Request(f"{request.name} ahead", request.nbytes, position, last))
         return True
@@ -568,7 +558,7 @@ class _Space:
         request, address = self.requests[buffer], self.addresses[buffer]
         if position >= request.first:
             return True
-        own = _Taken(address, address + request.nbytes, position, request.last, buffer)
+        own = Taken(address, address + request.nbytes, position, request.last, buffer)
         for item in self._taken:
             meets = item.first < request.first and item.last >= position
             if meets and item.address < own.end and address < item.end and item.buffer != buffer:
@@ -586,18 +576,6 @@ class _Space:
             self._taken = [item for item in self._taken if item.last >= position]
         while self._coming and self._coming[-1].first <= until:
             insort(self._taken, self._coming.pop())
-
-    def _gap(self, nbytes: int, first: int, last: int) -> int:
-        """The lowest address from which so many bytes are free from tile ``first`` to tile ``last``."""
-        address, alignment = 0, self._alignment
-        for start, end, born, died, _ in self._taken:
-            if born > last or died < first:
-                continue
-            if address + nbytes <= start:
-                break
-            if end > address:
-                address = -(-end // alignment) * alignment
-        return address
 
 
 def _stream(tiles: Sequence[TileSteps], cycles: Sequence[int], fetches: Sequence[Fetch]) -> Iterator[Cue]:

@@ -15,7 +15,7 @@ from byoc.estimate.commands import bytes_in, cycles_of
 from byoc.lowering import Buffer, Lowered
 from byoc.operators.layer import Layer, Resident, Slots, Tiling, aligned, counts, find_shortage, order_of
 from byoc.operators.nest import allowed_channels
-from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice
+from byoc.options import NOTHING, Choices, GroupChoice, LayerChoice, placed
 from byoc.scheduling.fusion import Fusion, Question
 from byoc.scheduling.groups import FusionGraph, Group, fusion_graph, lawful, may_ride, members_of, ridden_buffers, stays
 from byoc.tiling import Answers, Budget, Choice, TileSearch, may_cut_rows
@@ -284,17 +284,8 @@ def chosen_groups(choices: Choices, layers: Sequence[Layer], graph: FusionGraph)
 
     A group that names layers which do not follow one another here is another region's.
     """
-    wanted, found, at = list(choices.groups or ()), list[Group](), 0
-    while at < len(layers):
-        for choice in wanted:
-            last = at + len(choice.layers) - 1
-            if tuple(layer.name for layer in layers[at : last + 1]) == choice.layers:
-                found.append(_group(choices, choice, layers, graph, at))
-                wanted.remove(choice)
-                at = last
-                break
-        at += 1
-    return tuple(found)
+    found = placed([layer.name for layer in layers], choices.groups or ())
+    return tuple(_group(choices, choice, layers, graph, at) for at, choice in found)
 
 
 def _group(choices: Choices, choice: GroupChoice, layers: Sequence[Layer], graph: FusionGraph, first: int) -> Group:

@@ -16,9 +16,9 @@ import numpy as np
 from byoc.operators.layer import Resident, Tiling
 from byoc.operators.nest import allowed_channels
 from byoc.operators.operator import Geometry
-from byoc.options import GroupChoice
+from byoc.options import GroupChoice, PlacedGroups
 from byoc.tiling import buffered, channel_tiles, depths, row_bands
-from byoc.tuning.subject import Grouped, Move, Site, State, Subject
+from byoc.tuning.subject import Move, Site, State, Subject
 from byoc.tuning.transfer import Donor
 from isa.arch import Arch
 from isa.instruction import ceil_div
@@ -35,7 +35,7 @@ class Grouping:
     def __init__(self, subject: Subject, random: np.random.Generator) -> None:
         self._subject, self._random = subject, random
 
-    def changed(self, groups: Grouped, place: int) -> Grouped | None:
+    def changed(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
         """Groups with one thing changed of number ``place``: its ends, band, tiles, or what it keeps; -1: one more.
 
         None where nothing was found.
@@ -46,14 +46,14 @@ class Grouping:
                 return found
         return None
 
-    def _added(self, groups: Grouped) -> Grouped | None:
+    def _added(self, groups: PlacedGroups) -> PlacedGroups | None:
         """Two or three neighbours that are in no group, in one of their own; or two, tile by tile."""
         first = int(self._random.integers(len(self._subject.sites)))
         if self._subject.ridden(first) is not None and self._random.random() < RIDES:
             return self._riding(groups, None, first)
         return self._with(groups, None, first, first + int(self._random.integers(1, 3)))
 
-    def _stepped(self, groups: Grouped, place: int) -> Grouped | None:
+    def _stepped(self, groups: PlacedGroups, place: int) -> PlacedGroups | None:
         first, group = groups[place]
         last = first + len(group.layers) - 1
         if not group.rows:
@@ -74,7 +74,7 @@ class Grouping:
             changed = self._tiled(group, first)
         return (*groups[:place], (first, changed), *groups[place + 1 :])
 
-    def _riding(self, groups: Grouped, place: int | None, first: int) -> Grouped | None:
+    def _riding(self, groups: PlacedGroups, place: int | None, first: int) -> PlacedGroups | None:
         """Groups in which one, or a new one, is a site with the next one on its tiles."""
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if not _free(others, first, first + 1):
@@ -107,7 +107,7 @@ class Grouping:
             return replace(group, kept=None)
         return replace(group, channels=tuple(channels), held=tuple(held))
 
-    def _with(self, groups: Grouped, place: int | None, first: int, last: int) -> Grouped | None:
+    def _with(self, groups: PlacedGroups, place: int | None, first: int, last: int) -> PlacedGroups | None:
         """Groups in which one, or a new one, goes from site ``first`` to site ``last``; None where that cannot be."""
         others = tuple(one for number, one in enumerate(groups) if number != place)
         if last <= first:
@@ -137,12 +137,12 @@ class Grouping:
         return GroupChoice(tuple(site.name for site in sites), band, None, tuple(channels), tuple(held))
 
 
-def _free(groups: Grouped, first: int, last: int) -> bool:
+def _free(groups: PlacedGroups, first: int, last: int) -> bool:
     """Whether sites ``first`` to ``last`` are in none of some groups."""
     return all(other > last or other + len(one.layers) <= first for other, one in groups)
 
 
-def with_group(groups: Grouped, first: int, group: GroupChoice) -> Grouped:
+def with_group(groups: PlacedGroups, first: int, group: GroupChoice) -> PlacedGroups:
     """Groups with one more, in place of those of which it takes layers."""
     last = first + len(group.layers) - 1
     others = (one for one in groups if one[0] > last or one[0] + len(one[1].layers) <= first)
@@ -315,7 +315,7 @@ class Moves:
                 low, high = min(low, first), max(high, last)
         return Move(low, high, state)
 
-    def _refitted(self, state: State, residents: frozenset[str], groups: Grouped) -> State | None:
+    def _refitted(self, state: State, residents: frozenset[str], groups: PlacedGroups) -> State | None:
         """A schedule with other residents and groups: the compiler's tilings where the room is another; None: none."""
         banded = [one for one in groups if one[1].rows and (residents != state.residents or one not in state.groups)]
         for first, group in groups:

@@ -18,7 +18,7 @@ from byoc.graph import Value
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling, aligned
 from byoc.operators.operator import Geometry
-from byoc.options import NOTHING, Choices, GroupChoice
+from byoc.options import NOTHING, Choices, GroupChoice, PlacedGroups, placed
 from byoc.scheduling.banding import stream_group
 from byoc.scheduling.default import SearchPool
 from byoc.scheduling.groups import FusionGraph, fusion_graph, lawful, may_ride, ridden_buffers
@@ -32,22 +32,6 @@ from isa.program import Program
 
 SHARES = (90, 95, 85, 97, 92, 87, 80, 75, 110, 70, 60, 50, 125)
 """Per cent of the scratchpad for which the compiler chooses, too: the schedules that a search begins with, in order."""
-Grouped = tuple[tuple[int, GroupChoice], ...]
-"""Groups in order, each with the number of its first layer."""
-
-
-def placed(names: Sequence[str], groups: Sequence[GroupChoice]) -> Grouped:
-    """Groups in their order, each with the number of its first layer among ``names``, as the compiler finds them."""
-    wanted, found, at = list(groups), list[tuple[int, GroupChoice]](), 0
-    while at < len(names):
-        group = next((one for one in wanted if tuple(names[at : at + len(one.layers)]) == one.layers), None)
-        if group is None:
-            at += 1
-            continue
-        wanted.remove(group)
-        found.append((at, group))
-        at += len(group.layers)
-    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +303,7 @@ class State:
 
     tilings: tuple[Tiling, ...]
     residents: frozenset[str]
-    groups: Grouped = ()
+    groups: PlacedGroups = ()
 
     @cached_property
     def spans(self) -> list[tuple[int, int, GroupChoice | None]]:

@@ -13,14 +13,14 @@ from byoc.estimate.account import LayerCost
 from byoc.lowering import Lowered
 from byoc.operators.layer import Layer, Resident, Tiling
 from byoc.operators.operator import Geometry
-from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice
+from byoc.options import Choices, CompileOptions, GroupChoice, LayerChoice, placed
 from byoc.package.package import Package
 from byoc.partition import Partition
 from byoc.scheduling.default import SearchPool, sizeless
 from byoc.scheduling.residency import Rooms, choice_of, tiling_of
 from byoc.scheduling.stream import moved_by, stream_layer
 from byoc.tiling import Budget, Choice, TileSearch
-from byoc.tuning.subject import bare_memory, kind_of, placed
+from byoc.tuning.subject import bare_memory, kind_of
 from dla_sim.program_timing import ProgramTiming
 from dla_sim.timing import Timing
 from isa.arch import Arch

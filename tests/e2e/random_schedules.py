@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 
 from byoc.compiler import partition_package
-from byoc.options import Choices, CompileOptions, LayerChoice
+from byoc.options import Choices, CompileOptions, LayerChoice, placed
 from byoc.scheduling.residency import choice_of
 from byoc.tuning.moves import Drawing, Grouping
-from byoc.tuning.subject import Subject, placed
+from byoc.tuning.subject import Subject
 from dla_sim.timing import Timing
 from experiments.tune.tuning import clock_of
 from isa.arch import Arch
