@@ -218,7 +218,7 @@ def _in_half(
     return other if right else package
 
 
-class _Held(NamedTuple):
+class _Checked(NamedTuple):
     """An integer model beside the file that it came from: ``integer`` and ``file`` as :class:`Fidelity` has them."""
 
     model: ModelProto
@@ -246,24 +246,24 @@ def _as_it_is(
     """
     try:
         faithful, fidelity = prepared_faithfully(model, prepared, steps, lambda m: trial_feed(m, seed), integers=True)
-        held = _held(file, quantise_tables(integer_biases(faithful)), seed)
+        checked = _checked(file, quantise_tables(integer_biases(faithful)), seed)
     except InputError:
-        held = None
-    if held is None:
+        checked = None
+    if checked is None:
         return package_of(quantise_tables(integer_biases(prepared)), source)
     left_out = fidelity.left_out
     kept = [step for step in steps if step.__name__ not in left_out]
-    for name in dict.fromkeys(step.__name__ for step in kept if step.__name__ in ROUNDING and not held.right):
+    for name in dict.fromkeys(step.__name__ for step in kept if step.__name__ in ROUNDING and not checked.right):
         without = apply([step for step in kept if step.__name__ != name], model)
-        other = _held(file, quantise_tables(integer_biases(without)), seed)
+        other = _checked(file, quantise_tables(integer_biases(without)), seed)
         if other is not None and other.right:
-            held, left_out = other, (*left_out, name)
+            checked, left_out = other, (*left_out, name)
             break
-    found = replace(fidelity, integer=held.integer, file=held.file, left_out=left_out, **facts)
-    return package_of(held.model, source, found)
+    found = replace(fidelity, integer=checked.integer, file=checked.file, left_out=left_out, **facts)
+    return package_of(checked.model, source, found)
 
 
-def _held(file: ModelProto, model: ModelProto, seed: int) -> _Held | None:
+def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
     """An integer ``model`` held to its ``file``; None where that takes no numbers drawn from ``seed``.
 
     Raises PassError where ONNX Runtime runs the file and not the model.
@@ -281,7 +281,7 @@ def _held(file: ModelProto, model: ModelProto, seed: int) -> _Held | None:
         check = compared(plain, ours, model)
         if check.beyond and not integer:
             check = replace(check, optimiser=own_optimiser(file, feeds, plain, model))
-        return _Held(model, integer, check)
+        return _Checked(model, integer, check)
     return None
 
 

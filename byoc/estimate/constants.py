@@ -119,7 +119,7 @@ Measured: 1.0: the same; 1.1: +0.00 % (+0.07 %).
 FULL = 0.97
 """The share of the lanes that taps of some input channels must fill to be tried as a tile.
 
-Measured: 0.9: the same; 1.0: the same.
+Measured: 0.9: the same; 1.0: the same. Without, 70 drawn convolutions on three machines: +3.57 % (+87.04 %).
 """
 FEWER = 0.9
 """How much fewer input channels each next of those are.

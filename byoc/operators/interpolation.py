@@ -215,11 +215,6 @@ class Interpolation(Operator):
                 )
         return tuple(found)
 
-    @classmethod
-    def operations(cls, record: tuple[Interpolation, ...], target: Target) -> tuple[Operator, ...]:
-        """As they are."""
-        return record
-
     def nest(self) -> Nest:
         """Every channel by itself, all in a tile; rows read those around their coordinates."""
         (channels, rows, columns), (_, height, width) = self.output.shape, self.inputs[0].shape

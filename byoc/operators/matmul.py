@@ -28,6 +28,7 @@ from byoc.operators.operator import (
     Registers,
     Requirement,
     Settings,
+    Traits,
     finding,
     rule,
 )
@@ -223,6 +224,7 @@ class MatMul(Product):
     """
 
     family: ClassVar[str] = "matmul"
+    traits: ClassVar[Traits] = Traits(mnemonic="OP_MAT_MUL")
     forms: ClassVar[tuple[Form, ...]] = (
         Form(
             "MatMul",
@@ -438,11 +440,6 @@ class MatMul(Product):
                     parts,
                 )
 
-    @property
-    def mnemonic(self) -> str:
-        """The one instruction."""
-        return "OP_MAT_MUL"
-
     def nest(self) -> Nest:
         """Rows of a matrix whose channels are its columns."""
         rows, depth = self.inputs[0].shape
@@ -540,14 +537,11 @@ class DynamicMatMul(Operator):
     ``requantise``, whose scales are all one, None: an int32 result.
     """
 
+    traits: ClassVar[Traits] = Traits(mnemonic=DYNAMIC)
+
     transposed: bool
     zero_points: tuple[int, int]
     requantise: Requantise | None
-
-    @property
-    def mnemonic(self) -> str:
-        """The one instruction."""
-        return DYNAMIC
 
     @property
     def cutting(self) -> Cuts:

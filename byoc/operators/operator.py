@@ -168,7 +168,7 @@ class Traits(NamedTuple):
     ``whole_planes``: it takes channels one right after the other, so that a tile of several has all of their rows.
     ``mapping``: where results come from; "shuffle": nothing is known, and bands do not pass. ``moves``: they hand on
     what others compute, and are alone not worth a call of the accelerator. ``constants_name``: what weights are called
-    where they do not fit.
+    where they do not fit. ``mnemonic``: the instruction of all, where it is not the first that the family needs.
     """
 
     flat: bool = False
@@ -179,6 +179,7 @@ class Traits(NamedTuple):
     mapping: MappingType = "shuffle"
     moves: bool = False
     constants_name: str = "weights"
+    mnemonic: str = ""
 
 
 class Cuts(NamedTuple):
@@ -409,8 +410,8 @@ class Operator(Reading):
 
     @classmethod
     def operations(cls, record: Any, target: Target) -> tuple[Operator, ...]:
-        """The operations of a record that meets every constraint; a record that is an operation stands for itself."""
-        return (record,)
+        """The operations of a record that meets every constraint; one that is an operation, or several, is that."""
+        return record if isinstance(record, tuple) else (record,)
 
     @classmethod
     def definition(cls, graph: Graph, node: Node) -> Definition | None:
@@ -462,7 +463,7 @@ class Operator(Reading):
     @property
     def mnemonic(self) -> str | None:
         """The instruction that computes it; None where there is nothing to compute."""
-        return self.instructions[0] if self.instructions else None
+        return self.traits.mnemonic or (self.instructions[0] if self.instructions else None)
 
     def nest(self) -> Nest:
         """Its loop nest: by default one channel of as many rows as there are elements."""

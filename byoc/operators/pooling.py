@@ -13,7 +13,7 @@ from byoc.operators import domain
 from byoc.operators.elementwise import SINGLE
 from byoc.operators.forms import Form, Kinds, QLinear, Written, flag
 from byoc.operators.onnx_view import OnnxNode
-from byoc.operators.operator import Constraint, Cuts, Finding, Registers, Requirement, Settings, finding, rule
+from byoc.operators.operator import Constraint, Cuts, Finding, Registers, Requirement, Settings, Traits, finding, rule
 from byoc.operators.sharding import Along, Sharding, element_by_element
 from byoc.operators.window import (
     ATTRIBUTES,
@@ -81,6 +81,7 @@ class Pool(Window):
 
     arity: ClassVar[tuple[int, int]] = (1, 1)
     constraints: ClassVar[tuple[Constraint, ...]] = (fits_fields,)
+    traits: ClassVar[Traits] = Window.traits._replace(mnemonic="OP_POOL")
 
     mode: Mode
     kernel: tuple[int, int]
@@ -130,11 +131,6 @@ class Pool(Window):
     def cutting(self) -> Cuts:
         """Channels are on their own."""
         return Cuts(images=True)
-
-    @property
-    def mnemonic(self) -> str:
-        """The one instruction."""
-        return "OP_POOL"
 
     @property
     def window(self) -> tuple[int, int]:

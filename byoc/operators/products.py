@@ -84,14 +84,9 @@ class Requantisation(Operator):
     No ONNX operator: what :meth:`Operator.split` takes off a product.
     """
 
-    traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True)
+    traits: ClassVar[Traits] = Traits(in_place=True, whole_planes=True, mnemonic="OP_REQUANT")
 
     requantise: Requantise
-
-    @property
-    def mnemonic(self) -> str:
-        """The one instruction."""
-        return "OP_REQUANT"
 
     def nest(self) -> Nest:
         """Every channel, or column of a matrix, by itself."""
@@ -220,12 +215,7 @@ class Product(Operator):
 class WideAdd(Operator):
     """Sum of two int32 tensors. No ONNX operator: what puts products together whose weights take several."""
 
-    traits: ClassVar[Traits] = Traits(flat=True)
-
-    @property
-    def mnemonic(self) -> str:
-        """The one instruction."""
-        return "OP_E32_ADD"
+    traits: ClassVar[Traits] = Traits(flat=True, mnemonic="OP_E32_ADD")
 
 
 def requantised_apart(product: Any, requantise: Requantise | None) -> tuple[Operator, ...]:

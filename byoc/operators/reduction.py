@@ -111,11 +111,6 @@ class Reduction(Rows):
         before, after = domain.numbers(node, source), domain.numbers(node, result)
         return reductions(node, shape, _MODES[node.op_type], (source.name, before), (result.name, after))
 
-    @classmethod
-    def operations(cls, record: tuple[Reduction, ...], target: Target) -> tuple[Operator, ...]:
-        """As they are."""
-        return record
-
     @property
     def divisor(self) -> int:
         """What sums are divided by."""

@@ -30,7 +30,6 @@ from byoc.operators.operator import (
     finding,
     rule,
 )
-from byoc.options import Target
 from isa.arch import Arch
 from isa.ops.lookup import TABLE_BYTES
 
@@ -135,11 +134,6 @@ class Table(Elementwise):
             )
             for image in range(images)
         )
-
-    @classmethod
-    def operations(cls, record: tuple[Operator, ...], target: Target) -> tuple[Operator, ...]:
-        """As they were read."""
-        return record
 
     def settings(self, arch: Arch) -> Settings:
         """One table serves all elements."""
