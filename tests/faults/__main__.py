@@ -12,7 +12,7 @@ from experiments.golden.case import LEVELS
 from experiments.golden.store import open_corpus
 from isa.errors import InputError
 from isa.files import write_atomically
-from tests.faults.fault import choose_faults
+from tests.faults.fault import choose_faults, seeded_faults
 from tests.faults.run import Finding, seed_all
 
 _HEAD = """# Seeded faults
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _seed(corpus: Path, names: tuple[str, ...], jobs: int, output: Path | None) -> int:
     open_corpus(corpus)
     findings = []
-    for finding in seed_all(corpus, choose_faults(names), jobs):
+    for finding in seed_all(corpus, choose_faults(names, seeded_faults()), jobs):
         findings.append(finding)
         where = finding.case or finding.level or "not caught"
         print(f"{'ok ' if finding.right else 'MISSED'} {finding.fault.name}: {where}", flush=True)

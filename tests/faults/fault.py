@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ AREAS = (
 )  # fmt: skip
 
 FILES = ("encoding", "semantics", "numerics", "cycles", "kernels", "engine")
+"""Faults in what a program means and how long it takes."""
+CHOICES = ("estimate", "tiling", "scheduling", "quantisation")
+"""Faults in what the compiler chooses."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,8 @@ class Fault:
     """``old`` stands exactly once in ``file`` (from the folder of the packages); ``new`` takes its place.
 
     ``equivalent`` is the argument that the fault changes nothing anybody could observe; such faults must not be caught.
-    Of faults of :mod:`tests.faults.quality`, ``case`` is the recorded case whose cycles see it, ``tests`` the files of
-    quick tests that do.
+    ``tests`` are files of quick tests that see it, ``case`` the recorded case whose cycles do: of faults of
+    :data:`CHOICES`, and of those in :data:`tests.faults.quality.MUTANTS`, one of the two is given.
     """
 
     name: str
@@ -51,9 +55,9 @@ class Fault:
             compiled.unlink()  # Python tells versions apart by size and second, which need not differ
 
 
-def seeded_faults() -> tuple[Fault, ...]:
-    """The faults, file by file."""
-    files = (Path(__file__).with_name(f"{name}.toml") for name in FILES)
+def seeded_faults(names: Sequence[str] = FILES) -> tuple[Fault, ...]:
+    """The faults of the files called ``names``."""
+    files = (Path(__file__).with_name(f"{name}.toml") for name in names)
     return tuple(fault for file in files for fault in read_faults(file))
 
 
@@ -69,10 +73,10 @@ def read_faults(file: Path) -> list[Fault]:
         raise InputError(f"{file}: not a file of faults ({place}: {first['msg']}); {remedy}") from error
 
 
-def choose_faults(names: tuple[str, ...]) -> tuple[Fault, ...]:
-    """The faults called ``names``, all without any; raises InputError for a name that does not exist."""
-    faults = {fault.name: fault for fault in seeded_faults()}
+def choose_faults(names: Sequence[str], known: Sequence[Fault]) -> tuple[Fault, ...]:
+    """Those called ``names`` of the faults ``known``, all without any; raises InputError for a name that none has."""
+    faults = {fault.name: fault for fault in known}
     for name in names:
         if name not in faults:
             raise InputError(f"no fault is called '{name}'; choose from {', '.join(faults)}")
-    return tuple(faults[name] for name in names) if names else tuple(faults.values())
+    return tuple(faults[name] for name in names) if names else tuple(known)

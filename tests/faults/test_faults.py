@@ -1,4 +1,4 @@
-"""Seeded faults: each fits the sources, the documented table is theirs, and a sample of them is caught here."""
+"""Seeded faults: each fits the sources, the documented tables are theirs, and a sample of them is caught here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from isa.errors import InputError
+from tests.cycles.cases import all_cases
 from tests.faults.__main__ import main
-from tests.faults.fault import AREAS, choose_faults, seeded_faults
+from tests.faults.fault import AREAS, CHOICES, choose_faults, seeded_faults
+from tests.faults.quality import main as quality_main
+from tests.faults.quality import mutants, seed
 from tests.faults.run import copied_packages, seed_all
 
 ROOT = Path(__file__).parents[2]
@@ -17,12 +20,13 @@ SAMPLE = (
     "opcode-of-pool", "bias-forgotten", "padding-sides-swapped", "requantise-in-float64",
     "conv-cycles-without-columns", "kernel-chunk-too-long", "token-not-taken", "recurrence-queue-one-deeper",
 )  # fmt: skip
+CHOICES_SAMPLE = ("least-is-a-sum", "ahead-forgets-what-was", "constants-kept-one-late")
 
 
 def test_every_fault_fits_the_sources() -> None:
-    """``python -m tests.faults`` would stop at the first that does not: whoever changes a source adapts its faults."""
+    """Whoever seeds them would stop at the first that does not: whoever changes a source adapts its faults."""
     with copied_packages() as folder:
-        for fault in seeded_faults():
+        for fault in (*seeded_faults(), *seeded_faults(CHOICES)):
             file = folder / fault.file
             whole = file.read_text(encoding="utf-8")
             fault.apply(folder)
@@ -31,11 +35,24 @@ def test_every_fault_fits_the_sources() -> None:
 
 
 def test_there_are_faults_of_every_kind() -> None:
-    faults = seeded_faults()
+    faults, choices = seeded_faults(), seeded_faults(CHOICES)
     assert len([fault for fault in faults if not fault.equivalent]) >= 40
     assert {fault.area for fault in faults} == set(AREAS)
-    assert len({fault.name for fault in faults}) == len(faults)
-    assert len({(fault.file, fault.old, fault.new) for fault in faults}) == len(faults)
+    areas = [fault.area for fault in choices if not fault.equivalent]
+    assert areas.count("estimate") + areas.count("tiling") + areas.count("scheduling") >= 50
+    assert areas.count("quantisation") >= 15
+    every = (*faults, *choices)
+    assert len({fault.name for fault in every}) == len(every)
+    assert len({(fault.file, fault.old, fault.new) for fault in every}) == len(every)
+
+
+def test_what_sees_faults_in_choices_and_mutants_exists() -> None:
+    faults = (*seeded_faults(CHOICES), *mutants())
+    assert {fault.case for fault in faults} - {""} <= set(all_cases())
+    assert [name for fault in faults for name in fault.tests if not (ROOT / name).exists()] == []
+    assert all(bool(fault.case) != bool(fault.tests) for fault in faults if not fault.equivalent)
+    assert len(set(mutants())) == 24
+    assert not any(fault.equivalent for fault in mutants())
 
 
 def test_the_table_in_the_documentation_is_of_these_faults() -> None:
@@ -53,11 +70,29 @@ def test_the_table_in_the_documentation_is_of_these_faults() -> None:
     assert "0 missed." in text
 
 
+def test_the_page_of_the_compilers_choices_is_of_these_faults() -> None:
+    text = (ROOT / "docs" / "compiler-faults.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| `([^`]+)` \| ([^|]*) \|", text, re.MULTILINE)
+    faults = seeded_faults(CHOICES)
+    assert [(name, file) for name, file, _ in rows] == [(fault.name, fault.file) for fault in faults]
+    for fault, (_, _, seen) in zip(faults, rows, strict=True):
+        assert seen == "nothing: equivalent" if fault.equivalent else seen.startswith((f"{fault.case} on ", "tests/"))
+    assert "0 missed." in text
+
+
 @pytest.mark.slow
 def test_a_sample_of_the_faults_is_caught() -> None:
-    findings = list(seed_all(ROOT / "tests" / "golden", choose_faults(SAMPLE), 2))
+    findings = list(seed_all(ROOT / "tests" / "golden", choose_faults(SAMPLE, seeded_faults()), 2))
     assert [finding.fault.name for finding in findings if not finding.right] == []
     assert {finding.level for finding in findings} == {"L0", "L1", "L2"}
+
+
+@pytest.mark.parametrize("name", CHOICES_SAMPLE)
+def test_a_sample_of_the_faults_in_choices_is_caught(name: str) -> None:
+    (fault,) = choose_faults([name], mutants())
+    found = seed(fault)
+    assert found.right, found
+    assert found.case.startswith(f"{fault.case} on ")
 
 
 def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
@@ -69,3 +104,5 @@ def test_a_fault_that_fits_no_source_is_named(tmp_path: Path) -> None:
 def test_a_fault_that_nobody_knows_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(ROOT / "tests" / "golden"), "--fault", "nobody"]) == 2
     assert capsys.readouterr().err.startswith("error: no fault is called 'nobody'; choose from opcode-of-pool, ")
+    assert quality_main(["--fault", "nobody"]) == 2
+    assert capsys.readouterr().err.startswith("error: no fault is called 'nobody'; choose from least-is-a-sum, ")

@@ -93,6 +93,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DLA_NO_CACHE", raising=False)
         patch.setenv("DLA_CACHE_DIR", str(folder))
+        patch.delenv("MAKEFLAGS")  # these are built as the user's are
         yield folder
 
 
