@@ -1,7 +1,7 @@
 """Fidelity: is the prepared model the model as given? Both run on ONNX Runtime when a model is imported.
 
 The oracle of a run starts from the prepared model; this is what holds the prepared one to the user's file. With nothing
-fused, both may differ by rounding: by :data:`TOLERANCE` of a tensor's range at most, at every output and at every
+fused, both may differ by rounding: by :data:`TOLERANCE` of a channel's range at most, at every output and at every
 tensor that has kept its name. Where constants are computed anew (``ROUNDING``), by little more than that very tensor
 moves by itself when the model's inputs change in their last bits: a hundred layers make more of a rounding than ten do.
 Where one differs more, a pass has a bug, which :class:`PassError` names. The outputs of a model that came quantised are
@@ -10,7 +10,7 @@ compared with integer operators, too, to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -28,13 +28,13 @@ from byoc.stretches import stretches
 from isa.errors import InputError
 
 TOLERANCE = 1e-5
-"""Share of a tensor's range by which a float tensor may always differ."""
+"""Share of a channel's range by which a float tensor may always differ."""
 LAST_BITS = 2.0**-22
 """A share of itself by which a float32 number changes in two to four of its last units."""
 OWN_MOVES = 2
 """How many times what such inputs do to a tensor a pass may do; of nine trained networks two show 1.2 and 1.7."""
 AT_MOST = 1e-3
-"""Share of a tensor's range beyond which no rounding of the model's own excuses a difference."""
+"""Share of a channel's range from which on no rounding of the model's own excuses a difference."""
 
 _BLOCK = 1 << 20
 """Elements that are compared at once, in float64."""
@@ -125,7 +125,8 @@ def rounded(share: float) -> float:
 
 def _worst(found: Differences, allowed: Differences = MappingProxyType({})) -> tuple[str, float] | None:
     """The tensor that differs most of those that differ by more than they may, and its difference."""
-    beyond = {name: each for name, each in found.items() if each > max(TOLERANCE, allowed.get(name, 0.0))}
+    limits = {name: max(TOLERANCE, allowed.get(name, 0.0)) for name in found}
+    beyond = {name: each for name, each in found.items() if each > limits[name] or each >= AT_MOST}
     return max(beyond.items(), key=lambda item: item[1]) if beyond else None
 
 
@@ -299,11 +300,11 @@ def _compare(before: Tensors, after: Tensors, given: ModelProto, made: ModelProt
 
 
 def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
-    """The largest difference of two tensors as a share of the first one's range; infinite for other shapes or types.
+    """The largest difference of two tensors as a share of the first one's range in that channel, which is axis 1.
 
-    So it is where one is infinite, or no number, and the other not the same. Of integers and flags it is AT_MOST at
-    least: they have no rounding. Numbers that are all nearly the same differ by no more than TOLERANCE if the largest
-    differs in its last bits: their range may be rounding.
+    It is infinite for other shapes or types, and where one is infinite, or no number, and the other not the same. Of
+    integers and flags it is AT_MOST at least: they have no rounding. A channel differs by no more than TOLERANCE if the
+    tensor's largest number differs in its last bits: its own numbers may be rounding of such.
     """
     if before.shape != after.shape or before.dtype != after.dtype:
         return float("inf")
@@ -311,16 +312,26 @@ def difference(before: NDArray[Any], after: NDArray[Any]) -> float:
         return 0.0
     if before.dtype.kind not in "biuf":
         return float("inf")
-    least, most, largest = np.inf, -np.inf, 0.0
-    for start in range(0, before.size, _BLOCK):
-        first, second = (array.reshape(-1)[start : start + _BLOCK].astype(np.float64) for array in (before, after))
-        finite = np.isfinite(first) & np.isfinite(second)
-        if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
-            return float("inf")
-        first, second = first[finite], second[finite]
-        least, most = min(least, first.min(initial=np.inf)), max(most, first.max(initial=-np.inf))
-        largest = max(largest, float(np.abs(first - second).max(initial=0.0)))
-    size = float(max(abs(most), abs(least)))
-    spread = max(float(most - least) or size, size * LAST_BITS / TOLERANCE) or 1.0
-    share = largest / spread
+    channels = before.shape[1] if before.ndim > 1 else 1
+    one, other = (np.moveaxis(array, 1 if array.ndim > 1 else 0, 0).reshape(channels, -1) for array in (before, after))
+    least, most, largest = np.full(channels, np.inf), np.full(channels, -np.inf), np.zeros(channels)
+    width = min(one.shape[1], _BLOCK)
+    for rows in _blocks(channels, _BLOCK // width):
+        for columns in _blocks(one.shape[1], width):
+            first, second = (array[rows, columns].astype(np.float64) for array in (one, other))
+            finite = np.isfinite(first) & np.isfinite(second)
+            if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+                return float("inf")
+            first, second = np.where(finite, first, np.nan), np.where(finite, second, np.nan)
+            least[rows] = np.fmin(least[rows], np.fmin.reduce(first, 1))
+            most[rows] = np.fmax(most[rows], np.fmax.reduce(first, 1))
+            largest[rows] = np.fmax(largest[rows], np.fmax.reduce(np.abs(first - second), 1))
+    spread, size = float(most.max() - least.min()), float(max(abs(most.max()), abs(least.min())))
+    own = np.where(most > least, most - least, np.abs(most))
+    spreads = np.maximum(np.minimum(own, spread or size), size * LAST_BITS / TOLERANCE)
+    share = float((largest / np.where(spreads > 0, spreads, 1.0)).max())
     return share if before.dtype.kind == "f" else max(share, AT_MOST)
+
+
+def _blocks(count: int, step: int) -> Iterator[slice]:
+    return (slice(start, start + step) for start in range(0, count, step))

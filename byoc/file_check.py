@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from byoc.fidelity import PassError
+from byoc.frontend.onnx.file import REAL
 from byoc.frontend.onnx.rewriting.constants import drop_initializer_inputs
 from byoc.frontend.onnx.rewriting.edit import ConstantArrays, array_of, is_float32
 from byoc.frontend.onnx.rewriting.shapes import fix_shapes
@@ -49,22 +51,35 @@ def check_operators(model: ModelProto) -> None:
         OnnxRuntimeSession(model, optimised=False)
     except NotRunError as error:
         if error.inconsistent:
-            raise
+            raise _refused(error, model) from error
+
+
+def _refused(error: NotRunError, model: ModelProto) -> InputError:
+    """What is said of a user's file; whole numbers that are drawn for an input may be none that it takes."""
+    drawn = any(value.type.tensor_type.elem_type not in REAL for value in model.graph.input)
+    remedy = ", or give inputs that it takes with --calibration" if drawn else ""
+    return InputError(f"ONNX Runtime cannot run the model ({error.detail}); correct or export it again{remedy}")
 
 
 @contextmanager
 def blamed(model: ModelProto, shapes: Mapping[str, Sequence[int]], seed: int) -> Iterator[None]:
-    """Where what is done within fails on a file that ONNX Runtime does not run either, that is refused as it says."""
+    """Where what is done within fails, the file is refused if ONNX Runtime does not run it either; else it is a bug."""
     try:
         yield
-    except InputError:
-        raise
-    except Exception as error:  # of whatever kind: a bug of ours, unless the file is to blame
+    except Exception as error:  # of whatever kind
+        if isinstance(error, InputError) and not isinstance(error, NotRunError):
+            raise
         static = fix_shapes(drop_initializer_inputs(model), shapes)
         try:
-            OnnxRuntimeSession(static, optimised=False).run([], next(default_feeds(static, seed)))
+            outputs = [value.name for value in static.graph.output]
+            OnnxRuntimeSession(static).run(outputs, next(default_feeds(static, seed)))
         except NotRunError as refused:
-            raise refused from error
+            raise _refused(refused, static) from error
+        if isinstance(error, NotRunError):
+            raise PassError(
+                f"ONNX Runtime does not run what passes make of the model ({error.detail}); please report it with the "
+                "model"
+            ) from error
         raise
 
 

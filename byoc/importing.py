@@ -115,24 +115,26 @@ def _imported(
     check_operators(model)
     facts: dict[str, Any] = {"widened": model is not file, "made_static": dynamic_operators(model)}
     feeds = None if calibration is None else iter(calibration)
-    if facts["made_static"]:
-        given = apply(passes(model, shapes), model)
-        observed = list(default_feeds(given, seed) if feeds is None else feeds)
-        model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
     with blamed(file, shapes, seed):
+        if facts["made_static"]:
+            given = apply(passes(model, shapes), model)
+            observed = list(default_feeds(given, seed) if feeds is None else feeds)
+            model, shapes, feeds = with_static_ranges(given, observed), {}, iter(observed)
         steps = passes(model, shapes)
         prepared = apply(followed(steps, f"preparing {name}", progress), model)
-    if is_quantised(prepared):
-        package = _as_it_is(file, model, prepared, steps, name, seed, facts)
-        return package if model is file else _in_half(file, package, shapes, name, seed, facts)
-    total = DEFAULT_FEEDS if calibration is None else len(calibration) if isinstance(calibration, Sized) else 0
-    samples = _Samples(
-        lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
-        lambda count: progress(f"finding the ranges of {name}, sample {count + 1}", count, total),
-    )
-    prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
-    source = given if facts["made_static"] else prepared
-    facts["file"] = _held_to_file(file, source, samples.kept if calibration is not None else (), seed)
+        if is_quantised(prepared):
+            package = _as_it_is(file, model, prepared, steps, name, seed, facts)
+            return package if model is file else _in_half(file, package, shapes, name, seed, facts)
+        total = DEFAULT_FEEDS if calibration is None else len(calibration) if isinstance(calibration, Sized) else 0
+        samples = _Samples(
+            lambda prepared: default_feeds(prepared, seed) if feeds is None else feeds,
+            lambda count: progress(f"finding the ranges of {name}, sample {count + 1}", count, total),
+        )
+        prepared, fidelity = prepared_faithfully(model, prepared, steps, samples.first)
+        source = given if facts["made_static"] else prepared
+        facts["file"] = _held_to_file(
+            file, source, samples.kept if calibration is not None else (), seed, facts["widened"]
+        )
     del file, given, model  # hundreds of megabytes of weights, perhaps
     ranges = find_ranges(prepared, samples.all(), seed)
     exact = outputs_of(source, samples.kept) if samples.count else []
@@ -147,14 +149,18 @@ def _imported(
     return package_of(quantised, name, replace(fidelity, **facts))
 
 
-def _held_to_file(file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int) -> FileCheck | None:
+def _held_to_file(
+    file: ModelProto, model: ModelProto, first: Sequence[Feeds], seed: int, in_half: bool
+) -> FileCheck | None:
     """What a float ``model`` makes of the ``first`` samples and drawn ones beside what the ``file`` does."""
     for draw in (drawn_feeds, default_feeds):
         feeds = [*first, *draw(model, seed, SAMPLES)][:SAMPLES]
         wanted = file_outputs(file, feeds)
         found = None if wanted is None else file_outputs(model, feeds)
         if wanted is not None and found is not None:
-            return compared(wanted, found, model)
+            fused = file_outputs(file, feeds, optimised=True) if in_half else None
+            theirs = 0 if fused is None else compared(wanted, fused, model).beyond
+            return replace(compared(wanted, found, model), fused=theirs)
     return None
 
 
@@ -278,7 +284,7 @@ def _checked(file: ModelProto, model: ModelProto, seed: int) -> _Checked | None:
             raise PassError("ONNX Runtime does not run what passes make of the model; please report it with the model")
         pairs = [pair for samples in zip(fused, ours, strict=True) for pair in zip(*samples, strict=True)]
         integer = rounded(max((difference(one, other.astype(one.dtype)) for one, other in pairs), default=0.0))
-        check = compared(plain, ours, model)
+        check = replace(compared(plain, ours, model), fused=compared(plain, fused, model).beyond)
         if check.beyond and not integer:
             check = replace(check, optimiser=own_optimiser(file, feeds, plain, model))
         return _Checked(model, integer, check)

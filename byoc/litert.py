@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from isa.errors import InputError
 from isa.extras import remedy
+from isa.reading import first_line
 
 Resolver = Literal["reference", "builtin", "default"]
 """Which kernels run: the reference ones, the optimised builtin ones, or XNNPACK where it can (LiteRT's default)."""
@@ -60,8 +61,8 @@ def readable_errors(thing: str) -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        detail = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InputError(f"LiteRT cannot run {thing} ({detail.strip()}); correct or convert it again") from error
+        detail = first_line(error)
+        raise InputError(f"LiteRT cannot run {thing} ({detail}); correct or convert it again") from error
 
 
 def interpreter(model: bytes, resolver: Resolver = "reference", *, keep: bool = False, thing: str = "the model") -> Any:

@@ -14,18 +14,24 @@ from numpy.typing import NDArray
 
 from byoc.operators.onnx_view import QUANTIZE
 from isa.errors import InputError
+from isa.reading import first_line
 
 Feeds = Mapping[str, NDArray[Any]]
 
 
 class NotRunError(InputError):
-    """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare."""
+    """ONNX Runtime does not run a model: ``detail``; ``inconsistent`` where that is not what its operators declare.
+
+    Whose model that is, and so what helps, knows who has the user's file (:func:`byoc.file_check.blamed`).
+    """
 
     def __init__(self, error: Exception) -> None:
-        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        text = first_line(error)
         self.detail = text.rpartition(" : ")[2].strip()
         self.inconsistent = any(kind in text for kind in ("InferenceError", "This is an invalid model", "Type Error"))
-        super().__init__(f"ONNX Runtime cannot run the model ({self.detail}); correct or export it again")
+        super().__init__(
+            f"ONNX Runtime cannot run a part of the model ({self.detail}); other inputs may help, or importing it again"
+        )
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def open_zip(content: Path | bytes, source: str, remedy: str = "") -> zipfile.Zi
     try:
         archive = zipfile.ZipFile(content if isinstance(content, Path) else io.BytesIO(content))
     except DAMAGED as error:
-        raise _refused(f"{source}: not a whole zip archive ({_reason(error)})", remedy) from error
+        raise _refused(f"{source}: not a whole zip archive ({first_line(error)})", remedy) from error
     names = archive.namelist()
     if len(names) > MAXIMUM_MEMBERS or len(set(names)) != len(names):
         archive.close()
@@ -164,11 +164,12 @@ def zip_member(archive: zipfile.ZipFile, name: str, source: str, remedy: str = "
     except KeyError as error:
         raise _refused(f"{source}: it has no member {name}", remedy) from error
     except DAMAGED as error:
-        raise _refused(f"{source}: member {name} is damaged ({_reason(error)})", remedy) from error
+        raise _refused(f"{source}: member {name} is damaged ({first_line(error)})", remedy) from error
 
 
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+def first_line(error: Exception) -> str:
+    """What an exception of others says first, or what it is called."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def read_npy(path: Path, source: str) -> NDArray[Any]:

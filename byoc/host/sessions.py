@@ -27,6 +27,7 @@ from byoc.package.package import Model, Package
 from byoc.partition import HostPart
 from byoc.session import OnnxRuntimeSession
 from isa.errors import InputError
+from isa.reading import first_line
 
 Engine = Literal["onnxruntime", "reference"]
 Numerics = Literal["onnxruntime", "fixed"]
@@ -92,7 +93,12 @@ class _ReferencePart:
 
     def run(self, tensors: Tensors) -> dict[str, NDArray[Any]]:
         """As :class:`Session`."""
-        results = self._evaluator.run(list(self._dtypes), {name: tensors[name] for name in self._inputs})
+        try:
+            results = self._evaluator.run(list(self._dtypes), {name: tensors[name] for name in self._inputs})
+        except Exception as error:  # whatever an operator of its raises
+            raise InputError(
+                f"onnx's reference evaluator cannot run a part of it ({first_line(error)}); use --host onnxruntime"
+            ) from error
         made = zip(self._dtypes.items(), results, strict=True)
         return {name: np.asarray(result, dtype=dtype) for (name, dtype), result in made}
 

@@ -73,7 +73,9 @@ class FileCheck:
 
     Of ``elements`` on so many ``samples``, ``beyond`` are more than a step of their output's scale away; the one
     furthest away is at ``coordinates`` of output ``tensor``, by ``steps``: ``file`` and ``ours`` are both values.
-    ``optimiser``: that of ONNX Runtime whose result ours is, where its own integer operators give the same.
+    ``optimiser``: that of ONNX Runtime whose result ours is, where its own integer operators give the same. ``fused``:
+    elements of what ONNX Runtime makes of the file optimised that are more than a step away, of files that are
+    quantised or in half precision.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _KNOWN
@@ -87,15 +89,19 @@ class FileCheck:
     ours: Annotated[str, Field(max_length=1 << 8)] = ""
     steps: Annotated[float, Field(ge=0.0)] = 0.0
     optimiser: Annotated[str, Field(max_length=1 << 8)] = ""
+    fused: Count = 0
 
     def message(self) -> str:
         """One line on what was compared, and what is more than a step away."""
         drawn = f"of the file, nothing optimised ({self.elements:,} elements on {self.samples} drawn inputs)"
+        theirs = (
+            f"; ONNX Runtime's optimisers are off it in {self.fused:,}" if self.fused and not self.optimiser else ""
+        )
         if not self.beyond:
-            return f"within a step {drawn}"
+            return f"within a step {drawn}{theirs}"
         cause = f", by ONNX Runtime's {self.optimiser}" if self.optimiser else ""
         where = f"the furthest '{self.tensor}' at {list(self.coordinates)}: {self.ours}, the file has {self.file}"
-        return f"{self.beyond:,} elements more than a step off that {drawn}{cause}; {where}"
+        return f"{self.beyond:,} elements more than a step off that {drawn}{cause}; {where}{theirs}"
 
 
 @dataclass(frozen=True)

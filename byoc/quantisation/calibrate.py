@@ -48,7 +48,8 @@ def default_feeds(model: ModelProto, seed: int, count: int = DEFAULT_FEEDS) -> I
             elif value.name not in rows and dtype in (np.int8, np.uint8):
                 feeds[value.name] = generator.integers(0, 256, shape, np.uint8).view(dtype)
             else:
-                feeds[value.name] = generator.integers(rows.get(value.name, 1), size=shape).astype(dtype)
+                drawn = generator.integers(rows.get(value.name, 1), size=shape)
+                feeds[value.name] = (drawn.astype(str) if dtype.kind == "O" else drawn).astype(dtype)
         yield feeds
 
 
@@ -75,7 +76,7 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
             least, most, total = (results.pop(f"{name}:{kind}") for kind in EXTREMES_AND_SUM)
             results[name] = np.array([least, most, total if np.isnan(total) else least])
         for name, array in chain(results.items(), ((name, feed[name]) for name in inputs)):
-            low, high = np.float32(array.min(initial=np.inf)), np.float32(array.max(initial=-np.inf))
+            low, high = (np.float32(array.min()), np.float32(array.max())) if array.size else (np.float32(0),) * 2
             if name in softmaxes and array.size:
                 low = max(low, array.max(axis=softmaxes[name]).min() - NEGLIGIBLE)
             old = ranges.get(name, (low, high))
@@ -85,8 +86,20 @@ def observe_ranges(model: ModelProto, feeds: Iterable[Feeds]) -> Ranges:
     _cut_ranges(model, ranges, softmaxes)
     for name, limits in ranges.items():
         if not np.isfinite(limits).all():
-            raise InputError(f"tensor '{name}' is not finite on the calibration data; correct the model's constants")
+            raise InputError(_not_finite(model, name, *limits))
     return {name: _usable(*limits) for name, limits in ranges.items()}
+
+
+def _not_finite(model: ModelProto, name: str, low: np.float32, high: np.float32) -> str:
+    """What a tensor that int8 cannot hold is made of, and what helps."""
+    text = f"tensor '{name}' ranges from {low:g} to {high:g} on the calibration data, which int8 cannot hold"
+    constants = ConstantArrays(model.graph, is_float32)
+    for node in (node for node in model.graph.node if name in node.output):
+        wrong = [each for each in node.input if each in constants and not np.isfinite(constants[each]).all()]
+        if wrong:
+            return f"{text}: correct the constant '{wrong[0]}'"
+        text += f": mask what its {node.op_type} reads rather than what it makes"
+    return f"{text}, or give finite samples with --calibration"
 
 
 def _cut_ranges(model: ModelProto, ranges: Ranges, cut: Collection[str]) -> None:

@@ -414,11 +414,27 @@ def _quantised_closures(model: ModelProto) -> tuple[Closure, ...]:
 def _float_nodes(model: ModelProto, closed: Collection[str]) -> list[str]:
     """Names of nodes that stay float: those whose family says so, and those that pass on what float operators make.
 
-    ``closed`` are results of closures, which are quantised.
+    So do those with a tensor without an element, which no instruction has. ``closed`` are results of closures, which
+    are quantised.
     """
     constants = ConstantArrays(model.graph, lambda tensor: True)
     producers = {output: node for node in model.graph.node for output in node.output if output not in closed}
-    return [node.name for node in model.graph.node if _stays_float(node, constants, producers)]
+    empty = {tensor.name for tensor in model.graph.initializer if 0 in tensor.dims} | {
+        value.name
+        for value in (*model.graph.value_info, *model.graph.output)
+        if any(dim.HasField("dim_value") and not dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    }
+    return [
+        node.name
+        for node in model.graph.node
+        if _stays_float(node, constants, producers) or not empty.isdisjoint(_data(node))
+    ]
+
+
+def _data(node: NodeProto) -> list[str]:
+    """Results and what they are computed of, without operands that only say how."""
+    found = installed().forms.get(node.op_type)
+    return [*node.output, *node.input[: None if found is None else 2 if found[1].weights else found[1].operands]]
 
 
 def _stays_float(node: NodeProto, constants: ConstantArrays, producers: Mapping[str, NodeProto]) -> bool:

@@ -279,8 +279,8 @@ class FirstDifference(Part):
 
     tensor: Text
     coordinates: tuple[Count, ...]
-    dla: int | float
-    oracle: int | float
+    dla: int | float | Text
+    oracle: int | float | Text
 
     def message(self) -> str:
         """One line: tensor, coordinates, both values."""
@@ -362,6 +362,10 @@ _SUSPICIONS = {
         "on drawn inputs {beyond:.0f} of {elements:.0f} elements are more than a step off the file as it is, "
         "of output '{tensor}' by up to {steps:.3g}"
     ),
+    "wraps": (
+        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap around "
+        "there, where the file saturates"
+    ),
     "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
 }
 
@@ -372,7 +376,7 @@ class Suspicion(Part):
     ``tensor`` is empty where all of the network is meant.
     """
 
-    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated", "rounding", "file"]
+    kind: Literal["uncalibrated", "noise", "outside", "constant", "saturated", "rounding", "file", "wraps"]
     tensor: Text
     figures: Mapping[str, float]
 

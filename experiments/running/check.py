@@ -11,7 +11,7 @@ TensorFlow Lite model; for an ONNX model nothing here can, and the check says so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ class WrongElement:
 
     tensor: str
     coordinates: tuple[int, ...]
-    actual: int | float
-    expected: int | float
+    actual: int | float | str
+    expected: int | float | str
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,8 @@ def _add(so_far: TensorComparison, name: str, found: NDArray[Any], wanted: NDArr
 
 
 def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
+    if found.dtype.kind not in "biuf":  # text is the same or another
+        return 1
     if np.issubdtype(found.dtype, np.floating):
         gaps = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
         return float(np.nan_to_num(gaps, nan=np.finfo(np.float64).max, posinf=np.finfo(np.float64).max).max())
@@ -96,7 +98,10 @@ def _largest(found: NDArray[Any], wanted: NDArray[Any]) -> int | float:
 
 def _first(name: str, differs: NDArray[np.bool_], found: NDArray[Any], wanted: NDArray[Any]) -> WrongElement:
     position = tuple(int(index) for index in np.unravel_index(int(np.argmax(differs)), differs.shape))
-    return WrongElement(name, position, found[position].item(), wanted[position].item())
+    one, other = (np.asarray(array[position]).item() for array in (found, wanted))
+    return WrongElement(
+        name, position, *(value if isinstance(value, int | float) else str(value) for value in (one, other))
+    )
 
 
 NO_ORACLE = "none (numerics = fixed rounds otherwise than ONNX Runtime)"
@@ -244,16 +249,18 @@ def find_warnings(network: CompiledNetwork, inputs: Tensors, run: NetworkRun[Any
         stored = maker.inputs[0] if maker is not None and maker.inputs and maker.op_type == DEQUANTIZE else name
         if stored in run.values:
             found += _saturated(name, run.values[stored], graph.values[stored])
-    return (*found, *_otherwise_rounded(network))
+    return (*found, *_kept_on_cpu(network))
 
 
-def _otherwise_rounded(network: CompiledNetwork) -> list[Suspicion]:
-    """Nodes that would run on the accelerator with numerics = fixed."""
+def _kept_on_cpu(network: CompiledNetwork) -> Iterator[Suspicion]:
+    """Nodes there whose sums may wrap around, and nodes that would run on the accelerator with numerics = fixed."""
     placement = network.partition.placement
+    wide = [place.node for place in placement if place.rule == "accumulators_fit"]
+    if wide:
+        yield Suspicion(kind="wraps", tensor=wide[0], figures={"nodes": len(wide)})
     nodes = sum(place.rule == OTHER_ROUNDING for place in placement)
-    if not nodes or network.arch.numerics == "fixed":
-        return []
-    return [Suspicion(kind="rounding", tensor="", figures={"nodes": nodes, "all": len(placement)})]
+    if nodes and network.arch.numerics != "fixed":
+        yield Suspicion(kind="rounding", tensor="", figures={"nodes": nodes, "all": len(placement)})
 
 
 def _limits(value: Value) -> tuple[int, int] | None:

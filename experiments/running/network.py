@@ -128,13 +128,15 @@ def _key(model: str, builtin: BuiltinModel | None, given: Given) -> str | None:
     That is a network with labels, of which more than the package is wanted, a file that is not there, samples that are
     in none, and a model whose weights may lie in files beside it: those say where.
     """
+    from byoc.frontend.onnx.file import has_external_data
+
     samples = given.calibration
     if samples is not None and not (isinstance(samples, Path) and samples.is_file()):
         return None
     if builtin is None and not Path(model).is_file():
         return None
     content = b"" if builtin else Path(model).read_bytes()
-    if (builtin is not None and builtin.dataset() is not None) or b"location" in content:
+    if (builtin is not None and builtin.dataset() is not None) or has_external_data(content, model):
         return None
     source = (builtin.name, "") if builtin else (Path(model).stem, sum_of(content))
     facts = {
@@ -303,7 +305,7 @@ def _drawn(value: Value, generator: np.random.Generator) -> NDArray[Any]:
     if dtype.itemsize == 1 and np.issubdtype(dtype, np.integer):
         limits = np.iinfo(dtype)
         return np.asarray(generator.integers(limits.min, limits.max + 1, value.shape), dtype)
-    return np.zeros(value.shape, dtype)
+    return np.full(value.shape, "0" if dtype.kind == "O" else 0, dtype)
 
 
 def read_samples(

@@ -11,6 +11,7 @@ from onnx import helper
 from byoc.frontend.onnx.reading import captured_names
 from byoc.frontend.onnx.rewriting.definitions import OWN
 from byoc.graph import Graph, Value
+from isa.errors import InputError
 
 
 def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outputs: Iterable[str]) -> onnx.ModelProto:
@@ -20,6 +21,7 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
     nodes is kept, so equal cuts make equal models. Float results that ONNX Runtime must not fuse are outputs as well.
     """
     sources, results = list(inputs), list(outputs)
+    _check_inputs(model, graph)
     nodes = _nodes_between(model.graph, set(sources), set(results))
     used = {name for node in nodes for name in (*node.input, *captured_names(node))} | set(results)
     part = helper.make_graph(
@@ -33,6 +35,18 @@ def cut_model(model: onnx.ModelProto, graph: Graph, inputs: Iterable[str], outpu
     cut = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
     cut.functions.extend(model.functions)
     return cut
+
+
+def _check_inputs(model: onnx.ModelProto, graph: Graph) -> None:
+    """Raises InputError where a package's graph has an input otherwise than its model."""
+    for value in model.graph.input:
+        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        known = graph.values.get(value.name)
+        if known is not None and not known.open and list(known.shape) != dims:
+            raise InputError(
+                f"the package's graph has input '{value.name}' of shape {list(known.shape)}, its model of {dims}; "
+                "compile the model again"
+            )
 
 
 def _nodes_between(graph: onnx.GraphProto, sources: set[str], results: set[str]) -> list[onnx.NodeProto]:

@@ -24,6 +24,7 @@ from onnx import (
 from byoc.operators.onnx_view import DEQUANTIZE, QUANTIZE
 from isa import memory
 from isa.errors import InputError
+from isa.reading import first_line
 
 MAXIMUM_CHECKED_BYTES = 1 << 31
 MAXIMUM_RANK = 32
@@ -48,7 +49,7 @@ _BITS = {
 _LISTS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _PACKED = {"COMPLEX64": 2, "COMPLEX128": 2, "UINT4": 0.5, "INT4": 0.5, "FLOAT4E2M1": 0.5}
 """Entries of a list that one element takes, where that is not one."""
-_REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+REAL = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
 _DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
@@ -74,7 +75,7 @@ def load_model(path: str | Path) -> ModelProto:
         onnx.load_external_data_for_model(model, str(folder))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise InputError(
-            f"{file}: external data cannot be read ({_first_line(error)}); keep it beside the model"
+            f"{file}: external data cannot be read ({first_line(error)}); keep it beside the model"
         ) from error
     check_model(model, str(file))
     if not {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}:
@@ -127,7 +128,14 @@ def check_model(model: ModelProto, source: str) -> None:
     try:
         onnx.checker.check_model(_with_shapes(model))
     except onnx.checker.ValidationError as error:
-        raise InputError(f"{source}: inconsistent ONNX model ({_first_line(error)}); {REMEDY}") from error
+        raise InputError(f"{source}: inconsistent ONNX model ({first_line(error)}); {REMEDY}") from error
+
+
+def has_external_data(content: bytes, source: str) -> bool:
+    """Whether the model that ``content`` holds says that some of its data are in files beside it."""
+    if b"location" not in content:  # the key that says in which
+        return False
+    return any(tensor.data_location == TensorProto.EXTERNAL for tensor in _tensors(parse_model(content, source)))
 
 
 def _check_text(message: Any, source: str) -> None:
@@ -279,7 +287,7 @@ def check_scales(graph: GraphProto) -> None:
         if node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.op_type.startswith(("QLinear", "QGemm")):
             continue
         named = node.input if node.op_type == "QLinearConcat" else node.input[1:]
-        for name in (name for name in named if name in known and known[name].data_type in _REAL):
+        for name in (name for name in named if name in known and known[name].data_type in REAL):
             numbers = numpy_helper.to_array(known[name]).astype(np.float64)
             wrong = numbers[~(np.isfinite(numbers) & (numbers > 0))]
             if wrong.size:
@@ -400,7 +408,3 @@ def _with_shapes(model: ModelProto) -> ModelProto:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
     return result
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
