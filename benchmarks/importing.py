@@ -1,6 +1,6 @@
-"""Time to import a network beside its length: what a layer takes in a long chain, against one of 100.
+"""Time to import and to run a network beside its length: what a link of a long chain takes, against a tenth of it.
 
-``python -m benchmarks.importing [LENGTH ...]`` prints processor time; the lengths are 100, 1,000 and 3,000 by default.
+``python -m benchmarks.importing [KIND ...]`` prints processor time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from byoc.importing import import_model
+from experiments import run
 
 SHAPE = (1, 4, 6, 6)
 Weights = dict[str, Any]
@@ -70,18 +71,42 @@ def chain(kind: str, length: int) -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def main(lengths: list[int]) -> None:
-    """Print a line a chain."""
-    for kind in CHAINS:
-        import_model(chain(kind, 10))
-        first = 0.0
-        for length in lengths:
-            model, begin = chain(kind, length), process_time()
-            import_model(model)
-            layer = 1000 * (process_time() - begin) / length
-            first = first or layer
-            print(f"{kind} {length}: {layer:.2f} ms a layer, {layer / first:.2f} of the first", flush=True)
+def recurrent(steps: int) -> ModelProto:
+    """A float LSTM of so many steps, 4 numbers each, 8 hidden ones."""
+    generator = np.random.default_rng(0)
+    shapes = {"w": (1, 32, 4), "r": (1, 32, 8), "b": (1, 64)}
+    weights = {name: (generator.normal(size=shape) * 0.3).astype(np.float32) for name, shape in shapes.items()}
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], "lstm", hidden_size=8)],
+        f"steps-{steps}",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (steps, 1, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (steps, 1, 1, 8))],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+LENGTHS = {"convolutions": 3000, "outputs": 3000, "additions": 10000, "activations": 5000, "steps": 256}
+
+
+def main(kinds: list[str]) -> None:
+    """Print a line a length: to import it, and to compile, simulate and check it as well."""
+    for kind in kinds:
+        before: list[float] = []
+        for length in (10, LENGTHS[kind] // 10, LENGTHS[kind]):
+            model = recurrent(length) if kind == "steps" else chain(kind, length)
+            begin, found = process_time(), []
+            for work in (import_model, run):
+                work(model)
+                found.append(1000 * (process_time() - begin) / length)
+                begin = process_time()
+            shares = [
+                f"{now:.2f} ms ({now / then:.2f} of the line above)"
+                for now, then in zip(found, before or found, strict=True)
+            ]
+            print(f"{kind} {length}: a link is imported in {shares[0]}, run in {shares[1]}", flush=True)
+            before = found
 
 
 if __name__ == "__main__":
-    main([int(text) for text in sys.argv[1:]] or [100, 1000, 3000])
+    main(sys.argv[1:] or list(LENGTHS))

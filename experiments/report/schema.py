@@ -363,8 +363,8 @@ _SUSPICIONS = {
         "of output '{tensor}' by up to {steps:.3g}"
     ),
     "wraps": (
-        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap around "
-        "there, where the file saturates"
+        "sums of '{tensor}' may pass int32 (such operators in all: {nodes:.0f}); ONNX Runtime's integer ones wrap "
+        "around there, where the file saturates"
     ),
     "rounding": "{nodes:.0f} of {all:.0f} nodes are on the CPU for their rounding alone; give --set numerics=fixed",
 }

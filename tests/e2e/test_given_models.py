@@ -159,6 +159,25 @@ def test_differences_are_shares_of_the_range(before: list[Any], after: list[Any]
     assert fidelity.difference(np.asarray(before), np.asarray(after)) == expected
 
 
+def test_a_channel_has_a_range_of_its_own() -> None:
+    """Of a channel a hundredth as large as the tensor; smaller ones may be rounding of what is as large as that."""
+    before = np.zeros((2, 3, 4), np.float32)
+    before[:, 0, 0], before[:, 1, 0], before[:, 2, 0] = 100.0, 10.0, 1e-4
+    for channel, share in ((0, 1e-5), (1, 1e-4)):
+        after = before.copy()
+        after[1, channel, 3] += 1e-3
+        assert fidelity.difference(before, after) == pytest.approx(share, rel=1e-3)
+    after = before.copy()
+    after[1, 2, 3] += 1e-5
+    assert fidelity.difference(before, after) == pytest.approx(1e-5 / (100 * fidelity.LAST_BITS / fidelity.TOLERANCE))
+
+
+def test_what_differs_by_the_most_that_is_ever_allowed_is_wrong() -> None:
+    """Indices that differ in one place of a thousand, in a tensor that moves by itself."""
+    assert fidelity._worst({"i": fidelity.AT_MOST}, {"i": fidelity.AT_MOST}) == ("i", fidelity.AT_MOST)
+    assert fidelity._worst({"i": fidelity.AT_MOST / 2}, {"i": fidelity.AT_MOST}) is None
+
+
 def test_what_is_constant_but_for_rounding_leaves_nothing_out() -> None:
     """The mean of a Softmax is the same number everywhere, its range no more than its last bits."""
     nodes = [

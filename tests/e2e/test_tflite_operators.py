@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import run
 from isa.arch import Arch
 from tests.e2e.tflite_operators import DRAWN, FIXED, HEADER, UNSIGNED, Draft, outcome
-from tests.tflite.builder import Quantisation
+from tests.tflite.builder import Quantisation, TfliteBuilder
 
 DEFAULT = Arch.model_validate({"isa": "v4"})
 NOT_ALWAYS = {"SPLIT_V", "SUM", "TRANSPOSE_CONV"}
@@ -70,3 +71,32 @@ def test_uint8_of_another_rule_stays_on_the_cpu(kind: str) -> None:
     found = outcome(kind, range(1), FIXED, "uint8")
     assert (found.accelerated, found.mismatches) == (0, 0)
     assert "LiteRT has another rule for uint8 than for int8" in str(found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "types", "zero_point", "reason"),
+    [
+        ("CONV_2D", (6, 3, 3, 4), (np.uint8, np.int8), 0, "its weights are int8 and its input uint8"),
+        ("FULLY_CONNECTED", (5, 256), (np.int8, np.uint8), 128, "its weights are uint8 and its input int8"),
+        ("DEPTHWISE_CONV_2D", (1, 3, 3, 4), (np.int8, np.int8), 7, "its int8 weights have a zero point"),
+    ],
+)
+def test_weights_that_kernels_read_otherwise_stay_on_the_cpu(
+    kind: str, shape: tuple[int, ...], types: tuple[type, type], zero_point: int, reason: str, tmp_path: Path
+) -> None:
+    """LiteRT takes their bytes for those of the input's type, without a zero point: found as mismatches."""
+    given, weights = (np.dtype(each) for each in types)
+    make, channels = TfliteBuilder("weights"), shape[3] if shape[0] == 1 else shape[0]
+    x = make.input("x", (1, 8, 8, 4), Quantisation(0.02, 3), given)
+    numbers = np.random.default_rng(0).integers(np.iinfo(weights).min + 1, np.iinfo(weights).max, shape, weights)
+    w = make.constant("w", numbers, Quantisation(0.005, zero_point))
+    b = make.constant(
+        "b", np.arange(channels, dtype=np.int32), Quantisation(float(np.float32(0.02) * np.float32(0.005)))
+    )
+    options = {} if kind == "FULLY_CONNECTED" else {"padding": "SAME", "stride_w": 1, "stride_h": 1}
+    options |= {"depth_multiplier": 1} if kind == "DEPTHWISE_CONV_2D" else {}
+    file = tmp_path / "m.tflite"
+    file.write_bytes(make.model(make.operator(kind, [x, w, b], Quantisation(0.03, 5), given, **options)))
+    report = run(file, settings={"numerics": "fixed"}).report
+    assert report.check.mismatches == 0
+    assert reason in str([one.reason for one in report.placement])

@@ -254,4 +254,6 @@ def test_shapes_that_contradict_one_another(capsys: Capture) -> None:
 def test_weights_that_are_not_numbers(capsys: Capture) -> None:
     weights = onnx.numpy_helper.from_array(np.full((4, 3, 3, 3), np.nan, np.float32), "w")
     line = refused(capsys, "run", _model(onnx.helper.make_node("Conv", ["x", "w"], ["y"]), weights))
-    assert line == "tensor 'y' is not finite on the calibration data; correct the model's constants"
+    assert line == (
+        "tensor 'y' ranges from nan to nan on the calibration data, which int8 cannot hold: correct the constant 'w'"
+    )

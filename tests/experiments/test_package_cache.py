@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 from byoc import importing
@@ -157,6 +158,20 @@ def test_without_a_place_for_it_there_is_no_cache(
     assert len(imports) == 2
     monkeypatch.setenv("DLA_NO_CACHE", "1")
     assert users_cache() is None
+
+
+def test_only_data_in_files_beside_it_keep_a_model_out(model: Path, imports: list[str]) -> None:
+    """The word that says in which may stand anywhere."""
+    given = onnx.load(model)
+    given.doc_string = "location"
+    onnx.save(given, model)
+    for _ in range(2):
+        report(model)
+    assert len(imports) == 1
+    onnx.save(given, model, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    for _ in range(2):
+        report(model)
+    assert len(imports) == 3
 
 
 def test_no_home_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

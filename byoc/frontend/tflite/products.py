@@ -29,6 +29,22 @@ def window(unit: Unit, kernel: tuple[int, int], strides: tuple[int, int], dilati
     return {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": (*begins, *ends)}
 
 
+def _odd_weights(unit: Unit, source: int, *, symmetric: bool = False) -> str | None:
+    """Why weights, the second operand, are none that LiteRT's kernel and the accelerator read alike.
+
+    Kernels take the weights' bytes for the type of the ``source``, and those ``symmetric`` read no zero point of int8.
+    """
+    weights, given = unit.tensor(1), unit.tensor(source)
+    if weights.data is None:
+        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+    if weights.dtype != given.dtype:
+        return f"its weights are {weights.dtype} and its input {given.dtype}: convert the model to int8"
+    found = weights.quantization
+    if symmetric and weights.dtype == "int8" and found is not None and found.zero_point.any():
+        return "its int8 weights have a zero point, which LiteRT's kernels do not read: convert the model again"
+    return None
+
+
 def convolution(unit: Unit) -> str | None:
     """CONV_2D: filters (outputs, rows, columns, inputs of a group)."""
     return _convolution(unit, (0, 3, 1, 2))
@@ -44,8 +60,8 @@ def _convolution(unit: Unit, order: tuple[int, int, int, int]) -> str | None:
     activation, weights, options = unit.activation(), unit.tensor(1), unit.options
     if isinstance(activation, str):
         return activation
-    if weights.data is None:
-        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+    if (reason := _odd_weights(unit, 0, symmetric=True)) is not None or weights.data is None:
+        return reason
     data = np.ascontiguousarray(weights.data.transpose(order))
     _, depth, *kernel = data.shape
     channels = unit.shape(0)[3]
@@ -76,8 +92,8 @@ def transposed_convolution(unit: Unit) -> str | None:
     activation, weights, options = unit.activation(), unit.tensor(1), unit.options
     if isinstance(activation, str):
         return activation
-    if weights.data is None:
-        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+    if (reason := _odd_weights(unit, 2, symmetric=True)) is not None or weights.data is None:
+        return reason
     result, source = unit.result().shape, unit.shape(2)
     strides = options.strideH, options.strideW
     if min(strides) < 1 or any(size % step for size, step in zip(result[1:3], strides, strict=True)):
@@ -177,8 +193,8 @@ def fully_connected(unit: Unit) -> str | None:
         return activation
     if unit.options.weightsFormat:
         return "its weights are shuffled"
-    if weights.data is None:
-        return f"its weights '{weights.name}' are computed at run time; only constant ones run on the accelerator"
+    if (reason := _odd_weights(unit, 0)) is not None or weights.data is None:
+        return reason
     outputs, depth = weights.shape
     rows = prod(unit.shape(0)) // depth if depth else 0
     view, columns = _rows(unit, rows, depth)

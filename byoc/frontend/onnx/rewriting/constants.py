@@ -24,6 +24,7 @@ from byoc.frontend.onnx.rewriting.edit import (
 )
 from byoc.frontend.onnx.rewriting.opset import TARGET_OPSET
 from isa import memory
+from isa.errors import InputError
 
 MAXIMUM_BYTES = 1 << 30
 _SMALL = 1024
@@ -62,6 +63,8 @@ def _dense(sparse: SparseTensorProto) -> TensorProto:
     values, places = array_of(sparse.values), array_of(sparse.indices)
     memory.require(prod(sparse.dims) * values.itemsize, f"sparse constant '{sparse.values.name}', written out")
     array = np.zeros(prod(sparse.dims), values.dtype)
+    if (places < 0).any() or (places >= (array.size if places.ndim == 1 else sparse.dims)).any():
+        raise InputError(f"sparse constant '{sparse.values.name}' has a place outside of its shape {[*sparse.dims]}")
     array[places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), tuple(sparse.dims))] = values
     return numpy_helper.from_array(array.reshape(sparse.dims), sparse.values.name)
 
